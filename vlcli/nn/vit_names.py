@@ -1,4 +1,4 @@
-"""Names of transformers' ViT and DeiT, and ours."""
+"""Converts names of weights between transformers' ViT and DeiT and vlcli."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ VIT_NAMES = {
     "feed_forward.outer.": "mlp.fc2.",
     "feed_forward.norm.": "layernorm_after.",
 }
-"""Our names inside a layer, and those of transformers."""
+"""Names inside a layer in vlcli, and those of transformers."""
 _EARLIER = (
     (r"\.attention\.attention\.(query|key|value)\.", r".self_attention.attention.\1."),
     (r"\.attention\.output\.dense\.", ".self_attention.attention.dense."),
     (r"\.intermediate\.dense\.", ".feed_forward.inner."),
     (r"\.output\.dense\.", ".feed_forward.outer."),
 )
-"""Names of transformers 4, which files on hubs have."""
+"""Names of transformers 4, which files of the hub have."""
 _OUTSIDE = (
     (r"^embeddings\.cls_token$", "cls_token"),
     (r"^embeddings\.distillation_token$", "dist_token"),
@@ -36,32 +36,27 @@ _OUTSIDE = (
 
 
 def has_vit_names(state: Iterable[str]) -> bool:
-    """Whether a state is laid out as transformers' ViT or DeiT is."""
+    """Return whether a state has the names of transformers' ViT or DeiT."""
     return any("embeddings.patch_embeddings.projection." in name for name in state)
 
 
 def from_vit(state: Mapping[str, Tensor], stack: str) -> dict[str, Tensor]:
-    """A state of transformers' ViT or DeiT under our names; its pooler is left out.
+    """Rename the weights of transformers' ViT or DeiT, without the pooler.
 
     Args:
         state: of any of its classes, as transformers 4 or 5 writes it.
         stack: name of the :class:`~vlcli.nn.Stack`.
 
     Returns:
-        Weights by our names; classifiers are ``head`` and ``head_dist``.
+        Weights by vlcli's names; classifiers are ``head`` and ``head_dist``.
     """
-    made = {}
+    layers = (r"^(?:encoder\.layer|layers)\.", f"{stack}.layers.")
+    around = ((r"^(?:vit|deit)\.", ""), (r"^layernorm\.", f"{stack}.norm."), layers)
+    inside = tuple((rf"\.{re.escape(theirs)}", f".{ours}") for ours, theirs in VIT_NAMES.items())
+    renamed = {}
     for name, value in state.items():
-        ours = _our_name(re.sub(r"^(?:vit|deit)\.", "", name), stack)
-        if not ours.startswith("pooler."):
-            made[ours] = value[0] if ours == "positions.0.table.weight" else value
-    return made
-
-
-def _our_name(name: str, stack: str) -> str:
-    name = re.sub(r"^(?:encoder\.layer|layers)\.", f"{stack}.layers.", re.sub(r"^layernorm\.", f"{stack}.norm.", name))
-    for ours, theirs in VIT_NAMES.items():
-        name = re.sub(rf"\.{re.escape(theirs)}", f".{ours}", name)
-    for theirs, ours in (*_EARLIER, *_OUTSIDE):
-        name = re.sub(theirs, ours, name)
-    return name
+        for theirs, ours in (*around, *inside, *_EARLIER, *_OUTSIDE):
+            name = re.sub(theirs, ours, name)  # noqa: PLW2901
+        if not name.startswith("pooler."):
+            renamed[name] = value[0] if name == "positions.0.table.weight" else value
+    return renamed
