@@ -44,9 +44,7 @@ class Shaped(nn.Module):
         """
         layers = {name: layer for name, layer in _layers(self) if any(p.requires_grad for p in layer.parameters())}
         widths = [norm.normalized_shape[-1] for layer in layers.values() for norm in _norms(layer)]
-        firsts = [
-            f"{name}.{first}" for name, layer in layers.items() for first, _ in islice(layer.named_parameters(), 1)
-        ]
+        firsts = [f"{name}.{next(layer.named_parameters())[0]}" for name, layer in layers.items()]
         depths = [self.layer_of(name) or 0 for name in firsts]
         width = max(widths, default=0) or cast("int", self.dim)
         return NetworkShape(width, max(depths, default=0) or len(layers), not all(map(_pre_norm, layers.values())))
