@@ -258,7 +258,7 @@ def read_at_random(kind: str, folder: Path, reads: int = 100_000) -> dict[str, f
     """Microseconds an example drawn at random, and what the reads leave in this process's memory: one format."""
     import numpy as np
 
-    found = pipeline(folder).dataset.found if kind == "columns" else _arrow(folder)
+    found = pipeline(folder).dataset.all if kind == "columns" else _arrow(folder)
     rows = np.random.default_rng(0).integers(0, len(found), reads).tolist()
     before, begun = pss(), time.process_time()
     for row in rows:

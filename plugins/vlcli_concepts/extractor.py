@@ -31,13 +31,11 @@ class AsTrained(Preparation):
     needs: InputSpec = field(default_factory=InputSpec)
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width after resizing."""
         if self.needs.size is not None:
             return self.needs.size
         return fitted(size, self.needs.short, self.needs.long) if self.needs.short else size
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Resize (bicubic, antialiased)."""
         size = (image.height, image.width)
         height, width = self.input_size(size)
         if (height, width) != size:
@@ -91,12 +89,10 @@ class ConceptExtractor(Extractor):
         return words
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the model."""
         self.loaded.to(device)
         return super().to(device)
 
     def provenance(self) -> dict[str, Any]:
-        """Parameters, hash of the model, and the words that the ids stand for."""
         return {
             "extractor": "concepts",
             "parameters": {"top": self.top, "min_score": self.min_score},
@@ -108,7 +104,6 @@ class ConceptExtractor(Extractor):
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """The words of each picture."""
         samples = [Sample(item.id, None, [self._sample(item, place)], {}) for place, item in enumerate(batch)]
         made = collate([Item({"clean": sample}, 0) for sample in samples]).to(self.device)
         step = self.loaded.module.step(made)

@@ -64,7 +64,6 @@ class NoisyOr(Model):
 
     @property
     def dim(self) -> int:
-        """Width of an instance."""
         return self.width
 
     def train(self, mode: bool = True) -> NoisyOr:
@@ -76,7 +75,6 @@ class NoisyOr(Model):
         return self
 
     def input_spec(self) -> InputSpec:
-        """Regions, or pictures in 0..255 (the network normalises)."""
         if self.trunk is None:
             return InputSpec(regions=True)
         scale = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
@@ -85,11 +83,6 @@ class NoisyOr(Model):
         return InputSpec(pixels=True, short=self.image_size, long=self.image_size, mean=scale[0], std=scale[1])
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Instances (M, J, D) and where they lie.
-
-        Raises:
-            DataError: the pictures came in the other form.
-        """
         given = images.regions if self.trunk is None else images.pixels
         if given is None:
             what = "regions" if self.trunk is None else "pixels"
@@ -124,7 +117,6 @@ class NoisyOr(Model):
         return filled, functional.pad(real, more)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take a published VGG-16 or ResNet file, or one that holds a ``RegionBackbone``, as the trunk."""
         if self.trunk is None or any(name.startswith("trunk.") for name in state):
             return state
         held = {n.split("body.", 1)[1]: v for n, v in state.items() if n.startswith("body.") or ".body." in n}

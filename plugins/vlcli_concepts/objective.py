@@ -46,7 +46,6 @@ class ConceptClassification(Objective):
         self.table = AnswerTable(data_spec.answers)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Mean cross-entropy over pictures and words."""
         scores, mask = self.scores(step)
         labels = self.truth(step, scores)
         loss = noisy_or_loss(scores, labels, mask)  # (B, W)
@@ -54,7 +53,6 @@ class ConceptClassification(Objective):
         return ObjectiveOutput({"concepts": Mean.of(loss, mask.any(1, keepdim=True).expand_as(loss))})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, W), the log-odds of each word, and ``instance`` (B, W), which one speaks for it most."""
         scores, mask = self.scores(step)
         present, absent = log_noisy_or(scores, mask)
         best = scores.float().masked_fill(~mask[..., None], -torch.inf).argmax(1)  # (B, W)
@@ -83,5 +81,4 @@ class ConceptClassification(Objective):
         return found.to(scores.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of words that both vocabularies have."""
         return self.table.adapt(state, self.state_dict(), report)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from vlcli.data.english import FUNCTION_WORDS
     from vlcli.data.files import inside, read_json
     from vlcli.data.files import value as json_value
-    from vlcli.data.heldout import Identity, held_out, is_coco, minival, refuse_held_out
     from vlcli.data.images import fitted, load_image
+    from vlcli.data.leakage import Identity, held_out, is_coco, minival, refuse_held_out
     from vlcli.data.pipeline import Pipeline
     from vlcli.data.recognition.folder import Folder
     from vlcli.data.recognition.recognised import Recognised
@@ -52,7 +52,7 @@ _HOMES = {
     "AnswerList": "answers",
     "FUNCTION_WORDS": "english",
     "Folder": "recognition.folder",
-    "Identity": "heldout",
+    "Identity": "leakage",
     "Item": "collate",
     "Pipeline": "pipeline",
     "Recognised": "recognition.recognised",
@@ -64,16 +64,16 @@ _HOMES = {
     "collate_samples": "collate:collate",
     "copied": "sample",
     "fitted": "images",
-    "held_out": "heldout",
+    "held_out": "leakage",
     "inside": "files",
-    "is_coco": "heldout",
+    "is_coco": "leakage",
     "json_value": "files:value",
     "load_image": "images",
-    "minival": "heldout",
+    "minival": "leakage",
     "read_answers": "answers",
     "read_json": "files",
     "read_vocabulary": "concepts",
-    "refuse_held_out": "heldout",
+    "refuse_held_out": "leakage",
 }
 
 __all__ = [

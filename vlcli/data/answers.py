@@ -1,10 +1,10 @@
-"""Answer tables: LXMERT's normalisation, files in every published form, and how a table is built.
+"""Reads and builds answer tables: the strings of a classifier's rows, in order.
 
-A table is a list of strings; the place of a string is the row of the classifier. Published forms that are read:
+Published forms that are read:
 
 * a list of ``{"ans": "net", "dsets": ["vqa", ...]}`` (LXMERT's ``all_ans.json``);
 * a list of strings (``trainval_label2ans.json``);
-* an object string -> place (``trainval_ans2label.json``).
+* an object string -> row (``trainval_ans2label.json``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vlcli.metrics.vqa import table_form
 ANSWER_TABLE_SIZE = 9500
 """Answers of LXMERT's pre-training table."""
 LEAST: Mapping[str, int] = {"vqa": 9, "gqa": 1}
-"""Sets whose fine-tuning table goes into a built table whole: the answers of so many questions or more."""
+"""Sets whose fine-tuning table goes into a built table whole: the answers of at least so many questions."""
 
 _DIGITS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _SAME = {word: str(number) for number, word in enumerate(_DIGITS, 1)} | {"grey": "gray"}
@@ -30,9 +30,9 @@ _ARTICLES = ("a ", "an ", "the ")
 
 
 def normalise(answer: str) -> str:
-    """An answer as LXMERT's table has it: lower case, one full stop and leading articles taken off, few words mapped.
+    """Normalise an answer as LXMERT's table does: lower case, without one full stop and articles, few words mapped.
 
-    Articles go in the order a, an, the, so that of "the a" only the first form is undone, as in the released code.
+    Articles are removed in the order a, an, the, each once, as in the released code.
     """
     answer = answer.lower()
     if answer.endswith("."):
@@ -57,51 +57,50 @@ class AnswerList:
     _index: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Number the strings; of equal ones the first counts."""
-        for place, answer in enumerate(self.strings):
-            self._index.setdefault(answer, place)
+        for row, answer in enumerate(self.strings):
+            self._index.setdefault(answer, row)
 
     def __len__(self) -> int:
         return len(self.strings)
 
     def exact(self, answer: str) -> int | None:
-        """The row of an answer as it is written."""
+        """Return the row of an answer as it is written."""
         return self._index.get(answer)
 
     def find(self, answer: str) -> int | None:
-        """The row of an answer as it is written, else of its normalised form; None where the table has neither."""
-        place = self.exact(answer)
-        return self._index.get(normalise(answer)) if place is None else place
+        """Return the row of an answer as it is written, else of its normalised form; None where neither is there."""
+        row = self.exact(answer)
+        return self._index.get(normalise(answer)) if row is None else row
 
     def only(self, sets: Iterable[str]) -> AnswerList:
-        """The answers that belong to one of ``sets``, in the same order."""
+        """Return the answers that belong to one of ``sets``, in the same order."""
         wanted = set(sets)
-        kept = [place for place, names in enumerate(self.sets) if wanted.intersection(names)]
+        kept = [row for row, names in enumerate(self.sets) if wanted.intersection(names)]
         return AnswerList(tuple(self.strings[k] for k in kept), tuple(self.sets[k] for k in kept))
 
 
 def read_answers(path: Path) -> AnswerList:
-    """A table in any of the published forms.
+    """Read a table in any of the published forms.
 
     Raises:
         DataError: the file is missing or of another form, or two answers are alike.
     """
     content = read_json(path, (list, dict))
-    found = _of_object(content, path) if isinstance(content, dict) else _of_list(content, path)
-    if not found.strings or len(set(found.strings)) != len(found.strings):
-        twice = [answer for answer, count in Counter(found.strings).items() if count > 1]
+    table = _of_object(content, path) if isinstance(content, dict) else _of_list(content, path)
+    twice = [answer for answer, count in Counter(table.strings).items() if count > 1]
+    if twice or not table.strings:
         got = f"{twice[0]!r} twice" if twice else "no answer"
         raise DataError("This is no answer table.", where=str(path), got=got, expected="different answers")
-    return found
+    return table
 
 
 def _of_list(rows: list[Any], path: Path) -> AnswerList:
     if all(isinstance(row, str) for row in rows):
         return AnswerList(tuple(rows))
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         if not isinstance(row, dict) or not isinstance(row.get("ans"), str):
             expected = 'a string or {"ans": ..., "dsets": [...]}'
-            raise DataError("An answer has no text.", where=f"{path}[{place}]", got=str(row)[:80], expected=expected)
+            raise DataError("An answer has no text.", where=f"{path}[{number}]", got=str(row)[:80], expected=expected)
     return AnswerList(tuple(row["ans"] for row in rows), tuple(tuple(map(str, row.get("dsets", ()))) for row in rows))
 
 
@@ -114,7 +113,7 @@ def _of_object(rows: dict[str, Any], path: Path) -> AnswerList:
 
 
 def answer_rows(table: AnswerList) -> list[dict[str, Any]]:
-    """The form of ``all_ans.json``."""
+    """Return a table in the form of ``all_ans.json``."""
     sets = table.sets or ((),) * len(table)
     return [{"ans": answer, "dsets": list(names)} for answer, names in zip(table.strings, sets, strict=True)]
 
@@ -122,43 +121,39 @@ def answer_rows(table: AnswerList) -> list[dict[str, Any]]:
 def build_answer_table(
     counts: Mapping[str, Mapping[str, int]], size: int = ANSWER_TABLE_SIZE, least: Mapping[str, int] = LEAST
 ) -> AnswerList:
-    """A table over several question sets.
+    """Build a table over several question sets.
 
     The fine-tuning tables of the sets in ``least`` go in whole, then the most frequent answers of all sets until there
     are ``size``; where the tables alone are larger, the most frequent of them. Neither the paper nor the released code
     says how the published table was made; this rule gives its pattern of memberships.
 
     Args:
-        counts: for each set, how many questions have an answer as their best.
-        size: how many answers.
-        least: for each set whose answers all belong to it, how many questions an answer needs.
+        counts: for each set, the number of questions by best answer.
+        size: number of answers.
+        least: for each set that goes in whole, the questions that an answer needs.
 
     Returns:
         Normalised answers in alphabetical order with the sets they belong to.
     """
-    plain = {name: _normalised(found) for name, found in counts.items()}
-    members = {name: {a for a, n in found.items() if n >= least.get(name, 1)} for name, found in plain.items()}
-    whole = set().union(*(members[name] for name in members if name in least))
+    members: dict[str, dict[str, int]] = {}
     total: Counter[str] = Counter()
-    for name, found in plain.items():
-        total.update({answer: count for answer, count in found.items() if answer in members[name]})
+    for name, questions in counts.items():
+        normalised: Counter[str] = Counter()
+        for answer, count in questions.items():
+            normalised[normalise(answer)] += count
+        members[name] = {answer: n for answer, n in normalised.items() if n >= least.get(name, 1)}
+        total.update(members[name])
+    whole = {answer for name in members if name in least for answer in members[name]}
     best = sorted(total, key=lambda answer: (answer not in whole, -total[answer], answer))[:size]
     strings = tuple(sorted(best))
     return AnswerList(strings, tuple(tuple(n for n in members if answer in members[n]) for answer in strings))
 
 
-def _normalised(found: Mapping[str, int]) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for answer, count in found.items():
-        counts[normalise(answer)] += count
-    return counts
-
-
 def best_answer(targets: Mapping[str, Any]) -> str | None:
-    """The one answer of a question: the one its file names, else the one with the highest score; None without any.
+    """Return the answer that a question's file names, else the one with the highest score; None without any.
 
-    The answer that the file names is spelt as the scores spell it (``t-shirt`` as ``t shirt``), so that a table made of
-    best answers has one row for both spellings, and the question finds its answer there.
+    The answer that the file names is spelt as the scores spell it (``t-shirt`` as ``t shirt``), so that a table of best
+    answers has one row for both spellings.
     """
     answers: Mapping[str, float] = targets.get("answers") or {}
     if targets.get("answer") is not None:
@@ -169,13 +164,13 @@ def best_answer(targets: Mapping[str, Any]) -> str | None:
 
 
 def mapped(answers: Sequence[str], table: AnswerList) -> tuple[int, list[str]]:
-    """How many of ``answers`` have a row in ``table``, and those that have none."""
+    """Return how many of ``answers`` have a row in ``table``, and those that have none."""
     missing = [answer for answer in answers if table.find(answer) is None]
     return len(answers) - len(missing), missing
 
 
 def table_file(named: str | None, readers: Sequence[Any], usual: str) -> Path | None:
-    """The table's file under the first reader's root: the one named, else the usual one where it is there."""
+    """Return the table's file under the first reader's root: the one named, else the usual one if it exists."""
     if not readers:
         return None
     path = inside(readers[0].root, named or usual)
@@ -183,7 +178,7 @@ def table_file(named: str | None, readers: Sequence[Any], usual: str) -> Path | 
 
 
 def count_answers(readers: Sequence[Any]) -> dict[str, Counter[str]]:
-    """How many questions have an answer as their best, by data set."""
+    """Count the questions by best answer, for each data set."""
     counts: dict[str, Counter[str]] = {}
     for reader in readers:
         for example in reader.examples():

@@ -1,4 +1,4 @@
-"""Caption files by their content, for tools that are handed files and no recipe."""
+"""Reads caption files of any known format, for tools that get files and no recipe."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from vlcli.errors import DataError
 
 
 def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str]]:
-    """The captions of every picture of a file.
+    """Read the captions of every picture of a file.
 
-    Taken are COCO's annotations, Karpathy's split files, a list of ``{"image", "captions"}`` or an object of file name
-    -> captions, and plain text, each line the caption of a picture of its own.
+    Formats: COCO's annotations, Karpathy's split files, a list of ``{"image", "captions"}``, an object of file name ->
+    captions, and plain text with one picture's caption a line.
 
     Args:
         path: the file.
@@ -30,12 +30,12 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
     """
     path = path.expanduser().absolute()
     if not _is_json(path):
-        found = [[line.strip()] for line in read_text(path).splitlines() if line.strip()]
+        captions = [[line.strip()] for line in read_text(path).splitlines() if line.strip()]
     else:
-        found = list(captions_by_image([_reader(path, read_json(path, (list, dict)), split)]).values())
-    if not found:
+        captions = list(captions_by_image([_reader(path, read_json(path, (list, dict)), split)]).values())
+    if not captions:
         raise DataError("The file holds no captions.", where=str(path))
-    return found
+    return captions
 
 
 def _is_json(path: Path) -> bool:

@@ -1,7 +1,6 @@
-"""The vocabulary of visual concepts: the most frequent words of captions, and captions as sets of words.
+"""Builds, reads and writes vocabularies of visual concepts: the most frequent words of captions.
 
-After Fang et al. 2015 (From Captions to Visual Concepts and Back), whose list is read and written in its own format: a
-line a word, ``man, NN, 51456``.
+After Fang et al. 2015 (From Captions to Visual Concepts and Back), in its file format: lines of ``man, NN, 51456``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from vlcli.data.english import FUNCTION_WORDS, GROUPS, part_of_speech
 from vlcli.data.files import parse_json, read_text, value
@@ -23,12 +21,12 @@ from vlcli.files import write_text
 from vlcli.images.boxes import BoxList
 
 CONTENT = ("NN", "VB", "JJ")
-"""Parts of speech that can be seen: things, doings, qualities."""
+"""Parts of speech that can be seen: things, actions, qualities."""
 _TOKEN = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|[^\W_]+?(?=n't\b)|[^\W_]+(?:-[^\W_]+)*")
 
 
 def tokens(caption: str) -> list[str]:
-    """Lower-case words without punctuation; ``man's`` is two words, as treebank tokenisers have it."""
+    """Split a caption into lower-case words without punctuation; ``man's`` is two words, as in treebanks."""
     return _TOKEN.findall(caption.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
 
 
@@ -39,8 +37,8 @@ class Word:
     Attributes:
         word: lower-case.
         pos: part of speech, one of ``vlcli.data.english.GROUPS``.
-        count: how often it occurs in the captions.
-        images: how many pictures have it in a caption; 0 where it is not known.
+        count: occurrences in the captions.
+        images: pictures with the word in a caption; 0 where not known.
     """
 
     word: str
@@ -57,7 +55,7 @@ def build_vocabulary(
     function_words: bool = False,
     min_count: int = 1,
 ) -> list[Word]:
-    """The most frequent words of captions.
+    """Return the most frequent words of captions.
 
     Args:
         captions: the captions of each picture.
@@ -75,9 +73,9 @@ def build_vocabulary(
     counts: Counter[str] = Counter()
     images: Counter[str] = Counter()
     for texts in captions:
-        found = [word for text in texts for word in tokens(text)]
-        counts.update(found)
-        images.update(set(found))
+        words = [word for text in texts for word in tokens(text)]
+        counts.update(words)
+        images.update(set(words))
     wanted = set(pos)
     kept = [
         Word(word, part_of_speech(word), count, images[word])
@@ -91,7 +89,7 @@ def build_vocabulary(
 
 
 def read_vocabulary(path: Path) -> list[Word]:
-    """A vocabulary file: the published lines ``word, POS, count``, a word a line, or JSON (words, or objects).
+    """Read a vocabulary file: lines ``word, POS, count`` or a word a line, or JSON (words, or objects).
 
     Raises:
         DataError: it is missing, malformed, empty, or lists a word twice.
@@ -122,15 +120,13 @@ def _from_lines(path: Path, text: str) -> list[Word]:
 def _from_json(path: Path, text: str) -> list[Word]:
     content = parse_json(text, str(path))
     rows = value(content, "words", list, str(path)) if isinstance(content, dict) else content
-    return [_from_row(row, f"{path}: words[{place}]") for place, row in enumerate(rows)]
-
-
-def _from_row(row: Any, where: str) -> Word:
-    if isinstance(row, str):
-        return Word(row.lower(), part_of_speech(row.lower()))
-    word = str(value(row, "word", str, where)).lower()
-    numbers = {name: int(row[name]) for name in ("count", "images") if isinstance(row.get(name), int)}
-    return Word(word, str(row.get("pos") or part_of_speech(word)), **numbers)
+    words = []
+    for number, row in enumerate(rows):
+        fields = {"word": row} if isinstance(row, str) else row
+        word = str(value(fields, "word", str, f"{path}: words[{number}]")).lower()
+        numbers = {name: int(fields[name]) for name in ("count", "images") if isinstance(fields.get(name), int)}
+        words.append(Word(word, str(fields.get("pos") or part_of_speech(word)), **numbers))
+    return words
 
 
 def write_vocabulary(path: Path, words: Sequence[Word]) -> Path:
@@ -143,20 +139,20 @@ def write_vocabulary(path: Path, words: Sequence[Word]) -> Path:
 
 
 def captions_by_image(readers: Iterable[Reader]) -> dict[tuple[str, str], list[str]]:
-    """Every caption of every picture of some data sets, by (data set, image id)."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for place, reader in enumerate(readers):
+    """Return every caption of every picture of some data sets, by (number of the data set, image id)."""
+    captions: dict[tuple[str, str], list[str]] = {}
+    for number, reader in enumerate(readers):
         for example in reader.examples():
             if example.text is not None and example.images:
-                found.setdefault((str(place), example.images[0]), []).extend([example.text, *example.choices])
-    return found
+                captions.setdefault((str(number), example.images[0]), []).extend([example.text, *example.choices])
+    return captions
 
 
 class ByImage(Reader):
-    """A caption data set as pictures with words: one example a picture, its target ``words`` those of all its captions.
+    """A caption data set with one example a picture, whose target ``words`` are those of all its captions.
 
     Args:
-        inner: the data set; of an example that has several pictures, or none, nothing can be said.
+        inner: the data set; every example must have one picture.
     """
 
     def __init__(self, inner: Reader) -> None:
@@ -165,19 +161,15 @@ class ByImage(Reader):
 
     @property
     def label(self) -> str:
-        """The data set's own."""
         return self.inner.label
 
     def files(self) -> list[Path]:
-        """The data set's own."""
         return self.inner.files()
 
     def notes(self) -> list[str]:
-        """The data set's own."""
         return self.inner.notes()
 
     def read(self) -> list[Example]:
-        """One example per picture, in the order of first use."""
         if wrong := next((example for example in self.inner.examples() if len(example.images) != 1), None):
             got = f"{wrong.key!r} has {len(wrong.images)} pictures"
             raise DataError("Concepts are of one picture each.", where=self.label, got=got, expected="one")
@@ -188,9 +180,7 @@ class ByImage(Reader):
         ]
 
     def locate(self, name: str) -> Path:
-        """Where the data set has the picture."""
         return self.inner.locate(name)
 
     def boxes(self) -> dict[str, BoxList]:
-        """The data set's own."""
         return self.inner.boxes()

@@ -1,4 +1,4 @@
-"""The corruption step: each objective's view of an example, drawn from generators that hang on the example alone."""
+"""Makes the objectives' views of an example, from random generators that depend on the example alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vlcli.data.collate import CLEAN, Item
 from vlcli.data.dataset import Examples, LoadImage
 from vlcli.data.sample import PHASES, Corruption, TextSample, generators
 from vlcli.data.sampler import Pick
-from vlcli.data.streams import first_below, made
+from vlcli.data.streams import first_below, generator_of
 from vlcli.data.vocabulary import Tokenizer
 
 
 class CorruptionStep:
-    """Corruptions of the objectives, by view, each view's in the order of phases.
+    """The corruptions of the objectives by view, in each view in the order of phases.
 
     Args:
         corruptions: in the objectives' order.
@@ -31,17 +31,20 @@ class CorruptionStep:
     ) -> None:
         for corruption in corruptions:
             corruption.ready(tokenizer, length)
-        self.views, self.seed = _by_view(corruptions), seed
+        self.seed = seed
+        self.views: dict[str, list[Corruption]] = {corruption.view: [] for corruption in corruptions}
+        for corruption in sorted(corruptions, key=lambda one: PHASES.index(one.phase)):
+            self.views[corruption.view].append(corruption)
 
     def states(self, picks: Sequence[Pick], keys: Sequence[str]) -> NDArray[np.uint64]:
-        """What the generators of each example start from (B, corruptions + 1, 4): the last numbers the example."""
+        """Return the states of each example's generators (B, corruptions + 1, 4); the last draws the example's seed."""
         names = [corruption.name for acting in self.views.values() for corruption in acting]
         return generators(self.seed, [epoch for epoch, _ in picks], list(keys), [*names, ""])
 
     def seeds(self, states: NDArray[np.uint64]) -> list[int]:
-        """A number for each example, of what :meth:`states` gave."""
-        found: list[int] = first_below(states[:, -1], 2**63 - 1).tolist()
-        return found
+        """Return a seed for each example, of the result of :meth:`states`."""
+        seeds: list[int] = first_below(states[:, -1], 2**63 - 1).tolist()
+        return seeds
 
     def item(
         self,
@@ -53,14 +56,14 @@ class CorruptionStep:
         image_of: LoadImage,
         texts: dict[int, TextSample],
     ) -> Item:
-        """An example clean and in every view that a corruption of this epoch makes of it.
+        """Load an example clean and in every view that a corruption of this epoch makes of it.
 
         Args:
             examples: where it and its donors come from.
             pick: epoch and code of the example.
-            key: what its randomness is keyed on.
+            key: of its random draws.
             states: its row of :meth:`states`.
-            seed: its number of :meth:`seeds`.
+            seed: of :meth:`seeds`.
             image_of: gives an image by name.
             texts: sentences that were read ahead.
         """
@@ -72,14 +75,7 @@ class CorruptionStep:
             for corruption in corruptions:
                 if corruption.acts(epoch):
                     view = views.get(name) or views.setdefault(name, clean.fork())
-                    rng = made(states[number])
+                    rng = generator_of(states[number])
                     corruption(view, rng, partial(examples.draw_donor, index, epoch, rng))
                 number += 1
         return Item(views, seed)
-
-
-def _by_view(corruptions: Sequence[Corruption]) -> dict[str, list[Corruption]]:
-    views: dict[str, list[Corruption]] = {}
-    for corruption in corruptions:
-        views.setdefault(corruption.view, []).append(corruption)
-    return {view: sorted(found, key=lambda one: PHASES.index(one.phase)) for view, found in views.items()}

@@ -1,4 +1,4 @@
-"""Easy examples first: which examples an epoch draws from."""
+"""Selects the easy examples that the first epochs draw from."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PUNCTUATION = ".,;:!?()'\""
 
 
 class CurriculumLimits(Protocol):
-    """What examples must be like before an epoch (:class:`vlcli.recipe.schema.CurriculumStep`)."""
+    """Limits on the examples before an epoch (:class:`vlcli.recipe.schema.CurriculumStep`)."""
 
     @property
     def until_epoch(self) -> int:
-        """The first epoch that it does not hold for."""
+        """The first epoch without these limits."""
         ...
 
     @property
@@ -44,12 +44,12 @@ class CurriculumLimits(Protocol):
 
 
 class Curriculum:
-    """Which examples are easy enough in an epoch.
+    """The examples that are easy enough in an epoch.
 
     Args:
         steps: the first whose ``until_epoch`` lies ahead decides; behind the last, all examples are drawn from.
         examples: all of them.
-        regions: number of regions of a picture; None where pictures have none.
+        regions: returns the number of regions of a picture; None where pictures have none.
 
     Raises:
         DataError: a step leaves no example, or asks for regions where there are none.
@@ -58,48 +58,38 @@ class Curriculum:
     def __init__(
         self, steps: Sequence[CurriculumLimits], examples: Sequence[Example], regions: Callable[[str], int] | None
     ) -> None:
-        self._allowed = [(step.until_epoch, _allowed(step, examples, regions)) for step in steps]
+        self._regions = regions
+        self._counts: dict[str, int] = {}
+        self._allowed: list[tuple[int, NDArray[np.bool_]]] = []
+        for step in steps:
+            if step.regions is not None and regions is None:
+                what = "The curriculum counts regions, and the data have none."
+                hint = "leave `regions` out, or use a model that reads regions"
+                raise DataError(what, where="curriculum.regions", hint=hint)
+            allowed = np.array([self._is_easy(step, example) for example in examples], bool)
+            self._allowed.append((step.until_epoch, allowed))
         for (_, allowed), step in zip(self._allowed, steps, strict=True):
             if not allowed.any():
                 raise _nothing(step, examples)
 
     def allowed(self, epoch: int) -> NDArray[np.bool_] | None:
-        """Which examples (N,) an epoch draws from; None for all."""
+        """Return a mask (N,) of the examples that an epoch draws from; None for all."""
         return next((allowed for until, allowed in self._allowed if epoch < until), None)
 
-
-def _allowed(
-    step: CurriculumLimits, examples: Sequence[Example], regions: Callable[[str], int] | None
-) -> NDArray[np.bool_]:
-    if step.regions is not None and regions is None:
-        what = "The curriculum counts regions, and the data have none."
-        raise DataError(what, where="curriculum.regions", hint="leave `regions` out, or use a model that reads regions")
-    known: dict[str, int] = {}
-    return np.array([_easy(step, example, regions, known) for example in examples], bool)
-
-
-def _easy(
-    step: CurriculumLimits, example: Example, regions: Callable[[str], int] | None, known: dict[str, int]
-) -> bool:
-    if not _plain(step, example):
-        return False
-    if any(example.targets.get(name) not in values for name, values in step.targets.items()):
-        return False
-    if step.regions is not None and regions is not None:
-        for name in example.images:
-            if name not in known:
-                known[name] = regions(name)
-        return all(known[name] <= step.regions for name in example.images)
-    return True
-
-
-def _plain(step: CurriculumLimits, example: Example) -> bool:
-    """Whether the sentence is short enough and has none of the words to come."""
-    texts = [text.split() for text in (example.text or "", *example.choices)]
-    if step.words is not None and max(map(len, texts)) > step.words:
-        return False
-    later = {word.lower() for word in step.without}
-    return not later or not any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text)
+    def _is_easy(self, step: CurriculumLimits, example: Example) -> bool:
+        texts = [text.split() for text in (example.text or "", *example.choices)]
+        if step.words is not None and max(map(len, texts)) > step.words:
+            return False
+        later = {word.lower() for word in step.without}
+        if later and any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text):
+            return False
+        if any(example.targets.get(name) not in values for name, values in step.targets.items()):
+            return False
+        if step.regions is None or self._regions is None:
+            return True
+        for name in set(example.images) - set(self._counts):
+            self._counts[name] = self._regions(name)
+        return all(self._counts[name] <= step.regions for name in example.images)
 
 
 def _nothing(step: CurriculumLimits, examples: Sequence[Example]) -> DataError:

@@ -1,4 +1,4 @@
-"""The examples of some data sets: which there are, what each is keyed on, and each loaded as a model needs it."""
+"""Loads the examples of data sets as a model needs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LoadImage = Callable[[str], ImageSample]
 
 
 class Examples:
-    """Examples of data sets in file order, those left out whose images are not there, each loaded on demand.
+    """Examples of data sets in file order, each loaded on demand; those whose images are missing are left out.
 
     Args:
         readers: data sets.
@@ -48,86 +48,87 @@ class Examples:
     ) -> None:
         self.readers, self.sentences, self.images = list(readers), sentences, images
         self.seed, self.missing, self.augments = seed, missing, augments
-        self.found: Sequence[Example] = []
         self.starts: list[int] = [0]
         self.dropped_counts: dict[str, int] = {}
         self.reader_counts: dict[str, int] = {}
         self._parts: list[Sequence[Example]] = []
         for reader in self.readers:
-            self._take(reader)
-        self.found = joined(self._parts)
+            if sentences.tokenizer is not None and sentences.length is not None:
+                reader.fit(sentences.tokenizer, sentences.length)
+            examples = reader.examples()
+            kept = self._present(reader, examples)
+            label = reader.label
+            while label in self.reader_counts:
+                label += "'"
+            self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
+            self._parts.append(kept)
+            self.starts.append(self.starts[-1] + len(kept))
+        self.all: Sequence[Example] = joined(self._parts)
         self._tokens = [self.sentences.beside(part) for part in self._parts]
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.all)
 
     @property
     def counts(self) -> list[int]:
-        """Examples of each data set."""
+        """Number of examples of each data set."""
         return [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
 
     @property
     def names(self) -> str:
-        """The data sets, for messages."""
+        """Labels of the data sets, for messages."""
         return ", ".join(reader.label for reader in self.readers)
 
     def only(self, examples: Sequence[Example]) -> Examples:
-        """The same loading for other examples: their images must be among those of these data sets."""
-        made = copy(self)
-        made.found, made.starts = list(examples), [0, len(examples)]
-        made._parts, made._tokens = [made.found], [None]
-        return made
+        """Return a copy that loads other examples: their images must be among those of these data sets."""
+        other = copy(self)
+        other.all, other.starts = list(examples), [0, len(examples)]
+        other._parts, other._tokens = [other.all], [None]
+        return other
 
     def key(self, code: int) -> str:
-        """What randomness of an example is keyed on: its data set, its id, and its repetition within the epoch."""
-        turn, index = divmod(code, len(self.found))
-        return f"{self._reader_of(index)}/{self.found[index].key}" + (f"#{turn}" if turn else "")
+        """Return the key of an example's random draws: its data set, its id, and its repetition within the epoch."""
+        turn, index = divmod(code, len(self.all))
+        return f"{self._reader_of(index)}/{self.all[index].key}" + (f"#{turn}" if turn else "")
 
     def read_together(self, codes: Sequence[int]) -> dict[int, TextSample]:
         """Read the examples of a batch that are in columns, all in one go.
 
-        Args:
-            codes: of the examples.
-
         Returns:
-            Sentences by the examples' numbers, for :meth:`sample`: those that stand beside columns as ids.
+            Sentences by the examples' numbers, for :meth:`sample`: those whose ids are kept beside columns.
         """
         texts: dict[int, TextSample] = {}
         wanted: dict[int, list[int]] = {}
         for code in codes:
-            index = code % len(self.found)
+            index = code % len(self.all)
             wanted.setdefault(self._reader_of(index), []).append(index)
         for number, indices in wanted.items():
-            if isinstance(self._parts[number], ColumnExamples):
-                self._read_part(number, indices, texts)
+            part, tokens, start = self._parts[number], self._tokens[number], self.starts[number]
+            if not isinstance(part, ColumnExamples):
+                continue
+            read = part.together([index - start for index in indices])
+            if tokens is None or self.augments:
+                continue
+            alone = {i: e for i, e in zip(indices, read, strict=True) if e.text is not None and not e.choices}
+            rows = [part.row(index - start) for index in alone]
+            sentences = [example.text or "" for example in alone.values()]
+            samples = tokens.samples(rows, sentences, [example.text_key for example in alone.values()])
+            texts.update(zip(alone, samples, strict=True))
         return texts
-
-    def _read_part(self, number: int, indices: list[int], texts: dict[int, TextSample]) -> None:
-        """The examples of one data set, and their sentences."""
-        part, tokens, start = self._parts[number], self._tokens[number], self.starts[number]
-        assert isinstance(part, ColumnExamples)
-        read = part.together([index - start for index in indices])
-        if tokens is None or self.augments:
-            return
-        found = {i: e for i, e in zip(indices, read, strict=True) if e.text is not None and not e.choices}
-        rows = [part.row(index - start) for index in found]
-        sentences = [example.text or "" for example in found.values()]
-        samples = tokens.samples(rows, sentences, [example.text_key for example in found.values()])
-        texts.update(zip(found, samples, strict=True))
 
     def sample(
         self, index: int, epoch: int, key: str, image_of: LoadImage, texts: dict[int, TextSample] | None = None
     ) -> Sample:
-        """One example, not corrupted.
+        """Load one example, not corrupted.
 
         Args:
             index: which.
             epoch: decides the caption, where it has several, and what a random transform draws.
             key: of :meth:`key`.
             image_of: gives an image by name, where nothing is drawn for it.
-            texts: what :meth:`read_together` gave; each is taken out, so that nobody else has it.
+            texts: of :meth:`read_together`; each is taken out, so that nobody else has it.
         """
-        example = self.found[index]
+        example = self.all[index]
         text, text_key = example.text, example.text_key
         if example.choices and text is not None:
             options = [text, *example.choices]
@@ -135,26 +136,25 @@ class Examples:
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         if not self.augments:
             images = [image_of(name) for name in example.images] if self.images.loads else []
-            ready = texts.pop(index, None) if texts else None
-            if ready is None:
-                ready = self._encoded(index, example, text, text_key)
-            return Sample(example.key, ready, images, example.targets)
+            encoded = texts.pop(index, None) if texts else None
+            if encoded is None:
+                encoded = self._encoded(index, example, text, text_key)
+            return Sample(example.key, encoded, images, example.targets)
         draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
         images = [self.images.load(name, draw) for name in example.images]
         targets = mirrored_targets(example.targets) if draw.flipped else example.targets
         return Sample(example.key, self.sentences.encode(draw.text, text_key), images, targets)
 
     def _encoded(self, index: int, example: Example, text: str | None, text_key: str) -> TextSample | None:
-        """The sentence as ids: from beside the columns where it stands there."""
         number = self._reader_of(index)
         part, tokens = self._parts[number], self._tokens[number]
         if tokens is None or text is None or example.choices:
             return self.sentences.encode(text, text_key)
         assert isinstance(part, ColumnExamples)
-        return tokens.sample(part.row(index - self.starts[number]), text, text_key)
+        return tokens.samples([part.row(index - self.starts[number])], [text], [text_key])[0]
 
     def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
-        """Another example of the same data set as ``index``, evenly drawn; its images load when they are looked at."""
+        """Draw another example of the same data set as ``index``; its images load when they are looked at."""
         reader = self._reader_of(index)
         start, stop = self.starts[reader], self.starts[reader + 1]
         other = index
@@ -169,21 +169,7 @@ class Examples:
     def _lazy_image(self, name: str) -> ImageSample:
         return LazyImage(name, lambda: self.images.load(name))
 
-    def _take(self, reader: Reader) -> None:
-        """Add a reader's examples, those whose images are there."""
-        if self.sentences.tokenizer is not None and self.sentences.length is not None:
-            reader.fit(self.sentences.tokenizer, self.sentences.length)
-        examples = reader.examples()
-        kept = self._present(reader, examples)
-        label = reader.label
-        while label in self.reader_counts:
-            label += "'"
-        self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
-        self._parts.append(kept)
-        self.starts.append(self.starts[-1] + len(kept))
-
     def _present(self, reader: Reader, examples: Sequence[Example]) -> Sequence[Example]:
-        """The examples whose images are there."""
         if isinstance(examples, ColumnExamples):
             absent = self._absent_of(reader, examples)
         else:
@@ -201,12 +187,8 @@ class Examples:
         needs, store = self.images.needs, self.images.store
         if not self.images.loads:
             return set()
-        paths = store.paths if needs.regions and store is not None else []
-        key = [
-            needs.pixels,
-            needs.concepts,
-            *((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths),
-        ]
         if needs.concepts:  # which are there is not known of a file
             return absent_images(examples, self.images.absent, None, None)
+        stats = [(path, path.stat()) for path in store.paths] if needs.regions and store is not None else []
+        key = [needs.pixels, False, *((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)]
         return absent_images(examples, self.images.absent, reader.locate if needs.pixels else None, key)

@@ -1,4 +1,4 @@
-"""Decoded images of small data sets, kept in memory from the first epoch on."""
+"""Keeps the decoded images of small data sets in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DecodedImages:
         return len(self._kept)
 
     def get(self, name: str, decode: Callable[[], Image.Image]) -> Image.Image:
-        """The image called ``name``: a copy of the kept one, or what ``decode`` returns. The caller may change it."""
+        """Return a copy of the image called ``name``, or call ``decode``. The caller may change the result."""
         if (kept := self._kept.get(name)) is not None:
             return kept.copy()
         image = decode()
@@ -47,5 +47,4 @@ class DecodedImages:
         return image
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the images: each worker process decodes and keeps those that it reads."""
         return self.__dict__ | {"_kept": {}, "_bytes": 0}

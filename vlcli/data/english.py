@@ -1,8 +1,4 @@
-"""Parts of speech of English caption words, one word at a time: closed classes by list, open ones by list and ending.
-
-No tagger and no download: a word has the part of speech it most often has in descriptions of pictures. The groups are
-those of the published concept vocabulary: NN, VB, JJ, IN, DT, PRP and other.
-"""
+"""Tags English caption words with the part of speech that they most often have in captions, by lists and endings."""
 
 from __future__ import annotations
 
@@ -110,38 +106,31 @@ FUNCTION_WORDS = frozenset(
 
 @cache
 def _table() -> dict[str, str]:
-    """Part of speech of every listed word; later entries win."""
-    found = dict.fromkeys(("several", *_ADJECTIVES.split()), "JJ")
+    table = dict.fromkeys(("several", *_ADJECTIVES.split()), "JJ")
     for verb in _VERBS.split():
-        found |= dict.fromkeys((verb, _third(verb)), "VB")
+        table |= dict.fromkeys((verb, _third_person(verb)), "VB")
     for verb in _MOSTLY_NOUNS.split():
-        found |= {verb: "JJ" if verb == "open" else "NN", _third(verb): "NN"}
-    found |= dict.fromkeys(_PAST.split(), "VB") | dict.fromkeys(_NOT_ADJECTIVES.split(), "NN")
-    found |= dict.fromkeys(_NOUNS.split(), "NN")
+        table |= {verb: "JJ" if verb == "open" else "NN", _third_person(verb): "NN"}
+    table |= dict.fromkeys(_PAST.split(), "VB") | dict.fromkeys(_NOT_ADJECTIVES.split(), "NN")
+    table |= dict.fromkeys(_NOUNS.split(), "NN")
     for group in ("other", "IN", "DT", "PRP"):
-        found |= dict.fromkeys(_CLOSED[group].split(), group)
-    return found | dict.fromkeys(_AUXILIARIES.split(), "VB") | {"left": "VB", "past": "JJ", "back": "NN"}
+        table |= dict.fromkeys(_CLOSED[group].split(), group)
+    return table | dict.fromkeys(_AUXILIARIES.split(), "VB") | {"left": "VB", "past": "JJ", "back": "NN"}
 
 
-def _third(verb: str) -> str:
-    """``watches``, ``carries``, ``holds``."""
+def _third_person(verb: str) -> str:
     if verb.endswith(("s", "sh", "ch", "x", "z", "o")):
         return f"{verb}es"
     return f"{verb[:-1]}ies" if verb[-1] == "y" and verb[-2] not in "aeiou" else f"{verb}s"
 
 
 def part_of_speech(word: str) -> str:
-    """The group of a lower-case word, one of :data:`GROUPS`."""
-    known = _table().get(word)
-    if known is not None:
-        return known
-    if word.isdigit():
-        return "other"
-    if len(word) > 4 and word.endswith("ing"):
+    """Return the group of a lower-case word, one of :data:`GROUPS`."""
+    if word in _table():
+        return _table()[word]
+    if (len(word) > 4 and word.endswith("ing")) or (len(word) > 3 and word.endswith("ed") and word[-3:] != "eed"):
         return "VB"
-    if len(word) > 3 and word.endswith("ed") and not word.endswith("eed"):
-        return "VB"
-    if len(word) > 4 and word.endswith("ly"):
+    if word.isdigit() or (len(word) > 4 and word.endswith("ly")):
         return "other"
     return "JJ" if word.endswith(_ADJECTIVE_ENDINGS) and len(word) > 5 else "NN"
 
@@ -155,5 +144,5 @@ _OF_SENTENCES = frozenset(
 
 def is_english(sentences: Iterable[str]) -> bool:
     """Whether at least half of some sentences hold one of twenty-five frequent English words."""
-    found = [not _OF_SENTENCES.isdisjoint(sentence.lower().replace("?", " ").split()) for sentence in sentences]
-    return 2 * sum(found) >= len(found)
+    hits = [not _OF_SENTENCES.isdisjoint(sentence.lower().replace("?", " ").split()) for sentence in sentences]
+    return 2 * sum(hits) >= len(hits)

@@ -1,4 +1,4 @@
-"""Reading annotation files so that every fault is named: which file, which line, which field."""
+"""Reads annotation files; an error names the file, the line and the field."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from typing import IO, Any
 from vlcli.errors import DataError, UsageError, shown
 
 UNPACKED = "VLCLI_UNPACKED_MB"
+_GZIP = b"\x1f\x8b"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
 def inside(root: Path, path: str | Path) -> Path:
-    """``path`` under ``root``; an absolute path stands for itself, a relative one may not leave ``root``.
+    """Return ``path`` under ``root``; absolute paths stay as they are.
 
     Raises:
-        DataError: it climbs out.
+        DataError: a relative path leaves ``root``.
     """
-    given = Path(path).expanduser()
-    if given.is_absolute():
-        return given
-    joined = Path(os.path.normpath(root / given))
+    target = Path(path).expanduser()
+    if target.is_absolute():
+        return target
+    joined = Path(os.path.normpath(root / target))
     if not joined.is_relative_to(os.path.normpath(root)):
         raise DataError(
             "A path leaves the data root.",
@@ -43,13 +44,13 @@ def inside(root: Path, path: str | Path) -> Path:
 
 @lru_cache(256)
 def prefix(folder: str) -> str:
-    """How paths in a folder begin."""
+    """Return the text that the paths in a folder begin with."""
     normal = os.path.normpath(folder)
     return "" if normal == "." else normal.rstrip("/") + "/"
 
 
 def known_encoding(name: str) -> str:
-    """An encoding of text files, checked.
+    """Check the name of a text encoding and return it.
 
     Raises:
         DataError: Python knows none of this name.
@@ -64,39 +65,32 @@ def known_encoding(name: str) -> str:
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """A text file, gzip or not.
-
-    Args:
-        path: the file.
-        encoding: as Python calls it; a byte order mark is left out.
+    """Read a text file, gzip or not, without its byte order mark.
 
     Raises:
         DataError: missing, unreadable, truncated or not of this encoding.
     """
     with _readable(path, encoding):
         data = path.read_bytes()
-        return (_unpacked(data, path) if _is_packed(data) else data).decode(_codec(encoding))
+        if data.startswith(_GZIP):
+            limit = unpacked_limit(len(data))
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                data = file.read(limit + 1)
+            if len(data) > limit:
+                raise too_much(path, limit)
+        return data.decode(_codec(encoding))
 
 
 def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """The lines of a text file, gzip or not, one after another, without their ends (a newline alone is one).
-
-    Args:
-        path: the file.
-        encoding: as Python calls it; a byte order mark is left out.
+    """Yield the lines of a text file, gzip or not, without their ends (a newline alone is one).
 
     Raises:
         DataError: as :func:`read_text`, when the fault is met.
     """
     with _readable(path, encoding), path.open("rb") as file:
-        packed = _is_packed(file.peek(2))
-        source: Any = _Unpacking(file, path) if packed else file
+        source: Any = _Unpacking(file, path) if file.peek(2).startswith(_GZIP) else file
         for line in io.TextIOWrapper(source, encoding=_codec(encoding), newline="\n"):
             yield line.removesuffix("\n")
-
-
-def _is_packed(data: bytes) -> bool:
-    return data[:2] == b"\x1f\x8b"
 
 
 def _codec(encoding: str) -> str:
@@ -105,7 +99,6 @@ def _codec(encoding: str) -> str:
 
 @contextmanager
 def _readable(path: Path, encoding: str) -> Iterator[None]:
-    """Faults of a text file as messages."""
     try:
         yield
     except FileNotFoundError:
@@ -120,52 +113,48 @@ def _readable(path: Path, encoding: str) -> Iterator[None]:
 
 
 class _Unpacking(gzip.GzipFile):
-    """A gzip file that is refused once it has unpacked to too much.
-
-    Args:
-        file: its bytes.
-        path: its name, for the message.
-    """
+    """A gzip file that is refused once it has unpacked to too much."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         super().__init__(fileobj=file)
         self._path, self._limit, self._count = path, unpacked_limit(path.stat().st_size), 0
 
     def read1(self, size: int = -1) -> bytes:
-        """Bytes, counted."""
-        found = super().read1(size)
-        self._count += len(found)
+        """Read and count bytes."""
+        content = super().read1(size)
+        self._count += len(content)
         if self._count > self._limit:
             raise too_much(self._path, self._limit)
-        return found
+        return content
 
 
 def unpacked_limit(packed: int) -> int:
-    """How many bytes a gzip file of ``packed`` bytes may unpack to: 100 times as many, but 256 MB always.
+    """Return how many bytes a gzip file of ``packed`` bytes may unpack to.
 
-    Text packs to a third or a tenth; a hundredth is a file made to fill the memory. ``VLCLI_UNPACKED_MB`` says another
-    limit.
+    100 times as many, but 256 MB always, or ``VLCLI_UNPACKED_MB``: text packs to a third or a tenth; a hundredth is a
+    file made to fill the memory.
 
     Raises:
         UsageError: the variable holds no number.
     """
-    said = os.environ.get(UNPACKED, "")
-    if said and not (said.isascii() and said.isdigit() and len(said) < 10):
-        raise UsageError(f"{UNPACKED} is no number.", got=shown(said), expected="megabytes, such as 4000")
-    return int(said) * 10**6 if said else max(256 * 10**6, 100 * packed)
+    megabytes = megabytes_of(UNPACKED, "megabytes, such as 4000")
+    return max(256 * 10**6, 100 * packed) if megabytes is None else megabytes * 10**6
 
 
-def _unpacked(data: bytes, path: Path) -> bytes:
-    limit = unpacked_limit(len(data))
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        found = file.read(limit + 1)
-    if len(found) > limit:
-        raise too_much(path, limit)
-    return found
+def megabytes_of(variable: str, expected: str) -> int | None:
+    """Read the number of an environment variable; None where it is not set.
+
+    Raises:
+        UsageError: the variable holds no number.
+    """
+    text = os.environ.get(variable, "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UsageError(f"{variable} is no number.", got=shown(text), expected=expected)
+    return int(text) if text else None
 
 
 def too_much(path: Path, limit: int) -> DataError:
-    """The fault of a gzip file that unpacks to more than ``limit`` bytes."""
+    """Make the error for a gzip file that unpacks to more than ``limit`` bytes."""
     return DataError(
         "The packed file unpacks to too much.",
         where=str(path),
@@ -176,7 +165,7 @@ def too_much(path: Path, limit: int) -> DataError:
 
 
 def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
-    """A JSON document whose top level is of ``kind``.
+    """Read a JSON document whose top level is of ``kind``.
 
     Raises:
         DataError: malformed (with line and column), or something else at the top.
@@ -193,42 +182,40 @@ def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON-lines file, each with its place (``file:line``); blank lines are passed over.
+    """Yield the objects of a JSON-lines file, each with its ``file:line``; blank lines are skipped.
 
     Raises:
         DataError: a line is malformed or no object.
     """
     for number, line in enumerate(text_lines(path, encoding), 1):
         if line and not line.isspace():
+            where = f"{path}:{number}"
             try:
-                yield f"{path}:{number}", _line_object(line, f"{path}:{number}")
+                row = parse_json(line, where, one_line=True)
+                if not isinstance(row, dict):
+                    raise DataError("The line is no object.", where=where, got=_name(type(row)), expected="{...}")
+                yield where, row
             except DataError as error:
                 raise _one_document(path, encoding) or error from None
 
 
 def _one_document(path: Path, encoding: str) -> DataError | None:
-    """The message for a whole JSON document where a file of JSON lines was meant; None where it is no such document."""
     try:
-        found = json.loads(read_text(path, encoding))
+        content = json.loads(read_text(path, encoding))
     except (ValueError, RecursionError):
         return None
     return DataError(
         "The file is one JSON document, not JSON lines.",
         where=str(path),
-        got=_name(type(found)),
+        got=_name(type(content)),
         expected="an object a line, without commas between them",
         hint=f"read it with the reader json: {{name: json, file: {path.name}}}"
-        + (f"; or: jq -c '.[]' {path.name} > {path.with_suffix('.jsonl').name}" if isinstance(found, list) else ""),
+        + (f"; or: jq -c '.[]' {path.name} > {path.with_suffix('.jsonl').name}" if isinstance(content, list) else ""),
     )
 
 
 def parse_json(text: str, where: str, one_line: bool = False) -> Any:
-    """The JSON value ``text``.
-
-    Args:
-        text: the document.
-        where: file, or file and line.
-        one_line: whether ``where`` names the line already.
+    """Parse a JSON document; ``one_line`` says that ``where`` names the line already.
 
     Raises:
         DataError: malformed (with line and column), nested too deeply, or with a number of thousands of digits.
@@ -238,7 +225,9 @@ def parse_json(text: str, where: str, one_line: bool = False) -> Any:
     except _KeyTwiceError as error:
         raise DataError("An object of the JSON has a key twice.", where=where, got=shown(error.args[0])) from None
     except json.JSONDecodeError as error:
-        raise _malformed(where if one_line else f"{where}:{error.lineno}", error) from None
+        line = where if one_line else f"{where}:{error.lineno}"
+        got = f"{error.msg} at column {error.colno}"
+        raise DataError("The JSON is malformed.", where=line, got=got, hint="is the file complete?") from None
     except RecursionError:
         raise DataError("The JSON is nested too deeply.", where=where, expected="some hundred levels at most") from None
     except ValueError:  # Python reads no integers of more than 4,300 digits
@@ -250,32 +239,19 @@ class _KeyTwiceError(Exception):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _KeyTwiceError(next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place])))
-    return found
-
-
-def _line_object(line: str, where: str) -> dict[str, Any]:
-    row = parse_json(line, where, one_line=True)
-    if not isinstance(row, dict):
-        raise DataError("The line is no object.", where=where, got=_name(type(row)), expected="{...}")
-    return row
-
-
-def _malformed(where: str, error: json.JSONDecodeError) -> DataError:
-    return DataError(
-        "The JSON is malformed.", where=where, got=f"{error.msg} at column {error.colno}", hint="is the file complete?"
-    )
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise _KeyTwiceError(next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number])))
+    return content
 
 
 def first_object(rows: Any) -> dict[str, Any]:
-    """The first of a list of objects; an empty one where it is no such list."""
+    """Return the first of a list of objects; an empty one where it is no such list."""
     return rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
 
 
 def value(row: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """``row[key]``, which must be of ``kind``.
+    """Return ``row[key]``, which must be of ``kind``.
 
     Raises:
         DataError: absent or of another type.
@@ -283,11 +259,11 @@ def value(row: Any, key: str, kind: type | tuple[type, ...], where: str) -> Any:
     if not isinstance(row, dict) or key not in row:
         got = ", ".join(map(str, row)) if isinstance(row, dict) else _name(type(row))
         raise DataError(f"The field {key!r} is missing.", where=where, got=got, expected=f"{key}: {_names(kind)}")
-    found = row[key]
-    if not isinstance(found, kind) or (isinstance(found, bool) and kind is int):
-        got = f"{shown(found)} ({_name(type(found))})"
+    cell = row[key]
+    if not isinstance(cell, kind) or (isinstance(cell, bool) and kind is int):
+        got = f"{shown(cell)} ({_name(type(cell))})"
         raise DataError(f"The field {key!r} has a wrong type.", where=where, got=got, expected=_names(kind))
-    return found
+    return cell
 
 
 def _names(kind: type | tuple[type, ...]) -> str:
@@ -299,7 +275,7 @@ def _name(kind: type) -> str:
 
 
 def parsed(cell: str) -> Any:
-    """A cell's JSON value; the cell itself where it is none."""
+    """Return a cell's JSON value; the cell itself where it is none."""
     try:
         return json.loads(cell)
     except (ValueError, RecursionError):
@@ -307,7 +283,7 @@ def parsed(cell: str) -> Any:
 
 
 def records_of(content: Any, where: str) -> list[Any]:
-    """The rows of a JSON document: a list, the first list of objects in an object, or an object's values.
+    """Return the rows of a JSON document: a list, the first list of objects in an object, or an object's values.
 
     Raises:
         DataError: there are none.
@@ -325,34 +301,28 @@ def records_of(content: Any, where: str) -> list[Any]:
     )
 
 
-def listed(given: Any) -> list[Any]:
-    """A cell as a list: itself, nothing where it is empty, else a list of one."""
-    return given if isinstance(given, list) else [] if given is None else [given]
-
-
 def as_object(row: Any) -> Any:
-    """A row of a JSON table: a list as an object with the fields ``column1``, ``column2`` ..., anything else itself."""
-    return {f"column{place}": cell for place, cell in enumerate(row, 1)} if isinstance(row, list) else row
+    """Return a list as an object with the fields ``column1``, ``column2`` ..., anything else as it is."""
+    return {f"column{number}": cell for number, cell in enumerate(row, 1)} if isinstance(row, list) else row
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Every folder under ``folder``, itself included, and its files' names, both sorted.
+    """Yield every folder under ``folder``, itself included, and its files' names, both sorted.
 
     Links to folders are followed, since data sets are often linked; one that leads back to a folder it lies in is not.
     """
-    for place, folders, names in os.walk(folder, followlinks=True):
-        here = Path(place).resolve()
-        inner = [name for name in folders if not here.is_relative_to(Path(place, name).resolve())]
-        folders[:] = sorted(inner)
-        yield Path(place), sorted(names)
+    for path, folders, names in os.walk(folder, followlinks=True):
+        here = Path(path).resolve()
+        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(path, name).resolve()))
+        yield Path(path), sorted(names)
 
 
 def index_images(folder: Path) -> dict[str, list[Path]]:
-    """Every picture under ``folder`` by its id (file name without extension), folders in sorted order."""
-    found: dict[str, list[Path]] = {}
-    for place, names in walk(folder):
+    """Return every picture under ``folder`` by its id (file name without extension), folders in sorted order."""
+    paths: dict[str, list[Path]] = {}
+    for path, names in walk(folder):
         for name in names:
             stem, dot, suffix = name.rpartition(".")
             if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                found.setdefault(stem, []).append(place / name)
-    return found
+                paths.setdefault(stem, []).append(path / name)
+    return paths

@@ -1,4 +1,4 @@
-"""Pictures as arrays: safe decoding, resizing, normalising."""
+"""Decodes, resizes and normalises pictures."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from vlcli.images.shards import is_there
 
 
 class PictureError(DataError):
-    """A picture that is missing or cannot be read: what ``missing: drop`` leaves out."""
+    """A picture that is missing or cannot be read; ``missing: drop`` leaves its examples out."""
 
 
 def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
-    """A picture as RGB, turned as its EXIF says.
+    """Read a picture as RGB, rotated as its EXIF says.
 
     Args:
         path: the file.
-        raw: height and width that its boxes were measured in; where those are the unturned picture's, it is not turned.
+        raw: height and width that its boxes were measured in; where those are the stored picture's, it is not rotated.
 
     Raises:
         PictureError: missing, empty, truncated, no picture, or larger than a picture can sensibly be.
@@ -43,19 +43,15 @@ def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
 
 
 def load_labels(path: Path, size: tuple[int, int]) -> Image.Image:
-    """A picture of class ids, one channel.
-
-    Args:
-        path: the file.
-        size: height and width of the picture it belongs to.
+    """Read a picture of class ids, one channel, which must have ``size`` (height, width).
 
     Raises:
         DataError: it is missing, no picture of class ids, or of another size.
     """
     try:
         with Image.open(path) as opened:
-            found = opened if opened.mode in ("L", "P", "I", "I;16") else None
-            labels = None if found is None else Image.fromarray(np.asarray(found).astype(np.int32))
+            known = opened.mode in ("L", "P", "I", "I;16")
+            labels = Image.fromarray(np.asarray(opened).astype(np.int32)) if known else None
             got = f"{opened.mode}, {opened.height}x{opened.width}"
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError("The label map cannot be read.", where=str(path), got=str(error)) from None
@@ -73,11 +69,11 @@ def to_array(
     short: int = 0,
     long: int = 0,
 ) -> NDArray[np.float32]:
-    """A picture as (3, H, W) float32, resized to ``size`` (height, width) where given, then normalised.
+    """Convert a picture to (3, H, W) float32, resized and normalised.
 
     Args:
         image: RGB.
-        size: height and width; None keeps the picture's own.
+        size: height and width; None keeps the picture's.
         mean: per channel, of values in [0, 1].
         std: per channel.
         short: without ``size``: pixels of the shorter side; 0 keeps the size.
@@ -94,7 +90,7 @@ def to_array(
 
 
 def fitted(size: tuple[int, int], short: int, long: int = 0) -> tuple[int, int]:
-    """Height and width with the shorter side at ``short``, or less so that the longer is at most ``long``."""
+    """Return height and width with the shorter side at ``short``, or less so that the longer is at most ``long``."""
     factor = short / min(size)
     if long and max(size) * factor > long:
         factor = long / max(size)

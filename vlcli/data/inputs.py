@@ -1,4 +1,4 @@
-"""What is loaded of an example: its sentence as ids; of its images regions, pixels and visual concepts."""
+"""Loads an example: the token ids of its sentence, the regions, pixels and visual concepts of its images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vlcli.data.columns.table import ColumnExamples
 from vlcli.data.columns.tokens import Tokens, tokens_of
 from vlcli.data.pictures import Draw, Pictures, normalised
 from vlcli.data.reader import Reader
-from vlcli.data.region_table import RegionTable
+from vlcli.data.region_table import FILLS, RegionTable
 from vlcli.data.sample import Example, ImageSample, TextSample, copied
 from vlcli.data.sources import ConceptSource
 from vlcli.data.transforms import Transform
@@ -19,20 +19,18 @@ from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
 
 FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
-"""What is read of a store besides features and boxes, where it is there."""
-
-
+"""Fields that are read of a store besides features and boxes, where it has them."""
 REMEMBERED = 100_000
-"""How many sentences a process keeps as ids; 100 MB of them, more are turned into ids each time."""
+"""Tokenized sentences that a process keeps (100 MB); further ones are tokenized each time."""
 
 
 class Sentences:
-    """Sentences as ids, the first :data:`REMEMBERED` of a process kept.
+    """Tokenizes sentences, and keeps the first :data:`REMEMBERED` of a process.
 
     Args:
         tokenizer: None where the model reads no text.
         wanted: whether the model reads text.
-        length: longest text in pieces; None: as long as the text is.
+        length: longest text in pieces; None: no limit.
     """
 
     def __init__(self, tokenizer: Tokenizer | None, wanted: bool, length: int | None) -> None:
@@ -40,11 +38,10 @@ class Sentences:
         self._known: dict[tuple[str, str], TextSample] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the kept sentences, which belong to this process."""
         return {**self.__dict__, "_known": {}}
 
     def encode(self, text: str | None, key: str) -> TextSample | None:
-        """A sentence's ids, in arrays that the caller may change; None where there is none or none is read."""
+        """Tokenize a sentence into arrays that the caller may change; None where there is none or none is read."""
         if text is None or self.tokenizer is None or not self.wanted:
             return None
         known = self._known.get((text, key))
@@ -55,13 +52,13 @@ class Sentences:
         return copied(known)
 
     def beside(self, examples: Sequence[Example]) -> Tokens | None:
-        """The ids of examples in columns, which are kept beside them; None of others, or where no text is read."""
+        """Return the token ids kept beside examples in columns; None of others, or where no text is read."""
         if self.tokenizer is None or not self.wanted or not isinstance(examples, ColumnExamples):
             return None
         return tokens_of(examples, self.tokenizer, self.length)
 
     def count(self, text: str | None) -> int:
-        """Pieces of a sentence after cutting, specials included; 0 without text."""
+        """Return the number of a sentence's pieces, specials included, after cutting; 0 without text."""
         return 0 if text is None or self.tokenizer is None else len(self.tokenizer.encode(text, "", self.length).ids)
 
 
@@ -95,11 +92,11 @@ class Images:
 
     @property
     def regions_of(self) -> Callable[[str], int] | None:
-        """The number of regions of a picture, where the model reads regions."""
+        """Returns the number of regions of a picture; None where the model reads no regions."""
         return self.store.count if self.needs.regions and self.store is not None else None
 
     def load(self, name: str, draw: Draw | None = None) -> ImageSample:
-        """One image; ``draw`` says what a random transform drew for its example."""
+        """Load one image; ``draw`` holds what a random transform drew for its example."""
         image = ImageSample(name, (0, 0))
         if self.needs.regions:
             assert self.store is not None
@@ -111,7 +108,7 @@ class Images:
         return image
 
     def read_together(self, names: Iterable[str], multiple: int) -> dict[str, ImageSample]:
-        """Several images at once where all that is needed of them are regions; else nothing: they are loaded singly."""
+        """Load several images at once where only their regions are needed; else none: they are loaded singly."""
         needs = self.needs
         if self.store is None or not needs.regions or needs.pixels or needs.concepts:
             return {}
@@ -119,7 +116,7 @@ class Images:
         return RegionTable(self.store, chosen, self.fields, multiple).images() if chosen else {}
 
     def absent(self, names: list[str]) -> set[str]:
-        """The images whose features, file or concepts are not there."""
+        """Return the images whose features, file or concepts are missing."""
         absent: set[str] = set()
         if self.needs.regions and self.store is not None:
             absent.update(self.store.missing(names))
@@ -130,34 +127,26 @@ class Images:
         return absent
 
     def missing_error(self, label: str, absent: set[str], total: int) -> DataError:
-        """What to say where ``absent`` of the ``total`` images of the data set ``label`` are not there."""
+        """Make the error for ``absent`` of the ``total`` images of the data set ``label``."""
         first = min(absent)
-        known = "" if self.store is None else self.store.where
-        from_store = bool(self.needs.regions and self.store is not None and self.store.missing([first]))
-        place = f"the feature store {known}" if from_store else str(self.pictures.files.get(first, "concepts"))
-        action = self.store.hint if from_store and self.store is not None else "check `root` and `images`"
+        where, kind, action = str(self.pictures.files.get(first, "concepts")), "a picture", "check `root` and `images`"
+        if self.needs.regions and self.store is not None and self.store.missing([first]):
+            where, kind, action = f"the feature store {self.store.where}", "features", self.store.hint
         return DataError(
             f"{len(absent)} of {total} images of {label} are missing, the first is {first!r}.",
-            where=place,
+            where=where,
             got=", ".join(sorted(absent)[:3]) + (", ..." if len(absent) > 3 else ""),
-            expected="features for every image the data name"
-            if from_store
-            else "a picture for every image the data name",
+            expected=f"{kind} for every image the data name",
             hint=f"{action}; or leave these examples out: missing=drop",
         )
 
 
 def fill_regions(image: ImageSample, record: Record) -> None:
-    """A stored record's regions, their boxes as shares of the image, and what is known of each."""
+    """Fill an image with the regions of a stored record, their boxes divided by the image's width and height."""
     image.size, image.features = record.size, record.features
     image.boxes = normalised(record.boxes, record.size)
-    scores = record.class_scores if record.class_scores is not None else record.scores
-    found = {
-        "classes": record.classes,
-        "class_scores": scores,
-        "attributes": record.attributes,
-        "attribute_scores": record.attribute_scores,
-        "class_probs": record.class_probs,
-    }
-    image.fields = {name: array for name, array in found.items() if array is not None}
+    fields = {name: getattr(record, name) for name in FILLS}
+    if record.class_scores is None:
+        fields["class_scores"] = record.scores
+    image.fields = {name: array for name, array in fields.items() if array is not None}
     image.box_ids = None if record.box_ids is None else [str(name) for name in record.box_ids]

@@ -1,4 +1,4 @@
-"""Batches in order, loaded by worker processes that outlive an epoch."""
+"""Loads batches in order, in worker processes that outlive an epoch."""
 
 from __future__ import annotations
 
@@ -20,19 +20,15 @@ from vlcli.stopping import shelter
 
 
 class BatchSource(Protocol):
-    """Where batches come from: a ``vlcli.data.pipeline.Pipeline``."""
+    """A source of batches: a ``vlcli.data.pipeline.Pipeline``."""
 
     def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
-        """The examples ``picks`` as one batch, in a list; a worker's fault stands in the place of the batch."""
+        """Return the examples ``picks`` as one batch, in a list; a worker returns its error instead of the batch."""
         ...
 
 
 class NothingReadableError(DataError):
-    """A batch none of whose pictures can be read.
-
-    Args:
-        unreadable: why, by example.
-    """
+    """No picture of a batch can be read; ``unreadable`` says why, by example."""
 
     def __init__(self, unreadable: dict[str, str]) -> None:
         first = next(iter(unreadable.values()), "")
@@ -54,11 +50,11 @@ class _Epoch:
 
 
 class BatchLoader:
-    """Batches in order; worker processes live as long as it does.
+    """Loads batches in order; its worker processes live as long as the loader.
 
     Args:
-        data: where batches come from; it must not know this loader.
-        unreadable: is given why examples could not be read, by example.
+        data: source of the batches; it must hold no reference to this loader.
+        unreadable: filled with the reason why an example could not be read, by example.
         workers: processes that load; 0 loads in this one, a batch ahead in a thread.
         context: how workers start.
     """
@@ -79,13 +75,13 @@ class BatchLoader:
         )
 
     def over(self, batches: Batches) -> BatchLoader:
-        """This loader, set to read ``batches`` the next time it is iterated over."""
+        """Set the batches that the next iteration reads; return this loader."""
         self._epoch.batches = batches
         return self
 
     @property
     def batches(self) -> Batches:
-        """What it reads."""
+        """The batches of the epoch being read."""
         assert self._epoch.batches is not None
         return self._epoch.batches
 
@@ -117,12 +113,10 @@ class BatchLoader:
 
 
 def _begin(worker: int) -> None:
-    """What a worker process does first."""
     shelter(worker)
     gc.freeze()  # else each collection looks at all that was imported: a third of the time of small examples
 
 
-def _only(found: list[Any]) -> Any:
-    """The batch of a list; packed where it goes to another process."""
-    batch = found[0]
+def _only(batches: list[Any]) -> Any:
+    batch = batches[0]
     return Parcel(batch) if isinstance(batch, Batch) and get_worker_info() is not None else batch

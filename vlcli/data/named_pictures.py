@@ -1,4 +1,4 @@
-"""Image ids of a data set and the files behind them: the part of a reader that names pictures."""
+"""Maps the image ids of a data set to files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vlcli.images.boxes import image_id
 from vlcli.images.shards import is_there
 
 if TYPE_CHECKING:
-    from vlcli.data.columns.places import PlacesWriter
+    from vlcli.data.columns.picture_paths import PicturePathsWriter
 
 T = TypeVar("T")
 _LONGER = {"name": "path", "path": "file"}
 
 
 class NamedPictures:
-    """What readers know of their pictures: an id of each, and its file.
+    """Base of readers that maps the ids of pictures to their files.
 
     An id is the name of the file without folders and ending, so that annotations, boxes and features of other sources
-    agree. It does not hang on which files there are: a copy of the data has the same ids. Two pictures of one name in
-    the annotations make the ids of this data set paths below the data root. Two data sets do not see each other, and
-    stages read different ones; so a recipe says ``ids: path`` beside both where they share a name.
+    agree. It does not depend on which files exist: a copy of the data has the same ids. Two pictures of one name in the
+    annotations make the ids of this data set paths below the data root. Where two data sets share a name, a recipe says
+    ``ids: path`` beside both.
 
     Args:
         root: the data root.
@@ -46,7 +46,7 @@ class NamedPictures:
         self._anywhere = Path(images).is_absolute()
         self._paths: MutableMapping[str, Path] = {}
         self._finder: PictureFiles | None = None
-        self._places: PlacesWriter | None = None
+        self._path_writer: PicturePathsWriter | None = None
 
     @property
     def label(self) -> str:
@@ -54,7 +54,7 @@ class NamedPictures:
         return type(self).__name__
 
     def examples(self) -> Sequence[Example]:
-        """The examples that name the pictures."""
+        """Return the examples that name the pictures."""
         raise NotImplementedError
 
     def name_notes(self) -> list[str]:
@@ -62,7 +62,7 @@ class NamedPictures:
         return [] if self._finder is None else self._finder.notes()
 
     def _with_ids(self, read: Callable[[], T]) -> T:
-        """Read, and again with longer ids while two pictures have one."""
+        """Call ``read``, and again with longer ids while two pictures have the same."""
         while True:
             try:
                 return read()
@@ -72,10 +72,7 @@ class NamedPictures:
                 self.ids, self._paths, self._finder = _LONGER[self.ids], {}, None
 
     def image_files(self) -> dict[str, Path]:
-        """Path of every image that the examples use; called by extraction and by checks before a run.
-
-        Returns:
-            By image id, in the order of first use; the files need not exist.
+        """Return the path of every image by id, in the order of first use; called by extraction and before a run.
 
         Raises:
             DataError: two files have one id.
@@ -84,13 +81,7 @@ class NamedPictures:
         return {name: self.locate(name) for name in names}
 
     def locate(self, name: str) -> Path:
-        """Path of an image; called by extraction and by loader workers that read pixels.
-
-        Args:
-            name: image id.
-
-        Returns:
-            The file, or where it was expected if there is none.
+        """Return the path of an image by id, or its expected path if it is missing; called where pixels are read.
 
         Raises:
             DataError: several files fit the name.
@@ -100,18 +91,18 @@ class NamedPictures:
             return noted
         if self._finder is None:
             self._finder = PictureFiles(self.image_folder, self.label)
-        found = self._finder.find(self._written(name), self._paths, noted is None)
-        return found or noted or self.image_folder / f"{name}.jpg"
+        path = self._finder.find(self._written(name), self._paths, noted is None)
+        return path or noted or self.image_folder / f"{name}.jpg"
 
     def near(self, name: str) -> str:
-        """Say which pictures have nearly the name of one that is not there; empty without any."""
+        """Return, in words, the pictures with nearly the name of a missing one; empty without any."""
         written = self._written(name)
-        found = picture_index(self.image_folder).near(written)
-        shown = ", ".join(visible(file, written) for file in found)
-        return f"close to {visible(written, *found)}: {shown}" if found else ""
+        files = picture_index(self.image_folder).near(written)
+        shown = ", ".join(visible(file, written) for file in files)
+        return f"close to {visible(written, *files)}: {shown}" if files else ""
 
     def differs(self, name: str, other: NamedPictures) -> bool:
-        """Whether annotations say that an image id is one file here and another one in another data set."""
+        """Whether an image id is one file here and another file in another data set."""
         path, theirs = self._paths.get(name), other._paths.get(name)
         if path is None or theirs is None or path == theirs:
             return False
@@ -119,18 +110,14 @@ class NamedPictures:
         return path != theirs and is_there(path) and is_there(theirs)
 
     def _written(self, name: str) -> str:
-        """The name of a picture in the annotations, relative to the image folder."""
         noted = self._paths.get(name)
         return name if noted is None else str(noted).removeprefix(prefix(str(self.image_folder)))
 
     def picture(self, file: str) -> str:
-        """Note the file of an image; called by :meth:`read` of subclasses for every file name that they meet.
+        """Note the file of an image and return its id; called by :meth:`read` of subclasses for every file name.
 
         Args:
             file: relative to the image folder, or absolute.
-
-        Returns:
-            The image id.
 
         Raises:
             DataError: another file has the same id, or the path leaves its folder.
@@ -138,28 +125,25 @@ class NamedPictures:
         return self.note(image_id(file), written_path(self.root, self.image_folder, file, self._anywhere))
 
     def with_ids(self, example: Example) -> Example:
-        """Return an example as its reader made it, or with paths for those ids of which annotations name no file."""
+        """Return an example, with paths for those ids of which annotations name no file, unless ids are names."""
         if self.ids == "name" or all(name in self._paths for name in example.images):
             return example
         return replace(example, images=[name if name in self._paths else self.picture(name) for name in example.images])
 
     def note(self, name: str, path: str) -> str:
-        """Note the file of an image that is there, whatever it is called; called by :meth:`read` of subclasses.
+        """Note the path of an image and return its id; called by :meth:`read` of subclasses.
 
         Args:
             name: image id, where ids are names.
-            path: where it lies.
-
-        Returns:
-            The image id.
+            path: of the file.
 
         Raises:
             DataError: another file has the same id.
         """
         if self.ids != "name":
             name = path_id(self.root, self.image_folder, path, self.ids == "file")
-        if self._places is not None and self.ids == "name":
-            self._places.note(name, path)
+        if self._path_writer is not None and self.ids == "name":
+            self._path_writer.note(name, path)
             return name
         known = self._paths.get(name)
         if known is None:
@@ -169,5 +153,5 @@ class NamedPictures:
         return name
 
     def _two_files(self, name: str, first: Path, second: Path) -> DataError:
-        """The error, not raised, for an image id that two files answer to; subclasses may say what to do about it."""
+        """Make the error for an image id of two files; subclasses may add a hint."""
         return two_files(name, first, second, self.label)

@@ -1,4 +1,4 @@
-"""A batch on its way from a worker process: its small tensors as one string of bytes.
+"""Packs the small tensors of a batch into one string of bytes on its way from a worker process.
 
 Torch moves every tensor through a piece of shared memory of its own, whose file descriptor the receiver asks for over a
 socket: for a batch of sentences that takes longer than reading it. Large tensors still go that way; nothing of the
@@ -20,8 +20,8 @@ SMALL = 1 << 18
 _ALIGNED = 64
 
 
-class Place(NamedTuple):
-    """Where a tensor stands in the string."""
+class Slot(NamedTuple):
+    """Position, type and shape of a tensor in the string."""
 
     start: int
     dtype: torch.dtype
@@ -29,11 +29,7 @@ class Place(NamedTuple):
 
 
 class Parcel:
-    """One batch, packed.
-
-    Args:
-        batch: on the CPU.
-    """
+    """One packed batch, of tensors on the CPU."""
 
     def __init__(self, batch: Batch) -> None:
         self._parts: list[Any] = []
@@ -49,21 +45,21 @@ class Parcel:
         content = tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
         gap = -size % _ALIGNED
         self._parts += [content, bytes(gap)]
-        found = Place(self._size, tensor.dtype, tuple(tensor.shape))
+        slot = Slot(self._size, tensor.dtype, tuple(tensor.shape))
         self._size += size + gap
-        return found
+        return slot
 
     def opened(self) -> Batch:
-        """The batch: its tensors are of memory that is its own."""
+        """Unpack the batch into memory of its own."""
         content = bytearray(self._content)
 
-        def take(place: Place) -> Tensor:
-            made = torch.frombuffer(content, dtype=place.dtype, count=prod(place.shape), offset=place.start)
-            return made.view(place.shape)
+        def take(slot: Slot) -> Tensor:
+            flat = torch.frombuffer(content, dtype=slot.dtype, count=prod(slot.shape), offset=slot.start)
+            return flat.view(slot.shape)
 
-        found: Batch = exchanged(self._batch, Place, take)
-        return found
+        batch: Batch = exchanged(self._batch, Slot, take)
+        return batch
 
     def pin_memory(self) -> Batch:
-        """The batch in page-locked memory (DataLoader calls this)."""
+        """Unpack the batch into page-locked memory; called by DataLoader."""
         return self.opened().pin_memory()

@@ -1,4 +1,4 @@
-"""Finds the file of a picture by its name as annotations write it; readers, stages and ``init`` all ask here.
+"""Finds the file of a picture by its name as annotations write it.
 
 The exact path comes first, and costs no look at the folder. Otherwise the files under the folder are indexed once, and
 a file fits a name if their last parts agree but for letter case and ending, and if the folders of one are the end of
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix, walk
 from vlcli.errors import DataError
+from vlcli.plain import comma_list
 
 WAYS = {
     "separator": "with backslashes for slashes",
@@ -78,9 +79,9 @@ class PictureIndex:
         self.files: list[str] = []
         self.by_stem: dict[str, list[str]] = {}
         self._states = {str(folder): _state(str(folder))}  # a folder that is not there may come
-        for place, names in walk(folder):
-            inner = os.path.relpath(place, folder).replace(os.sep, "/")
-            self._states[str(place)] = _state(str(place))
+        for path, names in walk(folder):
+            inner = os.path.relpath(path, folder).replace(os.sep, "/")
+            self._states[str(path)] = _state(str(path))
             for name in names:
                 stem, dot, suffix = name.rpartition(".")
                 if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
@@ -91,7 +92,7 @@ class PictureIndex:
     @property
     def current(self) -> bool:
         """Whether no file was added to the folders or removed from them since they were read."""
-        return all(_state(place) == state for place, state in self._states.items())
+        return all(_state(path) == state for path, state in self._states.items())
 
     def find(self, name: str) -> Match | None:
         """Return the file that fits a name; None where no file does.
@@ -118,11 +119,11 @@ class PictureIndex:
     def near(self, name: str, most: int = 3) -> list[str]:
         """Return files whose names are nearly ``name``: those of its last part in other folders first."""
         wanted = _Name(name)
-        found = self._candidates(wanted.last)
+        files = self._candidates(wanted.last)
         stem = _folded(_without_ending(wanted.last))
         close = difflib.get_close_matches(stem, list(self.by_stem)[:_MOST_COMPARED], n=most, cutoff=0.8)
-        found += [file for one in close for file in self.by_stem[one]]
-        return list(dict.fromkeys(found))[:most]
+        files += [file for one in close for file in self.by_stem[one]]
+        return list(dict.fromkeys(files))[:most]
 
     def _candidates(self, last: str) -> list[str]:
         keys = dict.fromkeys((_folded(last), _folded(_without_ending(last))))
@@ -150,7 +151,7 @@ class _Name:
         self.last, self.folders = parts[-1], [_folded(part) for part in parts[:-1]]
 
     def compared(self, file: str) -> _Fit | None:
-        """How a file with the same stem fits; None where their folders disagree."""
+        """Return how a file with the same stem fits; None where their folders disagree."""
         text = _composed(_slashes(file))
         *folders, last = text.split("/")
         folded = [_folded(part) for part in folders]
@@ -179,18 +180,16 @@ def _indexed(folder: Path, working_folder: str) -> PictureIndex:  # noqa: ARG001
 def picture_index(folder: Path) -> PictureIndex:
     """Return the index of a folder, kept while its folders stay as they were."""
     where = "" if folder.is_absolute() else str(Path.cwd())
-    found = _indexed(folder, where)
-    if not found.current:
+    if not _indexed(folder, where).current:
         _indexed.cache_clear()
-        found = _indexed(folder, where)
-    return found
+    return _indexed(folder, where)
 
 
 def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) -> str:
     """Return the path of ``file`` in ``folder``, in a tenth of the time of :func:`inside` for names without dots.
 
-    An absolute path stands for itself if it lies under the data root or under ``folder``; any other stands below
-    ``folder``, where :class:`PictureIndex` looks for the file that its end names: nothing outside is opened.
+    An absolute path under the data root or ``folder`` is kept; any other is taken below ``folder``, where
+    :class:`PictureIndex` looks for the file that its end names: nothing outside is opened.
 
     Args:
         root: the data root.
@@ -203,26 +202,20 @@ def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) ->
     """
     if file and not _ODD.search(file) and os.name != "nt":
         return prefix(str(folder)) + file
-    own = _own(str(root), str(folder))
-    if file.startswith(own) and ".." not in file:
+    starts = _absolute_starts(str(root), str(folder))
+    if file.startswith(starts) and ".." not in file:
         return file
-    plain = _slashes(file)
-    away = _FOREIGN.match(plain)
-    if away and (anywhere or os.path.normpath(file).startswith(own)):
+    slashed = _slashes(file)
+    away = _FOREIGN.match(slashed)
+    if away and (anywhere or os.path.normpath(file).startswith(starts)):
         return os.path.normpath(Path(file).expanduser())
-    return str(inside(folder, plain[away.end() :] if away else plain))
+    return str(inside(folder, slashed[away.end() :] if away else slashed))
 
 
 @lru_cache(256)
-def _own(root: str, folder: str) -> tuple[str, ...]:
-    """How absolute paths under the data root and under the image folder begin."""
+def _absolute_starts(*folders: str) -> tuple[str, ...]:
     ways = (os.path.abspath, os.path.realpath)
-    return tuple(dict.fromkeys(prefix(way(place)) for place in (root, folder) for way in ways))
-
-
-@lru_cache(256)
-def _roots(root: str, folder: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((prefix(root), *_own(root, root), prefix(folder), *_own(folder, folder))))
+    return tuple(dict.fromkeys(prefix(way(folder)) for folder in folders for way in ways))
 
 
 def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
@@ -234,7 +227,8 @@ def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
         path: as :func:`written_path` gives it.
         ending: keep the ending.
     """
-    start = next((one for one in _roots(str(root), str(folder)) if one and path.startswith(one)), "")
+    starts = (one for base in map(str, (root, folder)) for one in (prefix(base), *_absolute_starts(base)))
+    start = next((one for one in starts if one and path.startswith(one)), "")
     name = path[len(start) :].lstrip("/")
     suffix = Path(name).suffix
     return name[: -len(suffix)] if suffix.lower() in IMAGE_SUFFIXES and not ending else name
@@ -247,12 +241,12 @@ class PictureFiles:
     Attributes:
         folder: the image folder.
         label: of the reader, for messages.
-        found: by way, how many names were found so, and the first name with its file.
+        ways: by way, the count of names, and the first name with its file.
     """
 
     folder: Path
     label: str
-    found: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    ways: dict[str, tuple[int, str, str]] = field(default_factory=dict)
     _known: dict[str, Path | None] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
 
@@ -291,25 +285,24 @@ class PictureFiles:
                 hint="point `images` at the folder that the names are relative to, or correct the names",
             )
         if match.way != "ending" or _ENDING.search(name):  # without an ending, none differs
-            count, *first = self.found.get(match.way, (0, name, match.file))
-            self.found[match.way] = (count + 1, first[0], first[1])
+            count, *first = self.ways.get(match.way, (0, name, match.file))
+            self.ways[match.way] = (count + 1, first[0], first[1])
 
     def notes(self) -> list[str]:
         """Return a line for each way in which names differed from their files'."""
         return [
             f"{self.label}: {count:,} picture {'name' if count == 1 else 'names'} found {WAYS[way]}: "
             f"{visible(name, file)} -> {visible(file, name)}"
-            for way, (count, name, file) in sorted(self.found.items(), key=lambda item: list(WAYS).index(item[0]))
+            for way, (count, name, file) in sorted(self.ways.items(), key=lambda item: list(WAYS).index(item[0]))
         ]
 
 
 def several_files(name: str, files: Sequence[str], label: str) -> DataError:
     """Make the error for a picture name that several files fit."""
-    more = f" and {len(files) - 4} more" if len(files) > 5 else ""
     return DataError(
         f"Several files fit the picture name {visible(name)!s}.",
         where=label,
-        got=", ".join(visible(file, *files) for file in files[: 4 if more else 5]) + more,
+        got=comma_list((visible(file, *files) for file in files), 4 if len(files) > 5 else 5),
         expected="one file",
         hint="write the path that is meant, rename the others, or point `images` at one of the folders",
     )
@@ -323,8 +316,8 @@ def near_misses(path: Path) -> str:
         return ""
     folded = {_folded(name): name for name in names[:_MOST_COMPARED]}
     close = difflib.get_close_matches(_folded(path.name), list(folded), n=3, cutoff=0.8)
-    found = [visible(folded[one], path.name) for one in close]
-    return f"{visible(path.name, *(folded[one] for one in close))}; close to it: {', '.join(found)}" if found else ""
+    near = ", ".join(visible(folded[one], path.name) for one in close)
+    return f"{visible(path.name, *(folded[one] for one in close))}; close to it: {near}" if near else ""
 
 
 def visible(name: str, *others: str) -> str:
@@ -333,15 +326,13 @@ def visible(name: str, *others: str) -> str:
 
 
 def _look_alike(name: str, other: str) -> bool:
-    """Whether the last parts of two names differ only in letters that are not ASCII."""
-    one, two = (_plain_letters(_without_ending(text.rpartition("/")[2])) for text in (name, other))
+    one, two = (_base_letters(_without_ending(text.rpartition("/")[2])) for text in (name, other))
     letters = zip(one, two, strict=False)
     differ = not all(a == b or not (a + b).isascii() for a, b in letters)
     return name != other and not (name + other).isascii() and len(one) == len(two) and not differ
 
 
-def _plain_letters(text: str) -> str:
-    """Compatible letters without accents and signs that are not seen."""
+def _base_letters(text: str) -> str:
     unseen = ("Mn", "Cf")
     return "".join(c for c in unicodedata.normalize("NFKD", text).casefold() if unicodedata.category(c) not in unseen)
 
@@ -359,8 +350,8 @@ def _folded(text: str) -> str:
 
 
 def _without_ending(last: str) -> str:
-    found = _ENDING.search(last)
-    return last[: found.start()] if found and found.start() else last
+    match = _ENDING.search(last)
+    return last[: match.start()] if match and match.start() else last
 
 
 def _state(folder: str) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-"""Pictures from files to arrays, with the boxes and label maps that belong to them."""
+"""Reads pictures into arrays, with their boxes and label maps."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,12 @@ from vlcli.recipe.pictures import note_pictures
 
 @dataclass
 class Draw:
-    """What one example's pictures share while a transform works on them.
+    """State that the pictures of one example share while a transform works on them.
 
     Attributes:
         rng: of (seed, epoch, example).
-        text: the sentence, as the pictures so far have left it.
-        pictures: how many there are.
+        text: the sentence, as the transform left it so far.
+        pictures: number of pictures.
         flipped: whether the only one was mirrored.
     """
 
@@ -44,13 +44,7 @@ class Draw:
 
 
 class Pictures:
-    """Where the pictures of some data sets lie, and how they become pixels.
-
-    Args:
-        readers: data sets.
-        needs: what the model is fed.
-        transform: None squashes.
-    """
+    """The picture files of data sets and their conversion to pixels; without a transform, pictures are squashed."""
 
     def __init__(self, readers: Sequence[Reader], needs: InputSpec, transform: Transform | None) -> None:
         self.needs, self.transform = needs, transform
@@ -62,24 +56,31 @@ class Pictures:
         for reader in readers:
             self._boxes.update(reader.boxes() if boxes else {})
             self._maps.update(reader.label_maps() if needs.pixels and needs.label_maps else {})
-        note_pictures(_paths(readers) if isinstance(self.files, _Located) else self.files.values())
+        if isinstance(self.files, _Located):  # the files that annotations name, else those of the folder
+            note_pictures(
+                path
+                for reader in readers
+                for path in reader._paths.values() or chain(*index_images(reader.image_folder).values())
+            )
+        else:
+            note_pictures(self.files.values())
         note_pictures(self._maps.values())
 
     def fill(self, image: ImageSample, draw: Draw | None, picture: Image.Image | None = None) -> None:
-        """Read the picture of ``image``; with ``draw`` as a training picture, else as one to be scored.
+        """Read the picture of ``image``; with ``draw`` for training, else for evaluation.
 
         Args:
-            image: what is filled.
-            draw: what the pictures of one training example share.
+            image: filled here.
+            draw: state of the training example.
             picture: RGB, already open; None: the file of ``image``.
         """
-        given = self._boxes.get(image.key)
+        annotated = self._boxes.get(image.key)
         if picture is None:
-            path, raw = self.files[image.key], None if given is None else given.size
+            path, raw = self.files[image.key], None if annotated is None else annotated.size
             picture = self._decoded.get(image.key, lambda: load_image(path, raw))
         image.size = (picture.height, picture.width)
-        given = None if given is None else given.clipped(image.size).with_area()
-        boxes = None if given is None else given.boxes
+        annotated = None if annotated is None else annotated.clipped(image.size).with_area()
+        boxes = None if annotated is None else annotated.boxes
         labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None
         scene = self._transformed(TransformInput(picture, boxes, labels=labels), draw)
         image.size = image.size if draw is None else scene.size
@@ -87,9 +88,11 @@ class Pictures:
         if scene.labels is not None:
             nearest = resize(replace(scene, boxes=None), *image.pixels.shape[1:]).labels
             image.label_map = np.asarray(nearest, np.int32)
-        if given is not None and scene.boxes is not None:
+        if annotated is not None and scene.boxes is not None:
             image.boxes = normalised(scene.boxes, scene.size)
-            image.fields = _fields(given, scene)
+            kept = slice(None) if scene.kept is None else scene.kept
+            fields = {"classes": annotated.classes, "attributes": annotated.attributes}
+            image.fields = {name: array[kept] for name, array in fields.items() if array is not None}
 
     def _transformed(self, scene: TransformInput, draw: Draw | None) -> TransformInput:
         if self.transform is None:
@@ -109,33 +112,22 @@ class Pictures:
 
 
 def read_picture(name: str, needs: InputSpec, transform: Transform | None, picture: Image.Image) -> ImageSample:
-    """One open picture (RGB) as a model scores it."""
+    """Convert one open picture (RGB) to a sample for evaluation."""
     image = ImageSample(name, (0, 0))
     Pictures([], needs, transform).fill(image, None, picture)
     return image
 
 
 def normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Pixels to [0, 1]: (R, 4)."""
+    """Divide boxes in pixels (R, 4) by width and height, clipped to [0, 1]."""
     height, width = size
     scale = np.array([width, height, width, height], np.float32)
-    made: NDArray[np.float32] = np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)
-    return made
-
-
-def _fields(given: BoxList, scene: TransformInput) -> dict[str, NDArray[Any]]:
-    """The labels of the boxes that are left."""
-    here = slice(None) if scene.kept is None else scene.kept
-    labels = {"classes": given.classes, "attributes": given.attributes}
-    return {name: array[here] for name, array in labels.items() if array is not None}
+    shares: NDArray[np.float32] = np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)
+    return shares
 
 
 class _Located(Mapping[str, Path]):
-    """Files of pictures, each looked up when it is asked for: for data sets with too many to list.
-
-    Args:
-        readers: data sets whose pictures they are.
-    """
+    """Files of the pictures of data sets, each looked up when it is asked for: for too many to list."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
         self.readers = readers
@@ -160,15 +152,9 @@ class _Located(Mapping[str, Path]):
 def _image_files(readers: Sequence[Reader]) -> Mapping[str, Path]:
     if any(isinstance(reader.examples(), ColumnExamples) for reader in readers):
         return _Located(readers)
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for reader in readers:
         for name, path in reader.image_files().items():
-            if found.setdefault(name, path) != path:
-                raise share_id(name, found[name], path, reader.ids, reader.label)
-    return found
-
-
-def _paths(readers: Sequence[Reader]) -> Iterator[Path]:
-    """The files that the annotations name, or else those of the image folder: no example is made for it."""
-    for reader in readers:
-        yield from reader._paths.values() or itertools.chain(*index_images(reader.image_folder).values())
+            if files.setdefault(name, path) != path:
+                raise share_id(name, files[name], path, reader.ids, reader.label)
+    return files

@@ -1,8 +1,4 @@
-"""From readers to batches: what a model and its objectives asked for, the same whatever the workers or a resume.
-
-A :class:`Pipeline` ties together the examples (``dataset``), what is loaded of them (``inputs``), the objectives'
-corruptions (``corruption``), the order of an epoch (``sampler``) and the processes that load (``loader``).
-"""
+"""Turns readers into batches for a model and its objectives, equal for any number of workers and after a resume."""
 
 from __future__ import annotations
 
@@ -97,8 +93,8 @@ class Pipeline(Dataset[Sample]):
         check_shapes(self.examples, needs, self.dataset.names, self.dropped)
         easy = Curriculum(curriculum, self.examples, images.regions_of) if curriculum else None
         known: dict[tuple[str, ...], int] = {}
-        numbers = [known.setdefault(tuple(example.images), len(known)) for example in self.examples] if group else None
-        groups = None if numbers is None else np.array(numbers, np.int64)
+        numbers = [known.setdefault(tuple(example.images), len(known)) for example in self.examples] if group else ()
+        groups = np.array(numbers, np.int64) if group else None
         self.order = Order(self.dataset.counts, [reader.weight for reader in self.readers], seed, repeats, easy, groups)
         if not len(self.order):
             what = "The data are empty: no example is left."
@@ -107,27 +103,25 @@ class Pipeline(Dataset[Sample]):
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
-        """Examples in an epoch, weights counted."""
         return len(self.order)
 
     @property
     def readers(self) -> list[Reader]:
-        """The data sets."""
         return self.dataset.readers
 
     @property
     def examples(self) -> Sequence[Example]:
         """The different examples, in file order."""
-        return self.dataset.found
+        return self.dataset.all
 
     @property
     def total(self) -> int:
-        """How many different examples there are."""
+        """Number of different examples."""
         return len(self.dataset)
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """What turns sentences into ids; None for models that read no text."""
+        """The tokenizer; None for models that read no text."""
         return self.dataset.sentences.tokenizer
 
     @property
@@ -137,7 +131,7 @@ class Pipeline(Dataset[Sample]):
 
     @property
     def store(self) -> FeatureStore | None:
-        """Region features."""
+        """The region features."""
         return self.dataset.images.store
 
     @property
@@ -157,21 +151,21 @@ class Pipeline(Dataset[Sample]):
 
     @property
     def dropped(self) -> int:
-        """Examples left out because an image was missing; ``dropped_counts`` says it by data set."""
+        """Number of examples left out because an image was missing."""
         return sum(self.dropped_counts.values())
 
     def notes(self) -> list[str]:
-        """A line on each sort of thing that was left out: by the readers, for want of a picture, as unreadable."""
-        found = [line for reader in self.readers for line in reader.notes()]
+        """Return a line for each reason why examples were left out: by a reader, picture missing or unreadable."""
+        lines = [line for reader in self.readers for line in reader.notes()]
         for label, count in self.dropped_counts.items():
-            found += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
+            lines += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
         if self.needs.pixels:
             names = dict.fromkeys(name for row in spread(len(self.examples)) for name in self.examples[row].images)
-            found += conversion_notes([self.dataset.images.pictures.files[name] for name in names])
+            lines += conversion_notes([self.dataset.images.pictures.files[name] for name in names])
         if self.unreadable:
             key, reason = next(iter(self.unreadable.items()))
-            found.append(f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}")
-        return found
+            lines.append(f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}")
+        return lines
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -182,12 +176,12 @@ class Pipeline(Dataset[Sample]):
         return self._lengths
 
     def only(self, examples: Sequence[Example]) -> Pipeline:
-        """The same loading for other examples, each once: their images must be among those of its data sets."""
-        made = copy(self)
-        made.dataset = self.dataset.only(examples)
-        made.order = Order([len(examples)], [1.0], self.seed)
-        made._loaders, made._lengths = {}, None
-        return made
+        """Return a copy for other examples, each once: their images must be among those of its data sets."""
+        other = copy(self)
+        other.dataset = self.dataset.only(examples)
+        other.order = Order([len(examples)], [1.0], self.seed)
+        other._loaders, other._lengths = {}, None
+        return other
 
     def loader(
         self,
@@ -203,14 +197,14 @@ class Pipeline(Dataset[Sample]):
         context: str | None = None,
         stride: int = 1,
     ) -> BatchLoader:
-        """The batches of one epoch, from ``start_batch`` on. What they hold does not depend on ``workers``.
+        """Return the batches of one epoch, from ``start_batch`` on. Their content does not depend on ``workers``.
 
         Worker processes stay alive from one epoch's loader to the next.
 
         Args:
             batch_size: examples over all processes.
             shuffle: the epoch's own order and weights; else every example once in file order.
-            epoch: 0-based; also decides what corruptions draw.
+            epoch: 0-based; also seeds the corruptions.
             start_batch: batches to pass over without loading them.
             rank: this process.
             world: number of processes.
@@ -222,23 +216,22 @@ class Pipeline(Dataset[Sample]):
         if not 0 <= rank < world or batch_size < (world if shuffle else 1):
             raise ValueError(f"a batch of {batch_size} examples for process {rank} of {world}")
         batches = Batches(self.order, batch_size, shuffle, drop_last, epoch, start_batch, rank, world, stride)
-        kind = (workers, context)
-        kept = self._loaders.get(kind)
-        if kept is None or kept.busy:
-            # A copy that knows no loader: in a cycle, workers would be told to stop too late and be waited for in vain.
-            kept = self._loaders[kind] = BatchLoader(copy(self), self.unreadable, workers, context)
-        return kept.over(batches)
+        loader = self._loaders.get((workers, context))
+        if loader is None or loader.busy:
+            # A copy without loaders: in a cycle, workers would be told to stop too late and be waited for in vain.
+            loader = self._loaders[workers, context] = BatchLoader(copy(self), self.unreadable, workers, context)
+        return loader.over(batches)
 
     def batch(self, codes: Sequence[int], epoch: int = 0) -> Batch:
-        """The given examples as one batch."""
+        """Return the examples with these codes as one batch."""
         return self._batch([(epoch, int(code)) for code in codes])
 
     def __getitem__(self, code: int) -> Sample:
-        """One example as read, not corrupted."""
+        """Return one example as read, not corrupted."""
         return self.dataset.sample(code % self.total, 0, self.dataset.key(code), self._once({}))
 
     def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
-        """One whole batch, as DataLoader asks for it; a worker's fault is a value: exceptions lose their facts."""
+        """Return one whole batch for DataLoader; a worker's error is a value, since pickling would lose its fields."""
         try:
             return [self._batch(picks)]
         except NothingReadableError as error:
@@ -249,12 +242,12 @@ class Pipeline(Dataset[Sample]):
             return [error]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the loaders, which belong to this process."""
-        return {**self.__dict__, "_loaders": {}}
+        return {**self.__dict__, "_loaders": {}}  # they belong to this process
 
     def _batch(self, picks: list[Pick]) -> Batch:
         texts = self.dataset.read_together([code for _, code in picks])
-        image_of = self._once(self._read(picks))
+        names = (name for _, code in picks for name in self.examples[code % self.total].images)
+        image_of = self._once({} if self.dataset.augments else self.dataset.images.read_together(names, self.multiple))
         keys = [self.dataset.key(code) for _, code in picks]
         states = self.corruption.states(picks, keys)
         items, unreadable = [], {}
@@ -271,16 +264,7 @@ class Pipeline(Dataset[Sample]):
         batch.unreadable = unreadable
         return batch
 
-    def _read(self, picks: list[Pick]) -> dict[str, ImageSample]:
-        """The pictures of a batch that can be read at once."""
-        if self.dataset.augments:
-            return {}
-        names = (name for _, code in picks for name in self.examples[code % self.total].images)
-        return self.dataset.images.read_together(names, self.multiple)
-
     def _once(self, cache: dict[str, ImageSample]) -> LoadImage:
-        """Loads an image once a batch."""
-
         def image_of(name: str) -> ImageSample:
             if name not in cache:
                 cache[name] = self.dataset.images.load(name)

@@ -1,34 +1,38 @@
-"""Files that their authors pickled, read without unpickling.
+"""Reads pickled files of plain data without unpickling.
 
-The instructions of the file are gone through here, one by one; those that build lists, tuples, dictionaries, sets,
-strings, bytes, numbers and None are carried out, and any other (naming a class, calling, setting a state) ends the
-reading. Nothing in the file can run.
+Instructions that build lists, tuples, dictionaries, sets, strings, bytes, numbers and None are carried out here; any
+other (naming a class, calling, setting a state) ends the reading: nothing in the file can run.
 """
 
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError
 
 _MARK = object()
-_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: dict[str, Callable[[], Any]] = {
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_SET": set,
+_NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT")
+_TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "NONE": lambda _: None,
+    "NEWTRUE": lambda _: True,
+    "NEWFALSE": lambda _: False,
+    "EMPTY_LIST": lambda _: [],
+    "EMPTY_DICT": lambda _: {},
+    "EMPTY_TUPLE": lambda _: (),
+    "EMPTY_SET": lambda _: set(),
+    **dict.fromkeys((*_NUMBERS, *_TEXTS), lambda argument: argument),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), bytes),
+    # Strings of Python 2 are bytes in an unknown code, nearly always ASCII.
+    **dict.fromkeys(
+        ("STRING", "BINSTRING", "SHORT_BINSTRING"),
+        lambda argument: argument.decode("utf-8", "surrogateescape") if isinstance(argument, bytes) else str(argument),
+    ),
 }
-_NUMBERS = frozenset(["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"])
-_TEXTS = frozenset(["UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"])
-_BYTES = frozenset(["BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"])
-_OLD_STRINGS = frozenset(["STRING", "BINSTRING", "SHORT_BINSTRING"])
-_PUTS = frozenset(["PUT", "BINPUT", "LONG_BINPUT"])
-_GETS = frozenset(["GET", "BINGET", "LONG_BINGET"])
-_IGNORED = frozenset(["PROTO", "FRAME"])
+"""Instructions that push a value, made of their argument."""
 LARGEST = 1 << 31
 
 
@@ -37,7 +41,7 @@ class _RefusedError(ValueError):
 
 
 def load_plain(path: Path) -> Any:
-    """The one value in a pickled file of plain data.
+    """Read the one value in a pickled file of plain data.
 
     Raises:
         DataError: it is missing, cut short, or holds anything but plain data.
@@ -61,11 +65,29 @@ def load_plain(path: Path) -> Any:
 
 
 class _Reader:
-    """A stack, and what was marked to be used again."""
+    """A stack and a memo, as unpicklers have them."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.builders: dict[str, Callable[[], object]] = {
+            "MARK": lambda: self.stack.append(_MARK),
+            "LIST": lambda: self.stack.append(self._marked()),
+            "TUPLE": lambda: self.stack.append(tuple(self._marked())),
+            "DICT": lambda: self.stack.append(_pairs(self._marked())),
+            "FROZENSET": lambda: self.stack.append(frozenset(self._marked())),
+            "TUPLE1": lambda: self.stack.append(self._last(1)),
+            "TUPLE2": lambda: self.stack.append(self._last(2)),
+            "TUPLE3": lambda: self.stack.append(self._last(3)),
+            "APPEND": lambda: self._add(list, self._last(1)),
+            "APPENDS": lambda: self._add(list, self._marked()),
+            "SETITEM": lambda: self._add(dict, self._last(2)),
+            "SETITEMS": lambda: self._add(dict, self._marked()),
+            "ADDITEMS": lambda: self._add(set, self._marked()),
+            "POP": lambda: self._last(1),
+            "POP_MARK": self._marked,
+            "DUP": lambda: self.stack.append(self._top()),
+        }
 
     def read(self, content: bytes) -> Any:
         for code, argument, _ in pickletools.genops(content):
@@ -77,50 +99,16 @@ class _Reader:
         raise _RefusedError("no end")
 
     def _do(self, name: str, argument: Any) -> None:
-        if name in _IGNORED:
-            return
-        if name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            self.stack.append(_EMPTY[name]())
-        elif name in _NUMBERS or name in _TEXTS:
-            self.stack.append(argument)
-        elif name in _BYTES:
-            self.stack.append(bytes(argument))
-        elif name in _OLD_STRINGS:
-            self.stack.append(_text(argument))
-        elif name in _PUTS:
-            self.memo[int(argument)] = self._top()
-        elif name == "MEMOIZE":
-            self.memo[len(self.memo)] = self._top()
-        elif name in _GETS:
+        if name in _VALUES:
+            self.stack.append(_VALUES[name](argument))
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.memo[len(self.memo) if argument is None else int(argument)] = self._top()
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
             self.stack.append(self.memo[int(argument)])
-        elif name == "MARK":
-            self.stack.append(_MARK)
-        else:
-            self._build(name)
-
-    def _build(self, name: str) -> None:
-        builders: dict[str, Callable[[], object]] = {
-            "LIST": lambda: self.stack.append(self._marked()),
-            "TUPLE": lambda: self.stack.append(tuple(self._marked())),
-            "DICT": lambda: self.stack.append(_pairs(self._marked())),
-            "FROZENSET": lambda: self.stack.append(frozenset(self._marked())),
-            "TUPLE1": lambda: self.stack.append(self._last(1)),
-            "TUPLE2": lambda: self.stack.append(self._last(2)),
-            "TUPLE3": lambda: self.stack.append(self._last(3)),
-            "APPEND": lambda: self._extend(list(self._last(1))),
-            "APPENDS": lambda: self._extend(self._marked()),
-            "SETITEM": lambda: self._update(list(self._last(2))),
-            "SETITEMS": lambda: self._update(self._marked()),
-            "ADDITEMS": lambda: self._add(self._marked()),
-            "POP": lambda: self._last(1),
-            "POP_MARK": self._marked,
-            "DUP": lambda: self.stack.append(self._top()),
-        }
-        if name not in builders:
+        elif name in self.builders:
+            self.builders[name]()
+        elif name not in ("PROTO", "FRAME"):
             raise _RefusedError(f"the instruction {name}")
-        builders[name]()
 
     def _top(self) -> Any:
         if not self.stack or self.stack[-1] is _MARK:
@@ -136,36 +124,19 @@ class _Reader:
 
     def _marked(self) -> list[Any]:
         values: list[Any] = []
-        while True:
-            value = self.stack.pop()
-            if value is _MARK:
-                return values[::-1]
+        while (value := self.stack.pop()) is not _MARK:
             values.append(value)
+        return values[::-1]
 
-    def _extend(self, values: list[Any]) -> None:
-        self._of(list).extend(values)
-
-    def _update(self, values: list[Any]) -> None:
-        self._of(dict).update(_pairs(values))
-
-    def _add(self, values: list[Any]) -> None:
-        self._of(set).update(values)
-
-    def _of(self, kind: type) -> Any:
+    def _add(self, kind: type, values: Sequence[Any]) -> None:
         top = self._top()
         if type(top) is not kind:
             raise _RefusedError(f"an addition to a {type(top).__name__}")
-        return top
+        add = getattr(top, "extend" if kind is list else "update")
+        add(_pairs(values) if kind is dict else values)
 
 
-def _pairs(values: list[Any]) -> dict[Any, Any]:
+def _pairs(values: Sequence[Any]) -> dict[Any, Any]:
     if len(values) % 2:
         raise _RefusedError("a key without a value")
     return dict(zip(values[::2], values[1::2], strict=True))
-
-
-def _text(value: Any) -> str:
-    """A string of Python 2: bytes in an unknown code, nearly always ASCII."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    return str(value)

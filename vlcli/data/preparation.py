@@ -1,8 +1,7 @@
-"""How published models prepare a sentence before it is cut into pieces: signs left out, spaces, most words.
+"""Prepares sentences before tokenization as published models do: signs, spaces, most words.
 
 The rules are those of the released code of ALBEF and of BLIP (LAVIS has the same for its ALBEF), oddities included:
-questions keep runs of spaces, and an empty "word" between two spaces counts as a word. SigLIP reads sentences without
-punctuation.
+questions keep runs of spaces, and an empty "word" between two spaces counts as a word. SigLIP reads no punctuation.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ class Preparation:
     Attributes:
         gone: signs that are left out.
         blank: signs that become a space.
-        names: strings that are written otherwise.
-        tidy: spaces become one and leave both ends; else they leave the right end alone.
+        names: replacements of strings.
+        tidy: strip both ends and join runs of spaces; else strip the right end alone.
         words: most words; None: all.
-        lower: fold case.
+        lower: fold case, and apply the above.
     """
 
     gone: str = ""
@@ -36,12 +35,13 @@ class Preparation:
     lower: bool = True
 
     def __call__(self, sentence: str) -> str:
-        """The sentence as the model reads it."""
+        """Prepare a sentence."""
         if self.lower:
-            made = sentence.lower().translate(str.maketrans(dict.fromkeys(self.gone) | dict.fromkeys(self.blank, " ")))
-            for name, plain in (self.names or {}).items():
-                made = made.replace(name, plain)
-            sentence = _SPACES.sub(" ", made).rstrip("\n").strip(" ") if self.tidy else made.rstrip(" ")
+            table = str.maketrans(dict.fromkeys(self.gone) | dict.fromkeys(self.blank, " "))
+            sentence = sentence.lower().translate(table)
+            for name, replacement in (self.names or {}).items():
+                sentence = sentence.replace(name, replacement)
+            sentence = _SPACES.sub(" ", sentence).rstrip("\n").strip(" ") if self.tidy else sentence.rstrip(" ")
         if self.words is None:
             return sentence
         parts = sentence.split(" ")
@@ -61,6 +61,5 @@ PREPARATIONS = {
 
 
 def preparation(name: str, words: int | None = None) -> Preparation:
-    """The rule of that name, with another number of words where one is given."""
-    found = PREPARATIONS[name]
-    return found if words is None else replace(found, words=words)
+    """Return the rule of that name, with another number of words where one is given."""
+    return PREPARATIONS[name] if words is None else replace(PREPARATIONS[name], words=words)

@@ -1,4 +1,4 @@
-"""The data-set seam: annotation files in, examples out."""
+"""Defines the base class of readers, which turn annotation files into examples."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from vlcli.data.files import inside
+from vlcli.data.holdout import select
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.reader_errors import empty, missing, senseless
 from vlcli.data.recognition.recognised import Recogniser
 from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
-from vlcli.data.take import select
 from vlcli.data.texts import check_texts
 from vlcli.data.truth import Truth, truth_of
 from vlcli.data.unique import check_keys
@@ -24,7 +24,7 @@ from vlcli.images.boxes import BoxList
 
 
 class Reader(NamedPictures, Recogniser):
-    """Base of every data set: annotation files in, examples out.
+    """Base class of data sets: turns annotation files into examples.
 
     A subclass defines :meth:`files` and :meth:`read`. ``read`` calls :meth:`picture` with the file name of each image
     that the annotations name; other images are looked up by id in the image folder. Files are opened by
@@ -34,21 +34,21 @@ class Reader(NamedPictures, Recogniser):
         root: the recipe's data root; relative paths in a recipe are under it.
         split: which part, or several that are read one after another.
         images: folder of the pictures, under ``root``.
-        take: which images of the split, see :mod:`vlcli.data.take`: ``first:1161`` and ``after:1161`` hold out.
+        take: images of the split, see :mod:`vlcli.data.holdout`: ``first:1161`` and ``after:1161`` hold out.
         limit: read only so many examples (None: all).
 
     Attributes:
         left_out: number of examples that :meth:`read` left out, by reason ("without a picture"); ``read`` counts them.
-        splits: the splits its files come in, for messages; empty: any.
-        held_out_splits: splits that are for validation and testing: pre-training refuses them.
-        pictures_help: what to do where its pictures are not found.
+        splits: names of the splits, for messages; empty: any.
+        held_out_splits: splits for validation and testing, which pre-training refuses.
+        pictures_help: hint where its pictures are not found.
         composition_titles: titles of the columns of :meth:`composition`; others have their key as title.
-        weight: how often a training epoch passes over it: ``weight`` beside a reader's own keys in a recipe.
-        augments: whether only those of its questions count whose answers are in the table of the other data sets.
+        weight: passes of a training epoch over it: ``weight`` beside a reader's own keys in a recipe.
+        augments: whether only questions count whose answers are in the table of the other data sets.
         reads_folders: whether :meth:`read` reads more than :meth:`files` and :meth:`listed_folders` name: such examples
             are read anew by every process.
-        cache: folder in which examples of large files are kept as columns (:mod:`vlcli.data.columns`); set by whoever
-            opens the reader. None: they are kept in memory.
+        cache: folder of the columns of large files' examples (:mod:`vlcli.data.columns`), set by the opener of the
+            reader. None: examples are kept in memory.
     """
 
     paper: ClassVar[str] = ""
@@ -79,25 +79,12 @@ class Reader(NamedPictures, Recogniser):
 
     @property
     def label(self) -> str:
-        """Name of the data set in messages.
-
-        Returns:
-            The registered name with the split.
-        """
+        """Name of the data set in messages: the registered name with the split."""
         spec = getattr(self, "spec_in_recipe", None) or {}
         return f"{spec.get('name', type(self).__name__)} ({self.split})"
 
     def files(self) -> list[Path]:
-        """Annotation files that will be read.
-
-        Called before a run, which checks that they exist and hashes them into the key.
-
-        Returns:
-            Paths under the data root. Subclasses define it.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
-        """
+        """Return the annotation files; called before a run, which checks and hashes them. Subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} does not name its files")
 
     def read(self) -> list[Example]:
@@ -108,46 +95,27 @@ class Reader(NamedPictures, Recogniser):
 
         Raises:
             DataError: a file is malformed.
-            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
 
     def listed_folders(self) -> list[Path]:
-        """Folders whose lists of files decide which examples there are; called where examples become columns.
-
-        Returns:
-            Folders; what lies below them counts too.
-        """
+        """Return folders whose files, in subfolders too, decide on the examples; called where these become columns."""
         return []
 
     def stream(self) -> Iterator[Example]:
-        """Read every example, one after another; called where examples become columns. By default :meth:`read` does.
-
-        Returns:
-            What :meth:`read` returns.
-
-        Raises:
-            DataError: a file is malformed.
-        """
+        """Yield every example of :meth:`read`; called where examples become columns."""
         yield from self.read()
 
     def first_examples(self, count: int) -> list[Example]:
-        """Read a few examples without the rest; called by checks before a run. The base reads none.
-
-        Args:
-            count: how many at most.
-
-        Returns:
-            Examples; empty where the files cannot be read in part.
-        """
+        """Read at most ``count`` examples without the rest; called before a run. Empty where that is not possible."""
         return []
 
     def examples(self) -> Sequence[Example]:
-        """The chosen examples (``take``, ``limit``); called by everything that reads data. They are read once and kept.
+        """Return the chosen examples (``take``, ``limit``); they are read once and kept.
 
         Returns:
-            Examples in the order of the file: a list, or columns on the disk that make each example when it is asked
-            for (where ``cache`` is set and the files are large).
+            Examples in the order of the file: a list, or columns on the disk (where ``cache`` is set and the files are
+            large).
 
         Raises:
             DataError: a file is missing or malformed, or nothing is left.
@@ -163,18 +131,17 @@ class Reader(NamedPictures, Recogniser):
     def _in_memory(self) -> list[Example]:
         self.left_out.clear()
         with self._making_sense():
-            found = list(map(self.with_ids, self.read()))
-        chosen = found if self.take is None else select(found, self.take, self.root)
+            examples = list(map(self.with_ids, self.read()))
+        chosen = examples if self.take is None else select(examples, self.take, self.root)
         chosen = chosen[: self.limit]
         if not chosen:
-            raise self._empty(len(found))
+            raise self._empty(len(examples))
         check_texts(chosen, self._where())
-        check_keys(self, [hash(one.key) for one in found], found.__getitem__)
+        check_keys(self, [hash(one.key) for one in examples], examples.__getitem__)
         return chosen
 
     @contextmanager
     def _making_sense(self) -> Iterator[None]:
-        """Files that are not of the reader's format are a fault of the data, however it is met."""
         try:
             yield
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -192,22 +159,15 @@ class Reader(NamedPictures, Recogniser):
         """
 
     def notes(self) -> list[str]:
-        """Lines about examples that were left out, and pictures whose names differ from their files'.
+        """Return a line per reason why examples were left out, and on pictures whose names differ from their files'.
 
-        Called after :meth:`examples` and shown beside the result of a stage.
-
-        Returns:
-            One line per reason.
+        Called after :meth:`examples`, shown beside the result of a stage.
         """
-        found = [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
-        return found + self.name_notes()
+        lines = [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
+        return lines + self.name_notes()
 
     def composition(self) -> list[dict[str, Any]]:
-        """Counts by split and part; called by ``vlcli data stats`` after :meth:`examples`. No rows by default.
-
-        Returns:
-            Rows of equal keys with strings and whole numbers.
-        """
+        """Return counts by split and part, rows of equal keys; called by ``vlcli data stats``. None by default."""
         return []
 
     def forget(self) -> None:
@@ -215,10 +175,7 @@ class Reader(NamedPictures, Recogniser):
         self._examples = None
 
     def restrict(self, examples: list[Example]) -> None:
-        """Keep only some of the examples; called by tasks and by training that leaves out unanswerable questions.
-
-        Args:
-            examples: those to keep, of :meth:`examples`.
+        """Keep only these of the examples; called where unanswerable questions are left out.
 
         Raises:
             DataError: there are none.
@@ -228,92 +185,57 @@ class Reader(NamedPictures, Recogniser):
         self._examples = examples
 
     def boxes(self) -> dict[str, BoxList]:
-        """Annotated boxes; called by extraction of given boxes and by detection. None by default.
-
-        Returns:
-            By image id boxes x1, y1, x2, y2 in pixels, with classes counted from 0.
-        """
+        """Return annotated boxes by image id: x1, y1, x2, y2 in pixels, classes counted from 0. None by default."""
         return {}
 
     def label_maps(self) -> dict[str, Path]:
-        """Files of segmentation labels; called by the pipeline where a model or task reads them. None by default.
-
-        Returns:
-            By image id a one-channel image of class ids.
-        """
+        """Return files of one-channel images of class ids by image id, for segmentation. None by default."""
         return {}
 
     def class_names(self) -> list[str]:
-        """Names of the classes of :meth:`boxes`; called before a detector is built. None by default.
-
-        Returns:
-            One name per class, in the order of their numbers.
-        """
+        """Return the names of the classes of :meth:`boxes`, in order. None by default."""
         return []
 
     def class_ids(self) -> list[int]:
-        """Ids of the classes in the annotation file (COCO: 1 to 90 with gaps); called when detections are scored.
-
-        Returns:
-            One id per class; by default 0, 1, ...
-        """
+        """Return the classes' ids in the annotation file (COCO: 1 to 90 with gaps); by default 0, 1, ..."""
         return list(range(len(self.class_names())))
 
     def truth(self) -> Truth:
-        """Annotations that detections are scored against.
-
-        Called once by the task ``detection``. By default from :meth:`boxes`.
-
-        Returns:
-            The parts of a COCO instances file.
-        """
+        """Return annotations that detections are scored against; by default of :meth:`boxes`."""
         return truth_of(self)
 
     def attribute_names(self) -> list[str]:
-        """Names of the attributes of :meth:`boxes`; called before a detector is built. None by default.
-
-        Returns:
-            One name per attribute, in the order of their numbers.
-        """
+        """Return the names of the attributes of :meth:`boxes`, in order. None by default."""
         return []
 
     def label_names(self) -> list[str]:
-        """Names that ``targets["label"]`` numbers; called before a model is built. None by default.
-
-        Returns:
-            One name per label, in the order of their numbers.
-        """
+        """Return the names of the labels ``targets["label"]``, in order. None by default."""
         return []
 
     def require(self) -> None:
         """Check that the files exist; called before a run and by :meth:`examples`.
 
         Raises:
-            DataError: one is missing; the message names the first.
+            DataError: one is missing.
         """
         for file in self.files():
             if not file.is_file():
                 raise missing(self, file)
 
     def first_file(self, named: str | None, candidates: Sequence[str]) -> list[Path]:
-        """Annotation file of each split; called by :meth:`files` of subclasses.
+        """Return the annotation file of each split; called by :meth:`files` of subclasses.
 
         Args:
             named: a path of the recipe, or a remote address (:mod:`vlcli.data.remote`), in which ``{split}`` is filled
                 in; None: look for the usual ones.
-            candidates: usual paths under the data root, the most usual first.
-
-        Returns:
-            One path per split; the first candidate where none exists, so that the message names the usual place.
+            candidates: usual paths under the data root, the most usual first; the first where none exists.
         """
-        found = []
+        files = []
         for split in self.split_names:
-            options = [self._place(text.replace("{split}", split)) for text in ([named] if named else candidates)]
-            found.append(next((path for path in options if path.is_file()), options[0]))
-        return found
-
-    def _place(self, path: str) -> Path:
-        return local_copy(path) if is_remote(path) else inside(self.root, path)
+            texts = [text.replace("{split}", split) for text in ([named] if named else candidates)]
+            paths = [local_copy(text) if is_remote(text) else inside(self.root, text) for text in texts]
+            files.append(next((path for path in paths if path.is_file()), paths[0]))
+        return files
 
     def _empty(self, total: int) -> DataError:
         return empty(self, total)

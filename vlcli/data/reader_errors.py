@@ -1,4 +1,4 @@
-"""What readers say of files that are missing, empty, of another format, or twice there."""
+"""Makes the errors of readers for files that are missing, empty, of another format, or of one id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlcli.registry.contract import blame
 
 
 def missing(reader: Any, file: Path) -> DataError:
-    """A file of a data set that is not there."""
+    """Make the error for a missing file of a data set."""
     known = f"; splits are {', '.join(reader.splits)}" if reader.splits else ""
     return DataError(
         f"A file of the data set is missing (split {reader.split!r}{known}).",
@@ -20,7 +20,7 @@ def missing(reader: Any, file: Path) -> DataError:
 
 
 def senseless(reader: Any, error: Exception) -> DataError:
-    """Files that made a reader stop with an error of its own."""
+    """Make the error for files at which a reader raised an unexpected exception."""
     return DataError(
         f"The reader {reader.label} makes no sense of its files.",
         where=", ".join(map(str, reader.files()[:3])) or str(reader.root),
@@ -31,7 +31,7 @@ def senseless(reader: Any, error: Exception) -> DataError:
 
 
 def empty(reader: Any, total: int) -> DataError:
-    """A data set of whose ``total`` examples none is left."""
+    """Make the error for a data set of whose ``total`` examples none is left."""
     files = ", ".join(map(str, reader.files())) or str(reader.image_folder)
     return DataError(
         f"The data set {reader.label} is empty.",
@@ -47,12 +47,12 @@ class SameIdError(DataError):
 
 
 def two_files(name: str, first: Path, second: Path, label: str) -> SameIdError:
-    """Two files of the data set ``label`` that answer to one image id."""
+    """Make the error for two files of the data set ``label`` with one image id."""
     return SameIdError(f"Two pictures have the id {name!r}.", where=label, got=f"{first} and {second}")
 
 
 def share_id(name: str, first: Path, second: Path, ids: str, label: str = "") -> DataError:
-    """Two data sets that give two pictures one id."""
+    """Make the error for two pictures of two data sets with one id."""
     return DataError(
         f"Two pictures have the id {name!r}.",
         where=label,

@@ -1,6 +1,8 @@
-"""Captions with all the captions of their pictures: what captioning is trained and scored with."""
+"""Data sets whose examples have all captions of their pictures as references."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from vlcli.data.concepts import ByImage
 from vlcli.data.reader import Reader
@@ -11,11 +13,11 @@ REFERENCES = "references"
 
 
 class WithReferences(ByImage):
-    """A caption data set whose examples know all captions of their pictures.
+    """A caption data set whose examples have all captions of their pictures.
 
     Args:
         inner: the data set; several pictures an example are one group.
-        by_picture: one example a picture (or group), its caption drawn anew each epoch; else the examples as they are.
+        by_picture: one example a picture (or group), its caption drawn anew each epoch; else every example.
     """
 
     def __init__(self, inner: Reader, *, by_picture: bool) -> None:
@@ -23,23 +25,28 @@ class WithReferences(ByImage):
         self.by_picture = by_picture
 
     def read(self) -> list[Example]:
-        """The examples, in the data set's order; of pictures, in the order of first use."""
         groups: dict[tuple[str, ...], list[Example]] = {}
         for example in self.inner.examples():
             groups.setdefault(tuple(example.images), []).append(example)
         known = {images: _texts(group) for images, group in groups.items()}
-        if self.by_picture:
-            return [_of_pictures(images, groups[images][0], texts) for images, texts in known.items()]
-        return [_knowing(example, known[tuple(example.images)]) for example in self.inner.examples()]
+        if not self.by_picture:
+            return [_with_texts(example, known[tuple(example.images)]) for example in self.inner.examples()]
+        examples = []
+        for images, texts in known.items():
+            first = groups[images][0]
+            key = images[0] if len(images) == 1 else first.key
+            text, targets = (texts[0] if texts else None), {**first.targets, REFERENCES: texts}
+            examples.append(Example(key, text, list(images), key, targets, texts[1:]))
+        return examples
 
 
 class OfAlbum(ByImage):
-    """Stories that know all stories of their album.
+    """A data set of stories whose examples have all stories of their album.
 
     Args:
-        inner: the data set; its examples say their album (a target).
-        album: that target's name.
-        first: only the first story of each album; else the examples as they are.
+        inner: the data set.
+        album: the target that names an example's album.
+        first: only the first story of each album; else every example.
     """
 
     def __init__(self, inner: Reader, album: str, *, first: bool) -> None:
@@ -47,26 +54,18 @@ class OfAlbum(ByImage):
         self.album, self.first = album, first
 
     def read(self) -> list[Example]:
-        """The examples, in the data set's order."""
         albums: dict[str, list[Example]] = {}
         for example in self.inner.examples():
             albums.setdefault(str(example.targets[self.album]), []).append(example)
         known = {name: _texts(group) for name, group in albums.items()}
         if self.first:
-            return [_knowing(group[0], known[name]) for name, group in albums.items()]
-        return [_knowing(example, known[str(example.targets[self.album])]) for example in self.inner.examples()]
+            return [_with_texts(group[0], known[name]) for name, group in albums.items()]
+        return [_with_texts(example, known[str(example.targets[self.album])]) for example in self.inner.examples()]
 
 
 def _texts(group: list[Example]) -> list[str]:
     return [text for example in group if example.text is not None for text in (example.text, *example.choices)]
 
 
-def _of_pictures(images: tuple[str, ...], first: Example, texts: list[str]) -> Example:
-    key = images[0] if len(images) == 1 else first.key
-    targets = {**first.targets, REFERENCES: texts}
-    return Example(key, texts[0] if texts else None, list(images), key, targets, texts[1:])
-
-
-def _knowing(example: Example, texts: list[str]) -> Example:
-    targets = {**example.targets, REFERENCES: texts}
-    return Example(example.key, example.text, example.images, example.text_key, targets, example.choices)
+def _with_texts(example: Example, texts: list[str]) -> Example:
+    return replace(example, targets={**example.targets, REFERENCES: texts})

@@ -1,7 +1,7 @@
-"""Files of data sets at remote addresses (``s3://``, ``gs://``, ``https://`` ...), by fsspec: copied here once.
+"""Copies files at remote addresses (``s3://``, ``gs://``, ``https://`` ...) to the cache, by fsspec.
 
-A copy is whole or not there, lies under ``VLCLI_CACHE`` (by default ``~/.cache/vlcli``), and is fetched again when the
-remote file has another size, time or tag. Connections fail now and then: each step is tried several times.
+A copy is whole or absent, lies under ``VLCLI_CACHE`` (by default ``~/.cache/vlcli``), and is fetched again when the
+remote file has another size, time or tag. Each step is tried several times.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 
 def cache_folder() -> Path:
-    """Where copies lie."""
-    said = os.environ.get(CACHE)
+    """Return the folder of the copies."""
+    folder = os.environ.get(CACHE)
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(said).expanduser() if said else home / "vlcli"
+    return Path(folder).expanduser() if folder else home / "vlcli"
 
 
 def local_copy(address: str) -> Path:
-    """The copy of a remote file, fetched where it is not here or no longer the same.
+    """Return the copy of a remote file, fetched where it is missing or out of date.
 
     Raises:
         DataError: there is no such file, or it cannot be fetched in :data:`vlcli.images.remote.TRIES` tries.
@@ -48,41 +48,31 @@ def local_copy(address: str) -> Path:
     folder = cache_folder() / "remote" / hashlib.sha256(address.encode()).hexdigest()[:16]
     copy, note = folder / (address.rstrip("/").rpartition("/")[2] or "file"), folder / "source.json"
     system, path = file_system(address)
-    facts = _tried(address, lambda: _facts(system.info(path)))
+    info = _tried(address, lambda: system.info(path))
+    marks: dict[str, Any] = {name: info[name] if name == "size" else str(info[name]) for name in _MARKS if name in info}
     with locked(folder, f"name another folder for copies: {CACHE}=FOLDER"):
-        if not copy.is_file() or _noted(note) != facts:
-            _tried(address, lambda: _fetch(system, path, copy, facts.get("size")))
-            write_json(note, facts)
+        if not copy.is_file() or _noted(note) != marks:
+            _tried(address, lambda: _fetch(system, path, copy, marks.get("size")))
+            write_json(note, marks)
     _checked[address] = copy
     return copy
 
 
 def matching(pattern: str) -> list[str]:
-    """The addresses that a pattern with ``*`` names, sorted.
+    """Return the addresses that a pattern with ``*`` names, sorted.
 
     Raises:
         DataError: they cannot be listed.
     """
     system, path = file_system(pattern)
-    found = _tried(pattern, lambda: system.glob(path))
-    return sorted(system.unstrip_protocol(name) for name in found)
+    return sorted(map(system.unstrip_protocol, _tried(pattern, lambda: system.glob(path))))
 
 
 def _tried(address: str, act: Callable[[], T]) -> T:
-    """What ``act`` gives, tried again where it fails.
-
-    Raises:
-        DataError: it failed every time, or the file is not there.
-    """
     try:
         return tried(address, act)
     except FileNotFoundError:
         raise absent(address) from None
-
-
-def _facts(info: dict[str, Any]) -> dict[str, Any]:
-    """What tells one state of a remote file from another."""
-    return {name: info[name] if name == "size" else str(info[name]) for name in _MARKS if name in info}
 
 
 def _noted(note: Path) -> Any:
@@ -93,11 +83,6 @@ def _noted(note: Path) -> Any:
 
 
 def _fetch(system: Any, path: str, copy: Path, size: int | None) -> None:
-    """Copy a file, whole.
-
-    Raises:
-        OSError: fewer bytes came than the file has.
-    """
     with written(copy) as beside:
         with system.open(path, "rb") as source, beside.open("wb") as out:
             shutil.copyfileobj(source, out, _BLOCK)

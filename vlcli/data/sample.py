@@ -1,4 +1,4 @@
-"""One example on its way from a file to a batch, and how objectives corrupt it."""
+"""Defines an example as read and as loaded, and the corruptions that change it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PHASES: tuple[Phase, ...] = ("sentence", "tokens", "regions", "pixels")
 
 @dataclass(slots=True)  # pre-training data have millions
 class Example:
-    """What a reader gives: strings and ids, nothing loaded.
+    """An example as a reader returns it: strings and ids, nothing loaded.
 
     Attributes:
         key: the example's id in its data set.
@@ -92,7 +92,7 @@ class ImageSample:
 
 @dataclass
 class MaskLabels:
-    """What a corruption leaves for its objective, by the axis it runs along.
+    """Labels that a corruption leaves for its objective, by the axis they run along.
 
     Attributes:
         text: per piece: sequences as long as ``ids``; padded with -1.
@@ -107,15 +107,7 @@ class MaskLabels:
 
 @dataclass
 class Sample:
-    """One loaded example.
-
-    Attributes:
-        key: example id.
-        text: the sentence, or None.
-        images: its images.
-        targets: labels by name.
-        mask_labels: filled by corruptions.
-    """
+    """One loaded example: ``targets`` are labels by name, ``mask_labels`` is filled by corruptions."""
 
     key: str
     text: TextSample | None
@@ -124,7 +116,7 @@ class Sample:
     mask_labels: MaskLabels = field(default_factory=MaskLabels)
 
     def fork(self) -> Sample:
-        """A copy whose parts may be replaced without touching the original."""
+        """Return a copy whose parts may be replaced without touching the original."""
         text = None if self.text is None else copied(self.text)
         return Sample(self.key, text, [copied(image) for image in self.images], dict(self.targets), MaskLabels())
 
@@ -133,11 +125,10 @@ T = TypeVar("T")
 
 
 def copied(record: T, **changes: Any) -> T:
-    """A shallow copy of a record with some parts replaced: ``dataclasses.replace`` in a tenth of its time."""
-    made: T = object.__new__(type(record))
-    made.__dict__.update(record.__dict__)
-    made.__dict__.update(changes)
-    return made
+    """Return a shallow copy with some parts replaced: ``dataclasses.replace`` in a tenth of its time."""
+    copy: T = object.__new__(type(record))
+    copy.__dict__.update(record.__dict__, **changes)
+    return copy
 
 
 Donor = Callable[[], Sample]
@@ -162,37 +153,30 @@ class Corruption:
     phase: Phase = "tokens"
 
     def acts(self, epoch: int) -> bool:
-        """Whether its objective counts in this epoch: one that does not must not change what the others see."""
+        """Whether its objective counts in this epoch: one that does not must not change the others' samples."""
         return epoch >= self.from_epoch and (self.until_epoch is None or epoch < self.until_epoch)
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        """Told once, before the first example, how sentences become ids; most corruptions need not know.
+        """Receive the tokenizer, once, before the first example; most corruptions do not need it.
 
         Args:
             tokenizer: a :class:`vlcli.data.vocabulary.Tokenizer`, or None where no text is read.
-            length: longest text in pieces, specials included; None: as long as it is.
+            length: longest text in pieces, specials included; None: no limit.
         """
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Change ``sample`` (a fork) by replacing its parts, and leave marks."""
+        """Change ``sample`` (a fork) by replacing its parts, and fill its ``mask_labels``."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it corrupts {sample.key!r}")
 
 
 def generator(seed: int, epoch: int, key: str, name: str) -> np.random.Generator:
-    """The generator of one (seed, epoch, example, objective): neither workers nor a resume change what it draws."""
+    """Return the generator of one (seed, epoch, example, objective): workers and a resume do not change its draws."""
     words = [seed & 0xFFFFFFFF, epoch, zlib.crc32(key.encode()), len(key), zlib.crc32(name.encode())]
     return np.random.default_rng(words)
 
 
 def generators(seed: int, epoch: int | Sequence[int], keys: Sequence[str], names: Sequence[str]) -> NDArray[np.uint64]:
-    """The states (K, N, 4) of :func:`generator` for several examples and objectives.
-
-    Args:
-        seed: the run's.
-        epoch: of all examples, or of each.
-        keys: of K examples.
-        names: of N objectives.
-    """
+    """Return the states (K, N, 4) of :func:`generator` for K keys of examples and N names of objectives."""
     words = np.empty((len(keys), len(names), 5), np.uint32)
     words[..., 0] = seed & 0xFFFFFFFF
     words[..., 1] = np.broadcast_to(epoch, len(keys))[:, None]

@@ -1,4 +1,4 @@
-"""Which examples make up which batch: fixed by (seed, epoch), cut over processes, resumable anywhere."""
+"""Orders the examples of an epoch by (seed, epoch) and cuts them into batches over processes."""
 
 from __future__ import annotations
 
@@ -53,12 +53,8 @@ class Order:
     def __len__(self) -> int:
         return sum(self.shares)
 
-    def plain(self) -> NDArray[np.int64]:
-        """Every example once, in file order, whatever the weights."""
-        return np.arange(self.total, dtype=np.int64)
-
     def shuffled(self, epoch: int) -> NDArray[np.int64]:
-        """The codes of one epoch."""
+        """Return the codes of one epoch."""
         allowed = None if self.curriculum is None else self.curriculum.allowed(epoch)
         every = range(len(self.counts))
         parts = [self._part(number, epoch) for number in every] if allowed is None else self._easy(allowed, epoch)
@@ -71,10 +67,9 @@ class Order:
         return codes if self.repeats == 1 else self._repeated(codes)
 
     def _easy(self, allowed: NDArray[np.bool_], epoch: int) -> list[NDArray[np.int64]]:
-        """As many codes as an epoch has, of each data set's easy examples alone, shuffled pass by pass."""
         starts = np.cumsum([0, *self.counts])
         easy = [start + np.flatnonzero(allowed[start:stop]) for start, stop in pairwise(starts)]
-        here = [number for number, found in enumerate(easy) if len(found) and self.shares[number]]
+        here = [number for number, rows in enumerate(easy) if len(rows) and self.shares[number]]
         lacking = len(self) - sum(self.shares[number] for number in here)
         parts = []
         for number in here:
@@ -119,15 +114,10 @@ class Batches:
     take part in every step. In file order nothing is left out: a process without a share of the last batch gets none.
 
     Attributes:
-        order: of the examples.
         batch_size: examples over all processes.
         shuffle: the epoch's order, else file order.
-        drop_last: leave a smaller last batch out.
-        epoch: 0-based.
         start: batches to pass over (they are not loaded).
-        rank: this process.
-        world: number of processes.
-        stride: of whole batches, every so many from ``start`` on.
+        stride: every so many whole batches from ``start`` on.
     """
 
     order: Order
@@ -141,7 +131,6 @@ class Batches:
     stride: int = 1
 
     def __len__(self) -> int:
-        """Batches that remain from ``start`` on."""
         return len(range(self.start, self._count(), self.stride))
 
     def _count(self) -> int:
@@ -151,7 +140,7 @@ class Batches:
         return whole + keep
 
     def __iter__(self) -> Iterator[list[Pick]]:
-        codes = spilled(self.order.shuffled(self.epoch) if self.shuffle else self.order.plain())
+        codes = spilled(self.order.shuffled(self.epoch) if self.shuffle else np.arange(self.order.total))
         for number in range(self.start, self._count(), self.stride):
             chunk = codes[number * self.batch_size : (number + 1) * self.batch_size]
             yield [(self.epoch, code) for code in chunk[self.rank :: self.world].tolist()]
@@ -170,11 +159,7 @@ class _OnDisk:
 
 
 def spilled(numbers: NDArray[np.int64]) -> NDArray[np.int64] | _OnDisk:
-    """Many numbers on the disk, so that an epoch's order takes no memory; few of them, or on a full disk, as they are.
-
-    Args:
-        numbers: the codes of an epoch.
-    """
+    """Move many codes of an epoch to the disk; return few of them, or on a full disk, as they are."""
     if len(numbers) < _MANY:
         return numbers
     try:

@@ -62,7 +62,6 @@ def _rows(file: Path, wanted: str | None, width: int) -> Iterator[tuple[int, lis
 
 
 def _text(cell: Any) -> str:
-    """A cell as a CSV file has it."""
     if cell is None:
         return ""
     if isinstance(cell, float) and cell.is_integer():

@@ -1,7 +1,8 @@
-"""Sentences and pictures apart: each once, however often the examples pair them."""
+"""Splits pairs into sentences and pictures, each loaded once."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +18,12 @@ class Sides:
     """The two sides of a data set of pairs.
 
     Attributes:
-        texts: loads every sentence once, as an example called by its name.
-        images: loads every picture once, as an example called by its id.
+        texts: loads every sentence once.
+        images: loads every picture once.
         text_keys: names of the N sentences, in order of first use: the ids that the data give them, else the key of the
             first example that has the sentence. By these, reports and tables find the example and its picture.
         image_keys: ids of the M pictures, in order of first use.
-        pairs: (P, 2) sentence and picture that belong together.
+        pairs: (P, 2) rows of a sentence and its picture.
     """
 
     texts: Pipeline
@@ -32,21 +33,21 @@ class Sides:
     pairs: NDArray[np.int64]
 
     def keep(self, images: list[str]) -> Sides:
-        """What is left of it with these pictures alone (the others could not be read), in their order."""
+        """Return these pictures alone (the others could not be read), in this order, with their sentences."""
         if images == self.image_keys:
             return self
-        places = {name: place for place, name in enumerate(images)}
-        rows = np.array([places.get(name, -1) for name in self.image_keys], dtype=np.int64)
+        row_of = {name: row for row, name in enumerate(images)}
+        rows = np.array([row_of.get(name, -1) for name in self.image_keys], dtype=np.int64)
         pairs = np.stack([self.pairs[:, 0], rows[self.pairs[:, 1]]], 1)
         pairs = pairs[pairs[:, 1] >= 0]
-        texts, place = np.unique(pairs[:, 0], return_inverse=True)
+        texts, text_rows = np.unique(pairs[:, 0], return_inverse=True)
         kept = self.texts.only([self.texts.examples[row] for row in texts.tolist()])
         keys = [self.text_keys[row] for row in texts.tolist()]
-        return Sides(kept, self.images, keys, images, np.stack([place.reshape(-1), pairs[:, 1]], 1))
+        return Sides(kept, self.images, keys, images, np.stack([text_rows.reshape(-1), pairs[:, 1]], 1))
 
 
 def split(data: Pipeline) -> Sides:
-    """Take pairs apart.
+    """Split the pairs of ``data``.
 
     Raises:
         DataError: an example lacks its sentence or its picture, or there is none.
@@ -61,25 +62,20 @@ def split(data: Pipeline) -> Sides:
                 "Retrieval needs a sentence and a picture in every example.", got=f"example {example.key!r}"
             )
         known = (example.text_key, example.text)  # two data sets may use one id for different sentences
-        place = rows.setdefault(known, len(rows))
+        row = rows.setdefault(known, len(rows))
         texts.setdefault(known, example)
         for name in example.images:
-            pairs[place, images.setdefault(name, len(images))] = None
-    if not rows:
+            pairs[row, images.setdefault(name, len(images))] = None
+    if not texts:
         raise DataError("There is nothing to rank: the data set is empty.")
-    names = _names([one.text_key or one.key for one in texts.values()])
-    given = zip(names, texts.values(), strict=True)
-    alone = [Example(name, one.text, [], name, {}, one.choices) for name, one in given]
-    seen = [Example(name, None, [name]) for name in images]
-    found = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
-    return Sides(data.only(alone), data.only(seen), names, list(images), found)
-
-
-def _names(given: list[str]) -> list[str]:
-    """The names, told apart where several share one."""
-    used: dict[str, int] = {}
-    made = []
-    for name in given:
-        used[name] = used.get(name, 0) + 1
-        made.append(name if used[name] == 1 else f"{name} ({used[name]})")
-    return made
+    used: Counter[str] = Counter()
+    sentences = []
+    for example in texts.values():
+        name = example.text_key or example.key
+        used[name] += 1
+        name += f" ({used[name]})" if used[name] > 1 else ""
+        sentences.append(Example(name, example.text, [], name, {}, example.choices))
+    pictures = [Example(name, None, [name]) for name in images]
+    rows_of_pairs = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+    names = [example.key for example in sentences]
+    return Sides(data.only(sentences), data.only(pictures), names, list(images), rows_of_pairs)

@@ -1,4 +1,4 @@
-"""Where examples are loaded from: whether it fits the model, visual concepts, pictures loaded when asked for."""
+"""Checks that vocabulary, features, concepts and examples fit the model; images that load on demand."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class ConceptSource(Protocol):
     """Visual concepts by image."""
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """``ids`` and ``scores`` of an image, best first."""
+        """Return ``ids`` and ``scores`` of an image, best first."""
         ...
 
     def __contains__(self, name: object) -> bool: ...
 
 
 class LazyImage(ImageSample):
-    """An image of a donor: its key is known, everything else is read when it is first asked for."""
+    """An image of a donor: only its key is known, all else is loaded on first access."""
 
     def __init__(self, key: str, load: Callable[[], ImageSample]) -> None:
         self.key, self._pending = key, load
@@ -47,16 +47,25 @@ def check_sources(
     concepts: ConceptSource | None,
     data_spec: DataSpec | None,
 ) -> None:
-    """Refuse sources that lack what a model reads, or do not fit the sizes it was built with.
+    """Refuse sources that lack inputs of a model, or do not fit the sizes it was built with.
 
     Raises:
-        DataError: which.
+        DataError: a source is missing or does not fit.
     """
     if needs.text and tokenizer is None:
         raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
     if needs.concepts and concepts is None:
         raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
-    _check_words(needs, concepts, data_spec)
+    words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
+    if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
+        different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")
+        raise DataError(
+            "The concepts are numbered in another way than the model knows them.",
+            where="the store of concepts",
+            got=f"{len(words)} words; {different}",
+            expected=f"{len(data_spec.concepts)} words, as the model was built",
+            hint="extract with the concept model that the training used",
+        )
     if not needs.regions:
         return
     if store is None:
@@ -72,31 +81,17 @@ def check_sources(
         )
 
 
-def _check_words(needs: InputSpec, concepts: ConceptSource | None, data_spec: DataSpec | None) -> None:
-    """Concept ids must stand for the words that the model was built with."""
-    words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
-    if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
-        different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")
-        raise DataError(
-            "The concepts are numbered in another way than the model knows them.",
-            where="the store of concepts",
-            got=f"{len(words)} words; {different}",
-            expected=f"{len(data_spec.concepts)} words, as the model was built",
-            hint="extract with the concept model that the training used",
-        )
-
-
 def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, dropped: int) -> None:
-    """A batch needs one number of images an example.
+    """Check that all examples have the same number of images, as a batch needs.
 
     Raises:
-        DataError: the examples have several, or there is no example.
+        DataError: they have not, or there is no example.
     """
     if not len(examples):
         raise DataError("The data are empty: no example is left.", where=names, got=f"dropped: {dropped}")
-    numbers, first = np.unique(image_counts(examples), return_index=True)
-    found = sorted(zip(first.tolist(), numbers.tolist(), strict=True))
-    counts = {count: examples[row].key for row, count in found}
+    numbers, rows = np.unique(image_counts(examples), return_index=True)
+    firsts = sorted(zip(rows.tolist(), numbers.tolist(), strict=True))
+    counts = {count: examples[row].key for row, count in firsts}
     if len(counts) > 1 and (needs.regions or needs.pixels or needs.concepts):
         got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
         raise DataError(

@@ -1,4 +1,4 @@
-"""Random numbers of many examples at once, equal bit for bit to a generator made for each.
+"""Seeds the random generators of many examples at once, equal bit for bit to a generator made for each.
 
 ``numpy.random.default_rng(words)`` hashes its seed in 20 microseconds, more than reading a small example takes. The
 hash is the same for every example, so here it runs over a whole batch in array operations; the generators made from its
@@ -8,6 +8,7 @@ result are numpy's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 
 
 def seed_states(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """What ``SeedSequence(row).generate_state(4, uint64)`` gives for each row.
+    """Return ``SeedSequence(row).generate_state(4, uint64)`` for each row.
 
     Args:
         words: (N, W) with W of at least 4; every entry is one word of entropy.
@@ -36,44 +37,36 @@ def seed_states(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
 
 
 def _mixed(columns: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The entropy pool of every row: (4, N). One place of it at a time is mixed into the others."""
+    """Return the entropy pool of every row (4, N): one word of it at a time is mixed into the others."""
     constants = _chain(0x43B0D7E5, 0x931E8875, _POOL * len(columns) + 1)
-
-    def taken(count: int) -> list[int]:
-        nonlocal constants
-        found, constants = constants[: count + 1], constants[count:]
-        return found
-
-    pool = _hashed(columns[:_POOL], taken(_POOL))
+    pool = _hashed(columns[:_POOL], constants[: _POOL + 1])
+    used = _POOL
     for source in range(_POOL):
-        places = [place for place in range(_POOL) if place != source]
-        pool[places] = _joined(pool[places], _hashed(pool[source], taken(_POOL - 1)))
+        others = [word for word in range(_POOL) if word != source]
+        pool[others] = _joined(pool[others], _hashed(pool[source], constants[used : used + _POOL]))
+        used += _POOL - 1
     for column in columns[_POOL:]:
-        pool = _joined(pool, _hashed(column, taken(_POOL)))
+        pool = _joined(pool, _hashed(column, constants[used : used + _POOL + 1]))
+        used += _POOL
     return pool
 
 
 def _chain(start: int, factor: int, count: int) -> list[int]:
-    """Constants of a hash, each the one before times ``factor``."""
-    found = [start]
-    while len(found) < count:
-        found.append(found[-1] * factor & _FULL)
-    return found
+    """Return the constants of a hash, each the one before times ``factor``."""
+    return list(accumulate(range(count - 1), lambda last, _: last * factor & _FULL, initial=start))
 
 
 def _hashed(values: NDArray[np.uint32], constants: Sequence[int]) -> NDArray[np.uint32]:
-    """Values (K, N) or (N,) hashed with K constants one after another: (K, N)."""
+    """Hash values (K, N) or (N,) with K constants one after another: (K, N)."""
     column = np.array(constants, np.uint32)[:, None]  # (K + 1, 1)
-    found = (values ^ column[:-1]) * column[1:]
-    found ^= found >> np.uint32(16)
-    return found
+    hashed = (values ^ column[:-1]) * column[1:]
+    return hashed ^ hashed >> np.uint32(16)
 
 
 def _joined(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    found = one * np.uint32(0xCA01F9DD)
-    found -= other * np.uint32(0x4973F715)
-    found ^= found >> np.uint32(16)
-    return found
+    mixed = one * np.uint32(0xCA01F9DD) - other * np.uint32(0x4973F715)
+    mixed ^= mixed >> np.uint32(16)
+    return mixed
 
 
 _LAST = _chain(0x8B51F9DD, 0x58F38DED, 2 * _POOL + 1)
@@ -89,13 +82,13 @@ class _Ready(ISeedSequence):
         return self._state
 
 
-def made(state: NDArray[np.uint64]) -> Generator:
-    """The generator of one row of :func:`seed_states`."""
+def generator_of(state: NDArray[np.uint64]) -> Generator:
+    """Return the generator of one row of :func:`seed_states`."""
     return Generator(PCG64(_Ready(state)))  # type: ignore[arg-type]  # numpy reads the state of any ISeedSequence
 
 
 def first_below(states: NDArray[np.uint64], bound: int) -> NDArray[np.int64]:
-    """What ``made(state).integers(bound)`` gives for each of some states (N, 4), for a bound above 2 ** 32: (N,)."""
+    """Return ``generator_of(state).integers(bound)`` for each of some states (N, 4) and a bound above 2 ** 32: (N,)."""
     high, low, order_high, order_low = states.T
     one = np.uint64(1)
     step = (order_high << one | order_low >> np.uint64(63), order_low << one | one)
@@ -104,10 +97,10 @@ def first_below(states: NDArray[np.uint64], bound: int) -> NDArray[np.int64]:
         current = _sum(_product(current), step)
     turn, mixed = current[0] >> np.uint64(58), current[0] ^ current[1]
     drawn = mixed >> turn | mixed << (-turn & np.uint64(63))
-    found = _upper(drawn, np.uint64(bound)).astype(np.int64)
+    numbers = _upper(drawn, np.uint64(bound)).astype(np.int64)
     for row in np.flatnonzero(drawn * np.uint64(bound) < np.uint64((_FULL + 1) ** 2 % bound)).tolist():
-        found[row] = made(states[row]).integers(bound)  # Lemire's rule draws again: so rare that numpy may do it
-    return found
+        numbers[row] = generator_of(states[row]).integers(bound)  # Lemire's rule draws again, which is rare
+    return numbers
 
 
 Wide = tuple[Any, Any]
@@ -121,16 +114,14 @@ def _sum(one: Wide, other: Wide) -> Wide:
 
 
 def _product(one: Wide) -> Wide:
-    """A number times PCG64's factor."""
     high, low = np.uint64(_MULTIPLIER >> 64), np.uint64(_MULTIPLIER & 0xFFFFFFFFFFFFFFFF)
     return _upper(one[1], low) + one[1] * high + one[0] * low, one[1] * low
 
 
 def _upper(one: NDArray[np.uint64], other: np.uint64) -> NDArray[np.uint64]:
-    """The upper half of products of 64 bits, by halves."""
     small = np.uint64(_FULL)
     low, high, factor_low, factor_high = one & small, one >> _HALF, other & small, other >> _HALF
     first = high * factor_low + (low * factor_low >> _HALF)
-    second: NDArray[np.uint64] = low * factor_high + (first & small)
-    found: NDArray[np.uint64] = high * factor_high + (first >> _HALF) + (second >> _HALF)
-    return found
+    second = low * factor_high + (first & small)
+    upper: NDArray[np.uint64] = high * factor_high + (first >> _HALF) + (second >> _HALF)
+    return upper

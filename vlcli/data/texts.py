@@ -1,4 +1,4 @@
-"""What may be a sentence of an example."""
+"""Checks the sentences, labels and answers of examples."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ MOST_LETTERS = 1_000_000
 """The longest sentence; a longer one is no sentence but a file read as one."""
 
 
-def sentence(given: Any, where: str, field: str = "text") -> str:
-    """``given`` as a sentence, without spaces around it.
+def sentence(text: Any, where: str, field: str = "text") -> str:
+    """Check that a value of a file is a sentence, and strip it.
 
     Args:
-        given: what a file holds.
-        where: ``file:line``, or whatever names the place.
-        field: what the file calls it.
+        text: the value.
+        where: ``file:line`` or the like, for the message.
+        field: the value's name in the file.
 
     Raises:
         DataError: it is no text, too long, or holds half of a surrogate pair.
     """
-    if not isinstance(given, str):
-        got = f"{shown(given)} ({type(given).__name__})"
+    if not isinstance(text, str):
+        got = f"{shown(text)} ({type(text).__name__})"
         raise DataError(f"The field {field!r} is no text.", where=where, got=got, expected="text")
-    if len(given) > MOST_LETTERS:
-        got, most = f"{len(given):,} letters", f"at most {MOST_LETTERS:,}"
+    if len(text) > MOST_LETTERS:
+        got, most = f"{len(text):,} letters", f"at most {MOST_LETTERS:,}"
         raise DataError("A sentence is too long.", where=where, got=got, expected=most, hint="split it into several")
-    if not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise DataError(
             f"The field {field!r} holds half of a surrogate pair, which is no character.",
             where=where,
-            got=shown(given),
+            got=shown(text),
             expected="Unicode text",
             hint="write the file anew from its source",
         )
-    return given.strip()
+    return text.strip()
 
 
 def check_texts(examples: Iterable[Example], where: str) -> None:
-    """Every sentence, label and answer of ``examples`` is a text, whatever reader made them.
+    """Check every sentence, label and answer of ``examples``.
 
     Raises:
         DataError: one is not; the message names the example.

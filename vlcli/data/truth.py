@@ -1,4 +1,4 @@
-"""Annotations that detections are scored against, in COCO's terms."""
+"""Makes COCO annotations, against which detections are scored, of a reader's boxes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class Truth:
-    """What detections are scored against, in COCO's terms.
+    """Annotations that detections are scored against.
 
     Attributes:
         document: ``images``, ``annotations`` and ``categories`` of a COCO instances file, with its own ids.
@@ -21,14 +21,14 @@ class Truth:
 
 
 def truth_of(reader: Any) -> Truth:
-    """What a reader's boxes say in COCO's terms, its pictures numbered by their ids."""
-    ids, given = reader.class_ids(), reader.boxes()
+    """Make COCO annotations of a reader's boxes, with its image ids."""
+    ids, boxes = reader.class_ids(), reader.boxes()
     names = dict.fromkeys(name for example in reader.examples() for name in example.images)
     notes = [
-        coco_annotation(name, None if found.classes is None else ids[int(found.classes[row])], box)
+        coco_annotation(name, None if boxes[name].classes is None else ids[int(boxes[name].classes[row])], box)
         for name in names
-        if (found := given.get(name)) is not None
-        for row, box in enumerate(found.boxes.tolist())
+        if name in boxes
+        for row, box in enumerate(boxes[name].boxes.tolist())
     ]
     kinds = [{"id": number, "name": name} for number, name in zip(ids, reader.class_names(), strict=True)]
     images = [{"id": name, "file_name": reader.locate(name).name} for name in names]
@@ -36,8 +36,8 @@ def truth_of(reader: Any) -> Truth:
 
 
 def coco_annotation(image: Any, category: int | None, box: Sequence[float]) -> dict[str, Any]:
-    """A box x1 y1 x2 y2 as COCO annotates it."""
+    """Return COCO's annotation of a box x1 y1 x2 y2."""
     left, top, right, bottom = box
     width, height = right - left, bottom - top
-    found = {"image_id": image, "bbox": [left, top, width, height], "area": width * height, "iscrowd": 0}
-    return found if category is None else {**found, "category_id": category}
+    annotation = {"image_id": image, "bbox": [left, top, width, height], "area": width * height, "iscrowd": 0}
+    return annotation if category is None else {**annotation, "category_id": category}

@@ -13,31 +13,29 @@ from vlcli.errors import DataError, shown
 
 
 def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> dict[Any, Any]:
-    """Return rows by their id; a row that stands twice, equal in all, counts once.
+    """Return rows by their id; equal rows count once.
 
     Args:
         rows: objects of a file.
         name: the field that holds the id: ``question_id``.
         where: file and list: ``FILE: annotations``.
-        needed: refuse rows without an id; else their number stands for it.
+        needed: refuse rows without an id; else their number is the id.
 
     Raises:
         DataError: two different rows have one id (the message names both places), or one has none.
     """
-    found: dict[Any, Any] = {}
-    places: dict[Any, int] = {}
-    for place, row in enumerate(rows):
+    numbers: dict[Any, int] = {}
+    for number, row in enumerate(rows):
         lacks = not needed and isinstance(row, dict) and row.get(name) is None
-        key = ("row", place) if lacks else value(row, name, (int, str), f"{where}[{place}]")
-        if key in found and found[key] != row:
-            raise twice(name, key, where, f"[{places[key]}] and [{place}]")
-        found.setdefault(key, row)
-        places.setdefault(key, place)
-    return found
+        key = ("row", number) if lacks else value(row, name, (int, str), f"{where}[{number}]")
+        first = numbers.setdefault(key, number)
+        if first != number and rows[first] != row:
+            raise twice(name, key, where, f"[{first}] and [{number}]")
+    return {key: rows[number] for key, number in numbers.items()}
 
 
 def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], Example]) -> None:
-    """Refuse a data set in which two examples have one key, whatever reader made them.
+    """Refuse a data set in which two examples have one key.
 
     Args:
         reader: a :class:`vlcli.data.reader.Reader`.
@@ -57,12 +55,15 @@ def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], E
     if one.key != other.key:
         return  # two keys with one hash: about one in 10**12 pairs of data sets
     place_of = getattr(reader, "place_of", "example {}".format)
-    got = " and ".join(f"{place_of(row)} ({_about(e)})" for row, e in ((first, one), (second, other)))
-    raise twice("id", one.key, reader._where(), got, getattr(reader, "keys_help", ""))
+    got = []
+    for row, example in ((first, one), (second, other)):
+        parts = [shown(example.text)] * (example.text is not None) + example.images[:2]
+        got.append(f"{place_of(row)} ({', '.join(parts)})")
+    raise twice("id", one.key, reader._where(), " and ".join(got), getattr(reader, "keys_help", ""))
 
 
 def twice(what: str, key: Any, where: str, got: str, hint: str = "") -> DataError:
-    """The error, not raised, for an id that two rows have."""
+    """Make the error for an id that two rows have."""
     return DataError(
         f"Two rows have the {what} {shown(key)}.",
         where=where,
@@ -70,7 +71,3 @@ def twice(what: str, key: Any, where: str, got: str, hint: str = "") -> DataErro
         expected=f"a {what} of its own for every row",
         hint=hint or "files merged of several sets need new ids; of a row that stands twice, delete one",
     )
-
-
-def _about(example: Example) -> str:
-    return ", ".join([shown(example.text)] * (example.text is not None) + example.images[:2])

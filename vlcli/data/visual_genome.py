@@ -1,4 +1,4 @@
-"""Where Visual Genome's files lie, and which of its images are COCO's."""
+"""Finds Visual Genome's files and COCO's numbers of its images."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from vlcli.data.unique import by_id
 FOLDERS = ("vg", "visual_genome", "VG", ".")
 
 
-def places(*names: str) -> tuple[str, ...]:
-    """Where a file of Visual Genome may lie under the root."""
+def usual_paths(*names: str) -> tuple[str, ...]:
+    """Return the usual paths under the data root of a file of Visual Genome."""
     return tuple(f"{folder}/{name}" for folder in FOLDERS for name in names)
 
 
 def coco_numbers(file: Path) -> dict[str, int]:
-    """COCO's number of every Visual Genome image that has one, from ``image_data.json``."""
+    """Read COCO's number of every Visual Genome image that has one from ``image_data.json``."""
     rows = read_json(file, list)
     name = "image_id" if rows and isinstance(rows[0], dict) and "image_id" in rows[0] else "id"
     numbered = by_id(rows, name, str(file))

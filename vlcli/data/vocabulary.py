@@ -1,4 +1,4 @@
-"""Sentences to vocabulary ids and back; WordPiece as BERT has it, on the ``tokenizers`` library."""
+"""Converts sentences to vocabulary ids and back, with BERT's WordPiece or any tokenizer of ``tokenizers``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.sample import TextSample
-from vlcli.data.word_pieces import WordPieces
 from vlcli.errors import DataError
 from vlcli.files import write_text
 
@@ -31,18 +30,23 @@ SPECIALS = {
     "sep": ("[SEP]", "</s>", "<|endoftext|>", "<eos>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""The names special tokens go by: BERT's first, then those of RoBERTa and T5, of CLIP, and of Gemma."""
+"""Names of the special tokens: BERT's first, then those of RoBERTa and T5, of CLIP, and of Gemma."""
 STAND_INS = {"cls": "sep", "mask": "unk", "pad": "sep"}
-"""Whose id stands for a special token that a vocabulary of byte pairs or of a unigram model may lack: sentences then
-begin without a class token, and nothing can be masked (``Tokenizer.maskable``)."""
+"""The token whose id replaces a special token that a byte-pair or unigram vocabulary may lack: sentences then begin
+without a class token, and nothing can be masked (``Tokenizer.maskable``)."""
 FILES = ("tokenizer.json", "vocab.txt")
 _WORD = re.compile(r"\S+")
+_KEPT_WORDS = 200_000
+"""Words whose pieces a process keeps."""
 ACCENTS = 0.01
 """Share of words with accents above which a vocabulary keeps them."""
 
 
 class Tokenizer:
-    """A vocabulary with what turns sentences into its ids.
+    """A vocabulary that converts sentences to ids.
+
+    BERT's pre-tokenizer splits at every space, so the pieces of a sentence are those of its words one after another: of
+    printable ASCII, each different word is cut once. Other sentences are cut whole.
 
     Args:
         engine: the tokenizer of the ``tokenizers`` library, without post-processing of its own.
@@ -54,33 +58,39 @@ class Tokenizer:
         engine.no_padding()
         engine.no_truncation()
         self.engine, self.lowercase, self.source = engine, lowercase, source
-        known = {name: _special(engine, names) for name, names in SPECIALS.items()}
+        known = {
+            name: next((int(number) for one in names if (number := engine.token_to_id(one)) is not None), None)
+            for name, names in SPECIALS.items()
+        }
         self.ids = _complete(engine, known, source)
         self.begun, self.maskable = known["cls"] is not None, known["mask"] is not None
         self._special_ids = frozenset(self.ids.values())
         self._hidden = self._special_ids - {self.ids["unk"]}
         self.prepare, self.ended = PREPARATIONS["as-written"], True
-        self._by_words = WordPieces(engine)
+        self._splits_at_spaces, self._pieces_of = _splits_at_spaces(engine), dict[str, list[int]]()
 
     def reading(self, options: Mapping[str, Any]) -> Tokenizer:
-        """The same vocabulary, with sentences prepared and ended as a recipe's or a bundle's text options say.
+        """Return a copy that prepares and ends sentences as a recipe's or a bundle's text options say.
 
         Args:
-            options: ``prepare`` and ``words`` (:mod:`vlcli.data.preparation`), ``end`` (``sep`` or ``none``); what is
-                not named is as written, whole, and ended by ``[SEP]``.
+            options: ``prepare`` and ``words`` (:mod:`vlcli.data.preparation`), ``end`` (``sep`` or ``none``); by
+                default as written, whole, and ended by ``[SEP]``.
         """
-        made = copy(self)
-        made.prepare = preparation(str(options.get("prepare", "as-written")), options.get("words"))
-        made.ended = options.get("end", "sep") == "sep"
-        return made
+        other = copy(self)
+        other.prepare = preparation(str(options.get("prepare", "as-written")), options.get("words"))
+        other.ended = options.get("end", "sep") == "sep"
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pieces_of": {}}  # they belong to this process
 
     @classmethod
     def load(cls, source: str | Path, lowercase: bool = True) -> Tokenizer:
-        """From a folder (``tokenizer.json`` or ``vocab.txt``), one of these files, or a name on the Hugging Face hub.
+        """Read a folder (``tokenizer.json`` or ``vocab.txt``), one of these files, or a name on the Hugging Face hub.
 
         Args:
             source: folder, file or hub name.
-            lowercase: fold case; where ``tokenizer.json`` or ``tokenizer_config.json`` say otherwise, they hold.
+            lowercase: fold case, unless ``tokenizer.json`` or ``tokenizer_config.json`` say otherwise.
 
         Raises:
             DataError: nothing is there, the file is damaged, or the hub cannot be reached.
@@ -98,7 +108,7 @@ class Tokenizer:
     def train(
         cls, texts: Iterable[str], size: int = 1000, *, lowercase: bool = True, min_frequency: int = 1
     ) -> Tokenizer:
-        """A WordPiece vocabulary of at most ``size`` entries made from ``texts``; the same texts give the same one.
+        """Learn a WordPiece vocabulary of at most ``size`` entries; the same texts give the same one.
 
         Where case is folded, accents go too, as in BERT's English vocabularies, unless one word in a hundred has some:
         in such a language they tell words apart (and are part of letters, as in Japanese and Korean).
@@ -135,7 +145,11 @@ class Tokenizer:
         config = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
-            **({"strip_accents": False} if self.lowercase and _keeps_accents(self.engine) else {}),
+            **(
+                {"strip_accents": False}
+                if self.lowercase and getattr(self.engine.normalizer, "strip_accents", None) is False
+                else {}
+            ),
             "model_max_length": 512,
             **{f"{name}_token": self.engine.id_to_token(number) for name, number in self.ids.items()},
         }
@@ -144,11 +158,11 @@ class Tokenizer:
         write_text(folder / "tokenizer.json", self.engine.to_str(pretty=False))
 
     def data_spec_fields(self) -> dict[str, int]:
-        """Size of the vocabulary and ids of special pieces, as fields of ``vlcli.nn.model.DataSpec``."""
+        """Return the vocabulary's size and the ids of special tokens, as fields of ``vlcli.nn.DataSpec``."""
         return {"vocab_size": len(self), **{f"{name}_id": number for name, number in self.ids.items()}}
 
     def encode(self, raw: str, key: str = "", length: int | None = None) -> TextSample:
-        """One sentence as ``[CLS] pieces [SEP]``, or without ``[SEP]``, prepared as :meth:`reading` was told.
+        """Encode a sentence as ``[CLS] pieces [SEP]``, prepared and ended as :meth:`reading` set it.
 
         Args:
             raw: the sentence.
@@ -158,46 +172,55 @@ class Tokenizer:
         return self._encoded(self.prepare(raw), key or raw, length, self.ended)
 
     def encode_answer(self, raw: str) -> TextSample:
-        """What a decoder says: always as it is written, and ended by ``[SEP]``."""
+        """Encode a sentence for a decoder to write: as it is, and ended by ``[SEP]``."""
         return self._encoded(raw, raw, None, True)
 
     def _encoded(self, raw: str, key: str, length: int | None, ended: bool) -> TextSample:
         first = [self.ids["cls"]] * self.begun
         room = None if length is None else max(length - len(first) - ended, 0)
-        pieces, words = self._by_words.cut(raw) or self._cut(raw)
-        pieces, words = pieces[:room], words[:room]
+        pieces, words = (numbers[:room] for numbers in self._cut(raw))
         ids = [*first, *pieces, *[self.ids["sep"]] * ended]
         inner = [number in self._hidden for number in pieces]
         special = [*[True] * len(first), *inner, *[True] * ended]
         return TextSample(key, raw, ids, special, [*[-1] * len(first), *words, *[-1] * ended])
 
     def _cut(self, raw: str) -> tuple[list[int], list[int]]:
-        """Ids of a sentence's pieces, and the number of the word that each begins in."""
-        encoding = self.engine.encode(raw, add_special_tokens=False)
-        starts = [match.start() for match in _WORD.finditer(raw)]
-        return encoding.ids, [bisect_right(starts, start) - 1 for start, _ in encoding.offsets]
+        if not (self._splits_at_spaces and raw.isascii() and raw.isprintable()):
+            encoding = self.engine.encode(raw, add_special_tokens=False)
+            starts = [match.start() for match in _WORD.finditer(raw)]
+            return encoding.ids, [bisect_right(starts, start) - 1 for start, _ in encoding.offsets]
+        ids: list[int] = []
+        words: list[int] = []
+        for number, word in enumerate(raw.split()):
+            pieces = self._pieces_of.get(word)
+            if pieces is None:
+                pieces = self.engine.encode(word, add_special_tokens=False).ids
+                if len(self._pieces_of) < _KEPT_WORDS:
+                    self._pieces_of[word] = pieces
+            ids += pieces
+            words += [number] * len(pieces) if len(pieces) != 1 else (number,)
+        return ids, words
 
     def pieces(self, words: str) -> tuple[int, ...]:
-        """The ids of a few words' pieces, without specials."""
+        """Return the ids of a few words' pieces, without special tokens."""
         return tuple(self.engine.encode(words, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
-        """Ids as a sentence, special tokens left out unless asked for."""
+        """Convert ids to a sentence, special tokens left out unless asked for."""
         hidden = frozenset() if specials else self._hidden
-        kept = [self.engine.id_to_token(int(number)) or "" for number in ids if int(number) not in hidden]
+        kept = self.tokens([number for number in ids if int(number) not in hidden])
         return str(self.engine.decoder.decode(kept)) if self.engine.decoder else " ".join(kept)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The pieces themselves, e.g. to write beside an attention map."""
+        """Return the pieces with these ids, e.g. to write beside an attention map."""
         return [self.engine.id_to_token(int(number)) or "" for number in ids]
 
     def id(self, token: str) -> int | None:
-        """The id of one piece, None where it is not in the vocabulary."""
+        """Return the id of one piece, None where it is not in the vocabulary."""
         number: int | None = self.engine.token_to_id(token)
         return number
 
     def __len__(self) -> int:
-        """Entries of the vocabulary, added ones included."""
         return int(self.engine.get_vocab_size())
 
     @classmethod
@@ -224,12 +247,16 @@ class Tokenizer:
         return cls(_wordpiece(vocabulary, lowercase, str(file)), lowercase=lowercase, source=str(file))
 
 
+def _splits_at_spaces(engine: tokenizers.Tokenizer) -> bool:
+    """Whether a tokenizer is BERT's: nothing in it looks beyond a space."""
+    content = json.loads(engine.to_str())
+    kinds = [(content.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    odd = (token["lstrip"] or token["rstrip"] or " " in token["content"] for token in content.get("added_tokens", ()))
+    return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and not any(odd)
+
+
 def _normaliser(lowercase: bool, accents: bool = False) -> Any:
     return normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if accents else None)
-
-
-def _keeps_accents(engine: tokenizers.Tokenizer) -> bool:
-    return getattr(engine.normalizer, "strip_accents", None) is False
 
 
 def _wordpiece(
@@ -247,25 +274,16 @@ def _wordpiece(
     return engine
 
 
-def _special(engine: tokenizers.Tokenizer, names: tuple[str, ...]) -> int | None:
-    return next((int(number) for name in names if (number := engine.token_to_id(name)) is not None), None)
-
-
 def _complete(engine: tokenizers.Tokenizer, known: Mapping[str, int | None], source: str) -> dict[str, int]:
-    """Ids of all special tokens; those of CLIP and SigLIP have stand-ins for what they lack.
-
-    Raises:
-        DataError: one is missing that no other stands for.
-    """
+    """Return the ids of all special tokens; those that CLIP and SigLIP lack are replaced (:data:`STAND_INS`)."""
     loose = not isinstance(engine.model, models.WordPiece | models.WordLevel)
-    made: dict[str, int] = {}
-    for name, number in known.items():
-        other = known.get(STAND_INS.get(name, "")) if loose else None
-        found = number if number is not None else other
-        if found is None:
+    ids: dict[str, int] = {}
+    for name, known_id in known.items():
+        number = known.get(STAND_INS.get(name, "")) if known_id is None and loose else known_id
+        if number is None:
             raise _lacks(SPECIALS[name][0], source)
-        made[name] = found
-    return made
+        ids[name] = number
+    return ids
 
 
 def _lacks(name: str, source: str) -> DataError:
@@ -301,11 +319,8 @@ def _read_engine(file: Path) -> tokenizers.Tokenizer:
 
 
 def _download(name: str) -> Path:
-    """The folder of the hub's cache that holds the vocabulary called ``name``."""
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise _absent(name, "pip install 'vlcli[hf]'") from None
+    from huggingface_hub import hf_hub_download
+
     cause = ""
     for file in FILES:
         try:
@@ -315,12 +330,11 @@ def _download(name: str) -> Path:
     raise _absent(name, cause=cause)
 
 
-def _absent(name: str, first: str = "", cause: str = "") -> DataError:
-    steps = [first, "give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)"]
+def _absent(name: str, cause: str = "") -> DataError:
     return DataError(
         "The vocabulary is not here and cannot be fetched.",
         where="text.vocabulary",
         got=name + (f" ({cause})" if cause else ""),
         expected="a folder, a file, or a name on the Hugging Face hub",
-        hint=", or ".join(step for step in steps if step),
+        hint="give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)",
     )

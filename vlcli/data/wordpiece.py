@@ -1,4 +1,4 @@
-"""Learning a WordPiece vocabulary, the same every time.
+"""Learns a WordPiece vocabulary deterministically.
 
 The trainer of the ``tokenizers`` library breaks ties by the order of a hash table, so that two runs on the same texts
 differ; a vocabulary must not, since every checkpoint depends on it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 
 from vlcli.errors import DataError
 
@@ -16,12 +17,12 @@ Pair = tuple[str, str]
 
 
 def learn(counts: Mapping[str, int], size: int, min_frequency: int = 1) -> list[str]:
-    """Pieces of words, by joining the most frequent neighbours again and again (byte-pair encoding on letters).
+    """Learn pieces of words by joining the most frequent neighbours again and again (byte-pair encoding on letters).
 
     Args:
-        counts: words and how often each occurs.
+        counts: occurrences by word.
         size: most pieces to return.
-        min_frequency: neighbours that occur less often are not joined.
+        min_frequency: rarer neighbours are not joined.
 
     Returns:
         The single letters, sorted, then every joined piece in the order of joining; pieces that do not begin a word
@@ -30,7 +31,7 @@ def learn(counts: Mapping[str, int], size: int, min_frequency: int = 1) -> list[
     Raises:
         DataError: there is no word, or more letters than ``size``.
     """
-    words = sorted(word for word in counts if word)
+    words = sorted(filter(None, counts))
     split = [[word[0], *(f"##{letter}" for letter in word[1:])] for word in words]
     letters = sorted({piece for pieces in split for piece in pieces})
     if not letters or len(letters) > size:
@@ -54,9 +55,9 @@ class _Joins:
     def __init__(self, split: list[list[str]], weights: list[int], least: int) -> None:
         self.split, self.weights, self.least = split, weights, max(least, 1)
         self.counts: Counter[Pair] = Counter()
-        self.places: dict[Pair, set[int]] = defaultdict(set)
+        self.words_of: dict[Pair, set[int]] = defaultdict(set)
         for number in range(len(split)):
-            self._add(number)
+            self._count(number, 1)
         self.heap = [(-count, pair) for pair, count in self.counts.items()]
         heapq.heapify(self.heap)
 
@@ -73,39 +74,34 @@ class _Joins:
     def _join(self, pair: Pair) -> str:
         piece = pair[0] + pair[1].removeprefix("##")
         changed: set[Pair] = set()
-        for number in sorted(self.places[pair]):
-            changed |= self._pairs(number)
-            self._remove(number)
+        for number in sorted(self.words_of[pair]):
+            changed |= self._count(number, -1)
             self.split[number] = _joined(self.split[number], pair, piece)
-            self._add(number)
-            changed |= self._pairs(number)
+            changed |= self._count(number, 1)
         for other in changed:
             if self.counts[other] > 0:
                 heapq.heappush(self.heap, (-self.counts[other], other))
         return piece
 
-    def _pairs(self, number: int) -> set[Pair]:
-        return set(zip(self.split[number], self.split[number][1:], strict=False))
-
-    def _add(self, number: int) -> None:
-        for pair in zip(self.split[number], self.split[number][1:], strict=False):
-            self.counts[pair] += self.weights[number]
-            self.places[pair].add(number)
-
-    def _remove(self, number: int) -> None:
-        for pair in zip(self.split[number], self.split[number][1:], strict=False):
-            self.counts[pair] -= self.weights[number]
-            self.places[pair].discard(number)
+    def _count(self, number: int, sign: int) -> set[Pair]:
+        """Add the pairs of a word to the counts, or take them away; return them."""
+        pairs = list(pairwise(self.split[number]))
+        for pair in pairs:
+            self.counts[pair] += sign * self.weights[number]
+            if sign > 0:
+                self.words_of[pair].add(number)
+            else:
+                self.words_of[pair].discard(number)
+        return set(pairs)
 
 
 def _joined(pieces: list[str], pair: Pair, piece: str) -> list[str]:
-    made: list[str] = []
-    place = 0
-    while place < len(pieces):
-        if pieces[place] == pair[0] and place + 1 < len(pieces) and pieces[place + 1] == pair[1]:
-            made.append(piece)
-            place += 2
+    joined: list[str] = []
+    rest = iter(range(len(pieces)))
+    for index in rest:
+        if tuple(pieces[index : index + 2]) == pair:
+            joined.append(piece)
+            next(rest)
         else:
-            made.append(pieces[place])
-            place += 1
-    return made
+            joined.append(pieces[index])
+    return joined

@@ -1,4 +1,4 @@
-"""The base class of generated worlds: data roots made from options and a seed."""
+"""Defines the base class of generated worlds: data roots made from options and a seed."""
 
 from __future__ import annotations
 

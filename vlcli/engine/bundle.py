@@ -27,12 +27,10 @@ from vlcli.files import facts_of, new_folder, write_json
 from vlcli.nn.model import DataSpec, Model
 from vlcli.recipe import stage_record
 from vlcli.registry import Spec
-from vlcli.registry.renames import present
 from vlcli.version import __version__
 
 FORMAT = "vlcli-bundle"
 VERSION = 2
-"""Since 2, options have the names of docs/glossary.md; those of version 1 are converted on reading."""
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
@@ -301,18 +299,18 @@ def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
     known = {item.name for item in fields(DataSpec)}
     sizes = {name: value for name, value in config["facts"].items() if name in known}
     sizes |= {item.name: tuple(sizes.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
-    text, convert = config["text"], present if config.get("version", 0) < VERSION else (lambda _, value: value)
+    text = config["text"]
     return Bundle(
         module=None,
         tokenizer=_tokenizer(path, text),
         data_spec=DataSpec(**_checked(sizes)),
-        task_spec=convert("tasks", config["task"]),
-        model_spec=convert("models", config["model"]),
-        objectives_specs=convert("objectives", config["objectives"]),
+        task_spec=config["task"],
+        model_spec=config["model"],
+        objectives_specs=config["objectives"],
         text_options=text,
         folder=path,
         info={**config["info"], "vlcli": config["vlcli"]},
-        transform_spec=convert("transforms", config.get("transform")),
+        transform_spec=config.get("transform"),
         extraction=config.get("extraction", []),
     )
 

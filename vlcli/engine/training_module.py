@@ -225,7 +225,7 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     bad = [name for name in names if "/" in name or "." in name]
     if bad:
         raise RecipeError([Problem("objectives", "a name holds '/' or '.'", got=bad[0], hint="use `as: NAME`")])
-    check_capabilities(registry.models.load(as_spec(model)["name"]), parts)
+    check_capabilities(registry.of(Model).load(as_spec(model)["name"]), parts)
     torch.manual_seed(seed)
     built = build_model(model, data_spec)
     check_capabilities(built, parts)
@@ -233,7 +233,7 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     heads: dict[str, Objective] = {}
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
-        heads[part.name] = registry.objectives.build(part.spec, built, data_spec)
+        heads[part.name] = registry.of(Objective).build(part.spec, built, data_spec)
     return TrainingModule(built, heads, parts)
 
 
@@ -247,7 +247,7 @@ def check_capabilities(model: Any, parts: list[Part]) -> None:
     got = f"{getattr(model, '__name__', type(model).__name__)}, which can: "
     got += ", ".join(sorted(model.capabilities)) or "nothing"
     for number, part in enumerate(parts):
-        lacking = registry.objectives.load(part.spec["name"]).requires - model.capabilities
+        lacking = registry.of(Objective).load(part.spec["name"]).requires - model.capabilities
         if lacking:
             text = f"{part.name!r} needs a model that can: {', '.join(sorted(lacking))}"
             problems.append(Problem(f"objectives[{number}]", text, got=got, hint=OTHER_MODEL))
@@ -265,7 +265,7 @@ def check_inputs(model: Model, parts: list[Part]) -> None:
     reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
     problems = []
     for number, part in enumerate(parts):
-        kind = registry.objectives.load(part.spec["name"])
+        kind = registry.of(Objective).load(part.spec["name"])
         lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
         missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
         if lacking:

@@ -21,6 +21,7 @@ from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
 from vlcli.nn.weights import choose_state, cut, read_states, without_prefix
+from vlcli.plain import comma_list
 from vlcli.recipe.patterns import Searcher
 
 TIED = "tied"
@@ -137,8 +138,7 @@ class LoadReport:
         for key, text in words.items():
             names: list[str] = getattr(self, key)
             if names:
-                rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
-                lines.append(f"{len(names)} {text}: {', '.join(names[:4])}{rest}")
+                lines.append(f"{len(names)} {text}: {comma_list(names, 4)}")
         return lines
 
     def as_dict(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from vlcli.export.towers import (
         bert,
+        class_difference,
         class_labels,
         image_difference,
         layer_facts,

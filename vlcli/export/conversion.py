@@ -62,8 +62,6 @@ class TransformersExporter(Exporter):
         classes: transformers' classes that it writes, for messages.
     """
 
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = "pip install 'vlcli[hf]'"
     writes: ClassVar[str] = "transformers"
     models: ClassVar[tuple[str, ...]] = ()
     classes: ClassVar[tuple[str, ...]] = ()
@@ -134,7 +132,7 @@ def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
     for name, kind in known.items():
         if wanted in kind.models:
             choice = {} if architecture == "auto" else {"architecture": architecture}
-            made: Exporter = registry.exporters.build({"name": name, **choice})
+            made: Exporter = registry.of(Exporter).build({"name": name, **choice})
             return made
     raise ComponentError(
         f"vlcli knows no class of transformers that equals {type(trained.model).__name__}.",

@@ -86,7 +86,7 @@ def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tu
     """The files of transformers' class in ``folder``, or in folders of their own for parts of a model.
 
     Returns:
-        The class by folder, empty where no class of transformers equals this model, or transformers is not installed;
+        The class by folder, empty where no class of transformers equals this model;
         and notes: what was left behind, or the reason.
     """
     with tempfile.TemporaryDirectory(dir=folder) as other:

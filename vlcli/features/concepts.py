@@ -103,5 +103,4 @@ class ConceptStore:
         return name in self.store
 
     def __len__(self) -> int:
-        """Number of images."""
         return len(self.store)

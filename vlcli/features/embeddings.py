@@ -115,7 +115,6 @@ class EmbeddingWriter:
         self._number = max(numbers, default=-1) + 1
 
     def _usable(self, stale: str) -> list[EmbeddingStore]:
-        """The finished store and the parts that depend on the same; later ones hold the newer vectors."""
         files = [*([self.path] if self.path.exists() else []), *_parts(self.part)]
         usable = []
         for file in files:
@@ -204,7 +203,6 @@ class EmbeddingWriter:
         return self._sources[0]
 
     def _copied(self, picked: NDArray[np.int64], width: int) -> Iterator[NDArray[Any]]:
-        """The vectors of (source, row) places, block by block."""
         for start in range(0, len(picked), BLOCK):
             block = picked[start : start + BLOCK]
             rows = np.empty((len(block), width), self.dtype)
@@ -261,12 +259,10 @@ def _mapped(path: Path, data: h5py.Dataset) -> NDArray[Any]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The unfinished parts, those of one process in the order of writing."""
     return sorted(folder.glob("*.h5")) if folder.is_dir() else []
 
 
 def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
-    """As it comes back from JSON."""
     made: dict[str, Any] = json.loads(json.dumps(key, default=str))
     return made
 

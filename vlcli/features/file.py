@@ -69,7 +69,6 @@ def open_hdf5(path: Path) -> h5py.File:
 
 
 def _check_kind(file: h5py.File, path: Path) -> None:
-    """Raise a DataError where the file does not call itself a store, or one of a newer schema."""
     found = (_text(file.attrs.get("format")), _number(file.attrs.get("schema", 0)))
     if found[0] != FORMAT or not 0 <= found[1] <= SCHEMA_VERSION:
         raise DataError(
@@ -176,7 +175,6 @@ class SetFile:
             raise ValueError(f"a box of image {image!r} is not finite: {stored[bad].tolist()}")
 
     def _map(self, sets: dict[str, h5py.Dataset]) -> dict[str, np.ndarray | None]:
-        """Each field as an array over the mapped file, or None where it must be read through h5py."""
         places = {name: data.id.get_offset() for name, data in sets.items() if data.chunks is None}
         handle = os.open(self.path, os.O_RDONLY)
         try:
@@ -196,7 +194,6 @@ class SetFile:
         return rows
 
     def __len__(self) -> int:
-        """Number of images."""
         return len(self.ids)
 
     def block(self, name: str, start: int, stop: int) -> np.ndarray:

@@ -115,7 +115,6 @@ def import_features(
 
 
 def _options(boxes: str | Path | None, pictures: str | Path | None, vocabulary: str | Path | None) -> FormatOptions:
-    """The further files that a format reads, each of which must be there."""
     return FormatOptions(
         boxes=None if boxes is None else _there(boxes),
         pictures=None if pictures is None else ImageNames(_there(pictures)),
@@ -125,7 +124,7 @@ def _options(boxes: str | Path | None, pictures: str | Path | None, vocabulary: 
 
 def _kind(format: str) -> Format:
     try:
-        return registry.formats.build(format)
+        return registry.of(Format).build(format)
     except ComponentError as error:
         if format in registry.names("formats"):  # its package cannot be imported, or two packages have the name
             raise
@@ -139,7 +138,6 @@ def _there(path: str | Path) -> Path:
 
 
 def _check_source(kind: Format, source: Path) -> None:
-    """A prefix stands for several files; a folder is no file."""
     if not source.exists() and not (kind.prefix and any(source.parent.glob(f"{source.name}*"))):
         _there(source)
     if source.is_dir() and not kind.folder:
@@ -147,7 +145,6 @@ def _check_source(kind: Format, source: Path) -> None:
 
 
 def _provenance(kind: Format, source: Path, options: FormatOptions, ids: str | None, clip: bool) -> dict[str, Any]:
-    """What the records are; where they came from may grow."""
     facts = {**kind.provenance, **kind.facts(source, options), "ids": ids or "as read", "clipped": clip}
     return {**facts, "sources": [source.name], "versions": {"vlcli": __version__}}
 
@@ -203,7 +200,6 @@ class _Run:
 
 
 def _rename(ids: str | None) -> Any:
-    """How names of the file become image ids."""
     if ids is None:
         return lambda name: name
     try:
@@ -246,7 +242,6 @@ def errors_file(out: Path) -> Path:
 
 
 def _tell(report: ImportReport) -> None:
-    """List what was left out."""
     path = errors_file(report.path)
     if not report.errors:
         path.unlink(missing_ok=True)

@@ -30,7 +30,6 @@ class Fault:
     where: str
 
     def __str__(self) -> str:
-        """One line."""
         return f"{self.where}: {self.image + ': ' if self.image else ''}{self.what}"
 
 
@@ -112,7 +111,6 @@ def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000
 
 
 def _stale(index: Path) -> list[Fault]:
-    """Where an index no longer says what its shards hold."""
     faults = []
     for name in set_names(index):
         said, parts = SetFile(index, name, index=True), FeatureStore(index, name).parts()

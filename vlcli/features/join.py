@@ -55,7 +55,6 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
 
 
 def _inside(shard: Path, index: Path) -> str:
-    """A shard's path from the index's folder."""
     relative = os.path.relpath(shard.resolve(), index.resolve().parent)
     if Path(relative).parts[0] == os.pardir:
         raise DataError(

@@ -85,7 +85,6 @@ def set_holders(files: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def _parts(name: str, holders: list[tuple[Path, str]]) -> list[SetFile]:
-    """The opened files, which must fit together; their sets may be called differently."""
     if len({old for _, old in holders}) == 1:
         return FeatureStore([path for path, _ in holders], holders[0][1]).parts()
     raise DataError(

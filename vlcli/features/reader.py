@@ -67,7 +67,6 @@ class FeatureStore:
         return cls(list(paths), set)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the maps, which belong to a process."""
         return {**self.__dict__, "_opened": None, "_index": {}, "_ids": []}
 
     def _parts(self) -> list[SetFile]:
@@ -119,7 +118,6 @@ class FeatureStore:
         )
 
     def __len__(self) -> int:
-        """Number of images."""
         self._parts()
         return len(self._ids)
 
@@ -262,7 +260,6 @@ class FeatureStore:
         return batch
 
     def _runs(self, names: Sequence[str]) -> list[tuple[SetFile, np.ndarray, np.ndarray, np.ndarray]]:
-        """Per file: the file, rows of the batch it fills, its images' places, their numbers of boxes."""
         parts = self._parts()
         try:
             places = np.fromiter((self._index[name] for name in names), np.int64, len(names))
@@ -314,8 +311,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _agree(parts: list[SetFile], where: str) -> None:
-    """Shards must have the same fields of the same widths and types."""
-
     def shape(part: SetFile) -> dict[str, tuple[Any, ...]]:
         # Strings are as long as the longest of a shard; that difference does not matter.
         types = {name: FIELDS[name].dtype or str(part.dtypes[name]) for name in part.shapes}

@@ -101,7 +101,6 @@ class Record:
     box_ids: np.ndarray | None = None
 
     def __len__(self) -> int:
-        """Number of boxes."""
         return int(self.boxes.shape[0])
 
     def arrays(self) -> dict[str, np.ndarray]:

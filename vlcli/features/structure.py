@@ -78,7 +78,6 @@ def _kinds(name: str) -> str:
 
 
 def _member(group: h5py.Group, name: str, path: Path) -> Any:
-    """The member ``name`` of a group, which must lie in this file and not be a link."""
     link = group.get(name, getlink=True)
     if link is None:
         raise damaged(path, f"{group.name.rstrip('/')}/{name} is missing")

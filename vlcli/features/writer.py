@@ -121,14 +121,12 @@ class FeatureWriter:
         self.done = {name for source in self._sources() for name in source.ids}
 
     def _clear_up(self, resume: bool) -> None:
-        """Remove what a killed writer left half done; everything where the store starts anew."""
         if not resume:
             shutil.rmtree(self.part, ignore_errors=True)
         for draft in self.part.glob("*.tmp"):
             draft.unlink()
 
     def _open_kept(self) -> SetFile | None:
-        """The finished file's box set, where it has one already."""
         if not self.path.exists():
             return None
         with open_hdf5(self.path) as file:
@@ -172,7 +170,6 @@ class FeatureWriter:
         return name in self.done
 
     def __len__(self) -> int:
-        """Images written so far, earlier runs included."""
         return len(self.done)
 
     def append(self, record: Record) -> None:
@@ -202,7 +199,6 @@ class FeatureWriter:
             self._spill()
 
     def _due(self) -> bool:
-        """Whether what is held shall go to disk."""
         most, longest = self._flush_every, self._flush_seconds
         if not self._begun:
             most, longest = min(most, FIRST_RECORDS), min(longest, FIRST_SECONDS)
@@ -218,7 +214,6 @@ class FeatureWriter:
         self._settle()
 
     def _spill(self) -> None:
-        """Begin to write what is held; in the background if there is one, where one segment at a time is written."""
         self._settle()
         if self._pending:
             self._begun = True
@@ -235,7 +230,6 @@ class FeatureWriter:
             write_records(file, self.set, records, self.provenance)
 
     def _settle(self) -> None:
-        """Wait for the segment that is being written, and raise what went wrong with it."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()

@@ -71,7 +71,6 @@ class BoxList:
             raise DataError("a box is not finite", got=got, expected="x1 y1 x2 y2 in pixels, all of them finite")
 
     def __len__(self) -> int:
-        """Number of boxes."""
         return int(self.boxes.shape[0])
 
     def rows(self, index: np.ndarray) -> BoxList:
@@ -146,7 +145,6 @@ def path_ids(picture: str | Path) -> list[str]:
 
 
 def _same_folders(file: str, image: str) -> bool:
-    """Whether the folders of a file name and of an image id agree as far as both have some."""
     pairs = zip(file.replace("\\", "/").split("/")[-2::-1], image.split("/")[-2::-1], strict=False)
     return all(one == other for one, other in pairs)
 
@@ -212,7 +210,6 @@ def _recognise(content: Any) -> str:
 
 
 def _corners(boxes: Iterable[Any]) -> np.ndarray:
-    """X y width height as x1 y1 x2 y2, (N, 4)."""
     array = np.asarray(list(boxes), dtype=np.float64).reshape(-1, 4)
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its row, by BoxList
         return np.concatenate([array[:, :2], array[:, :2] + array[:, 2:]], axis=1).astype(np.float32)
@@ -235,7 +232,6 @@ def _from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
 
 
 def _with_looks(boxes: BoxList, notes: list[dict[str, Any]], index: Index | None) -> BoxList:
-    """``boxes`` with the attribute of each annotation that lists several ids, as one number."""
     if index is None:
         return boxes
     return replace(boxes, attributes=np.array([index(note.get("attributes", [])) for note in notes], np.int64))
@@ -339,7 +335,6 @@ def _from_npz(path: Path) -> dict[str, BoxList]:
 
 
 def _by_id(boxes: list[BoxList]) -> dict[str, BoxList]:
-    """Boxes by the name of their image; by its path, where two images of the file have one name."""
     found = {image_id(one.name): one for one in boxes}
     if len(found) < len(boxes):
         found = {str(Path(one.name.replace("\\", "/")).with_suffix("")): one for one in boxes}

@@ -231,7 +231,6 @@ def opened(source: Source, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
 
 def _bounded(begin: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
-    """An image of which no more than the header has been read; one that is too large is refused."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -20,9 +20,9 @@ from vlcli.nn.blocks import (
 from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.count import model_macs
 from vlcli.nn.cross import CrossEncoder, CrossLayer
-from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, hide, text_layout
+from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, embed_grid, hide, text_layout
 from vlcli.nn.fake import fake_batch
-from vlcli.nn.fitting import fit_weights
+from vlcli.nn.fitting import fit_weights, initialise_model
 from vlcli.nn.folders import quiet_transformers
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
@@ -44,6 +44,20 @@ from vlcli.nn.model import (
     init_scale,
     initialise,
 )
+from vlcli.nn.names import (
+    BERT_NAMES,
+    PROJECTIONS,
+    TIMM_NAMES,
+    State,
+    from_public,
+    from_vit,
+    has_vit_names,
+    modern_norms,
+    substitute,
+    to_public,
+    translate,
+    without_prefix,
+)
 from vlcli.nn.packing import Packing
 from vlcli.nn.position import WORDS, AttentionShape, PairwisePosition, Slot, Sort, TokenPosition, between, within
 from vlcli.nn.positions import (
@@ -61,6 +75,5 @@ from vlcli.nn.positions import (
 )
 from vlcli.nn.shape import NetworkShape
 from vlcli.nn.slots import build_model
-from vlcli.nn.vit_names import from_vit, has_vit_names
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
 from vlcli.nn.whitening import Whitening

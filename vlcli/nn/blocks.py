@@ -117,7 +117,7 @@ def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention
         require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
         return cast("Attention", choice)
     if isinstance(choice, str | Mapping):
-        attention: Attention = registry.attentions.build(choice, shape)
+        attention: Attention = registry.of(Attention).build(choice, shape)
         return attention
     return choice(shape)
 

@@ -1,12 +1,14 @@
-"""Fits weights of a checkpoint to a model: position encodings are resized, classifiers of other classes left out."""
+"""Fits a checkpoint's weights to a model, and draws a model's first weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import UnionType
 
 from torch import Tensor, nn
 
-from vlcli.nn.position import Position
+from vlcli.nn.initial import PUBLISHED_STD, initialise
+from vlcli.nn.position import PairwisePosition, Position
 
 
 def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]) -> dict[str, Tensor]:
@@ -34,3 +36,23 @@ def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]
             report.append(f"{name}: left out, {len(value)} classes and not {len(targets[name])}")
             del fitted[name]
     return fitted
+
+
+def initialise_model(
+    model: nn.Module,
+    std: float = PUBLISHED_STD,
+    kinds: type[nn.Module] | UnionType = nn.Module,
+    skip: Iterable[nn.Module] = (),
+) -> None:
+    """Initialise the modules of a model with :func:`initialise`, except pairwise encodings, which do it themselves.
+
+    Args:
+        std: standard deviation of weights.
+        kinds: classes of the modules that are initialised.
+        skip: modules that keep their weights, with all that is in them.
+    """
+    encodings = [module for module in model.modules() if isinstance(module, PairwisePosition)]
+    kept = {part for module in (*encodings, *skip) for part in module.modules()}
+    for module in model.modules():
+        if module not in kept and isinstance(module, kinds):
+            initialise(module, std)

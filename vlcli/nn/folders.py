@@ -45,11 +45,7 @@ class Folders:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence progress bars and warnings of transformers meanwhile.
-
-    Raises:
-        ImportError: transformers is not installed.
-    """
+    """Silence transformers' progress bars and warnings."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

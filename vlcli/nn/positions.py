@@ -46,7 +46,7 @@ def build_positions(
             expected="build_positions(choice, shape, slot), with a vlcli.nn.Slot that says what is used",
             hint='e.g. Slot.of("position", ["tokens", "pairs"], ["word"]); see "Position encodings" in docs/seams.md',
         )
-    encodings = [registry.positions.build(item, shape) for item in chosen(choice)]
+    encodings = [registry.build("positions", item, shape) for item in chosen(choice)]
     acting = [module for module in encodings if not isinstance(module, NoPosition)]
     for module in acting:
         require(module, slot, shape.layers)
@@ -200,6 +200,18 @@ class LearnedPosition(TokenPosition):
         wide = F.interpolate(image, size=new, mode="bicubic", align_corners=False)
         grown = wide.flatten(2)[0].T.to(table.dtype)
         return {**state, "table.weight": torch.cat([front, grown])}
+
+    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
+        """A square grid's table interpolated to this grid; of a sentence's table the first rows."""
+        value = value[0] if value.dim() == 3 else value  # (1, T, D) in files of vision transformers
+        if self.grid is None and value.shape[1:] == wanted.shape[1:] and len(value) > len(wanted):
+            report.append(f"{name}: the first {len(wanted)} of {len(value)} rows")
+            return value[: len(wanted)]
+        side = math.isqrt(max(len(value) - self.specials, 0))
+        if self.grid is None or len(value) == len(wanted) or side * side != len(value) - self.specials:
+            return value
+        report.append(f"{name}: {side}x{side} places interpolated to {self.grid[0]}x{self.grid[1]}")
+        return self.resize_state({"table.weight": value}, (side, side), self.grid)["table.weight"]
 
 
 class SinusoidPosition(TokenPosition):

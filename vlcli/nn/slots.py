@@ -41,7 +41,7 @@ def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
     built: dict[str, list[Position]] = {}
     token = _building.set(built)
     try:
-        model: Model = registry.models.build(spec, data_spec)
+        model: Model = registry.build("models", spec, data_spec)
     finally:
         _building.reset(token)
     kept = set(model.modules())
@@ -78,7 +78,7 @@ def record(slot: Slot, encodings: Iterable[Position]) -> None:
 def given_positions(spec: Spec | str) -> dict[str, Any]:
     """Return the position encodings of a model's recipe entry by slot, without empty ones."""
     chosen = as_spec(spec)
-    slots = position_parameters(registry.models.load(chosen["name"]))
+    slots = position_parameters(registry.load("models", chosen["name"]))
     return {name: chosen[name] for name in slots if chosen.get(name) not in (None, [], "none", ["none"])}
 
 
@@ -128,7 +128,7 @@ def all_slots() -> dict[str, Slot]:
     every = {}
     for name in registry.names("models"):
         try:
-            slots: Mapping[str, Slot] = getattr(registry.models.load(name), "slots", {})
+            slots: Mapping[str, Slot] = getattr(registry.load("models", name), "slots", {})
         except ComponentError:  # a broken plugin, which `vlcli ls --check` reports
             continue
         every.update({f"{name}.{parameter}": slot for parameter, slot in slots.items()})

@@ -12,6 +12,7 @@ from typing import Any
 
 from vlcli.errors import UsageError
 from vlcli.metrics.baseline import CHANCE, beside, without_baselines
+from vlcli.plain import comma_list
 from vlcli.tables.results import DONE, FAILED, REFUSED, Published, RowResults, RunResults, TableResults
 from vlcli.tables.statistics import Contrast, Estimate, contrast, estimate, holm
 
@@ -146,12 +147,11 @@ def chosen_metrics(table: TableResults, patterns: Sequence[str]) -> list[str]:
     found = [name for pattern in patterns or every for name in _matching(pattern, every, list(hidden))]
     missing = [name for name in patterns if not set("*?[") & set(name) and name not in found]
     if missing or not found:
-        more = f" and {len(every) - MOST_NAMES} more" if len(every) > MOST_NAMES else ""
         raise UsageError(
             "The table has no such metric.",
             where=table.title,
             got=", ".join(missing or patterns) or "no metric",
-            expected="one of " + ", ".join(every[:MOST_NAMES]) + more,
+            expected="one of " + comma_list(every, MOST_NAMES),
         )
     return list(dict.fromkeys(found))
 

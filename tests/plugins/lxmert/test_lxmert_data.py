@@ -15,7 +15,7 @@ from tests.plugins.lxmert.official import MINI, read, vqa, write
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import refuse_held_out
 from vlcli.data.answers import read_answers
-from vlcli.data.heldout import Identity, held_out, listed_images
+from vlcli.data.leakage import Identity, held_out, listed_images
 from vlcli.errors import DataError, RecipeError
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Recipe

@@ -1,8 +1,4 @@
-"""Python values as bytes and back, exactly or not at all; nothing is ever unpickled.
-
-JSON turns tuples into lists and numbered keys into words. Here a value comes back equal and of the same types, or
-:class:`UnwritableError` says that it cannot be written, and its reader's examples stay in memory.
-"""
+"""Converts Python values to bytes and back with their exact types; nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from vlcli.images.boxes import BoxList
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _TAG = "\0"
-"""Key of the objects that stand for what JSON lacks: ``{_TAG: [kind, content]}``."""
+"""Key of the objects that hold what JSON lacks: ``{_TAG: [kind, content]}``."""
 _BOX_FIELDS = ("boxes", "scores", "classes", "attributes", "box_ids", "size")
 
 
@@ -28,71 +24,67 @@ class UnwritableError(Exception):
 
 
 def dumps(value: Any) -> bytes:
-    """``value`` as UTF-8 (lone surrogates kept).
+    """Convert ``value`` to UTF-8 JSON (lone surrogates kept).
 
     Raises:
-        UnwritableError: its type, or that of something in it, is none of those that come back as they were.
+        UnwritableError: its type, or that of something in it, would not come back the same.
     """
     try:
-        return json.dumps(_coded(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        return json.dumps(_encoded(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     except (RecursionError, ValueError) as error:
         raise UnwritableError(str(error)) from None
 
 
 def loads(content: bytes) -> Any:
-    """What :func:`dumps` wrote."""
+    """Return the value that :func:`dumps` wrote."""
     return json.loads(content.decode("utf-8", "surrogatepass"), object_hook=_decoded)
 
 
-def _coded(value: Any) -> Any:
-    """``value`` in what JSON holds."""
+def _encoded(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is list:
-        return [_coded(item) for item in value]
+        return [_encoded(item) for item in value]
     if kind is dict and all(type(key) is str for key in value) and _TAG not in value:
-        return {key: _coded(item) for key, item in value.items()}
-    coder = _CODERS.get(kind)
-    if coder is None:
+        return {key: _encoded(item) for key, item in value.items()}
+    if kind not in _CODECS:
         raise UnwritableError(f"{kind.__module__}.{kind.__qualname__}")
-    return {_TAG: coder(value)}
+    name, encode = _CODECS[kind]
+    return {_TAG: [name, *encode(value)]}
 
 
-def _array(value: np.ndarray) -> list[Any]:
-    """Type, shape and bytes of an array.
-
-    Raises:
-        UnwritableError: it holds Python objects.
-    """
+def _array(value: Any) -> list[Any]:
+    value = np.asarray(value)
     if value.dtype.hasobject or value.dtype.names:
         raise UnwritableError(f"an array of {value.dtype}")
     content = np.ascontiguousarray(value).tobytes()
-    return ["array", value.dtype.str, list(value.shape), base64.b64encode(content).decode()]
+    return [value.dtype.str, list(value.shape), base64.b64encode(content).decode()]
 
 
-def _pairs(name: str) -> Callable[[Any], list[Any]]:
-    return lambda value: [name, [[_coded(key), _coded(item)] for key, item in value.items()]]
+def _items(value: Any) -> list[Any]:
+    return [[_encoded(item) for item in value]]
 
 
-def _items(name: str) -> Callable[[Any], list[Any]]:
-    return lambda value: [name, [_coded(item) for item in value]]
+def _pairs(value: Any) -> list[Any]:
+    return [[[_encoded(key), _encoded(item)] for key, item in value.items()]]
 
 
-_CODERS: dict[type, Callable[[Any], list[Any]]] = {
-    tuple: _items("tuple"),
-    set: _items("set"),
-    frozenset: _items("frozenset"),
-    dict: _pairs("dict"),
-    Counter: _pairs("counter"),
-    PosixPath: lambda value: ["path", str(value)],
-    WindowsPath: lambda value: ["path", str(value)],
-    bytes: lambda value: ["bytes", base64.b64encode(value).decode()],
-    np.ndarray: _array,
-    BoxList: lambda value: ["boxes", [_coded(getattr(value, name)) for name in _BOX_FIELDS]],
+_CODECS: dict[type, tuple[str, Callable[[Any], list[Any]]]] = {
+    tuple: ("tuple", _items),
+    set: ("set", _items),
+    frozenset: ("frozenset", _items),
+    dict: ("dict", _pairs),
+    Counter: ("counter", _pairs),
+    PosixPath: ("path", lambda value: [str(value)]),
+    WindowsPath: ("path", lambda value: [str(value)]),
+    bytes: ("bytes", lambda value: [base64.b64encode(value).decode()]),
+    np.ndarray: ("array", _array),
+    BoxList: ("boxes", lambda value: [[_encoded(getattr(value, name)) for name in _BOX_FIELDS]]),
+    **dict.fromkeys(
+        (np.float64, np.float32, np.int64, np.int32, np.bool_, np.str_), ("scalar", lambda value: [_array(value)])
+    ),
 }
-for _scalar in (np.float64, np.float32, np.int64, np.int32, np.bool_, np.str_):
-    _CODERS[_scalar] = lambda value: ["scalar", _array(np.asarray(value))[1:]]
 
 
 def _array_of(kind: str, shape: list[int], content: str) -> np.ndarray:
@@ -103,8 +95,8 @@ _DECODERS: dict[str, Callable[..., Any]] = {
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
-    "dict": lambda pairs: {key: item for key, item in pairs},  # noqa: C416  # lists are no tuples for dict() to mypy
-    "counter": lambda pairs: Counter({key: item for key, item in pairs}),  # noqa: C416
+    "dict": dict,
+    "counter": lambda pairs: Counter(dict(pairs)),
     "path": Path,
     "bytes": base64.b64decode,
     "array": _array_of,
@@ -113,8 +105,8 @@ _DECODERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _decoded(found: dict[str, Any]) -> Any:
-    if _TAG not in found:
-        return found
-    name, *parts = found[_TAG]
+def _decoded(content: dict[str, Any]) -> Any:
+    if _TAG not in content:
+        return content
+    name, *parts = content[_TAG]
     return _DECODERS[name](*parts)

@@ -1,25 +1,21 @@
-"""Examples of several data sets behind one another, each in memory or in columns."""
+"""Joins the examples of several data sets, each in memory or in columns."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.columns.table import ColumnExamples
+from vlcli.data.columns.table import ColumnExamples, equal_as_lists
 from vlcli.data.sample import Example
 
 
 class Joined(Sequence[Example]):
-    """Sequences of examples as one.
-
-    Args:
-        parts: the sequences.
-    """
+    """Several sequences of examples as one."""
 
     def __init__(self, parts: Sequence[Sequence[Example]]) -> None:
         self.parts = list(parts)
@@ -44,24 +40,21 @@ class Joined(Sequence[Example]):
     def __iter__(self) -> Iterator[Example]:
         return chain.from_iterable(self.parts)
 
-    def __eq__(self, other: object) -> bool:
-        """As lists are compared."""
-        if not isinstance(other, Sequence) or isinstance(other, str):
-            return NotImplemented
-        return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
+    def __eq__(self, other: object) -> Any:
+        return equal_as_lists(self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def joined(parts: Sequence[Sequence[Example]]) -> Sequence[Example]:
-    """One sequence of several: a list where all are lists, columns alone where they are the only ones."""
+    """Join sequences: a list where all are lists, the columns alone where they are the only ones."""
     if not any(isinstance(part, ColumnExamples) for part in parts):
         return list(chain.from_iterable(parts))
     return parts[0] if len(parts) == 1 else Joined(parts)
 
 
 def image_counts(examples: Sequence[Example]) -> NDArray[np.int64]:
-    """Number of images of each example (N,)."""
+    """Return the number of images of each example (N,)."""
     if isinstance(examples, ColumnExamples):
         return examples.image_counts().astype(np.int64)
     if isinstance(examples, Joined):
@@ -70,7 +63,7 @@ def image_counts(examples: Sequence[Example]) -> NDArray[np.int64]:
 
 
 def without_text(examples: Sequence[Example]) -> list[int]:
-    """The numbers of the examples that have no sentence."""
+    """Return the numbers of the examples that have no sentence."""
     if isinstance(examples, ColumnExamples):
         rows: list[int] = examples.without_text().tolist()
         return rows

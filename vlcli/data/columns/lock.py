@@ -1,4 +1,4 @@
-"""One process at a time in a folder: the lock goes with the process that holds it."""
+"""Locks a folder for one process; the lock goes with the process that holds it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from vlcli.errors import DataError
 
 @contextlib.contextmanager
 def locked(folder: Path, hint: str = "choose another output folder") -> Iterator[None]:
-    """Hold the lock of a folder, which is made; waits for whoever holds it.
-
-    Args:
-        folder: what is written to.
-        hint: what to do where nothing can be written there.
+    """Create the folder and hold its lock, waiting for whoever holds it.
 
     Raises:
-        DataError: the folder cannot be written to.
+        DataError: the folder cannot be written to; ``hint`` says what to do.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Which examples in columns lack a picture: looked up once, and remembered while the folders stay as they were."""
+"""Finds the examples in columns that lack a picture, and remembers them while the folders stay as they were."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ Absent = Callable[[list[str]], set[str]]
 def absent_images(
     examples: ColumnExamples, absent: Absent, where: Callable[[str], Path] | None, key: Sequence[Any] | None
 ) -> set[str]:
-    """The images of some examples that are not there.
+    """Return the images of some examples that are not there.
 
     Args:
         examples: in columns.
-        absent: says of some images which are not there.
+        absent: returns those of some images that are not there.
         where: gives an image's file, where files are looked for: while all folders that hold them keep their time of
             change, no file was added or removed. None: ``key`` says all.
-        key: what else the answer hangs on; None: something that is not known, and nothing is remembered.
+        key: what else the answer depends on; None: it is not known, and nothing is remembered.
     """
     note = None if key is None else remembered(examples, "presence", key)
-    known = None if note is None else _read(note)
-    if known is not None:
+    if note is not None and (known := _remembered_absent(note)) is not None:
         return known
-    found: set[str] = set()
+    missing: set[str] = set()
     folders: dict[str, list[int]] = {}
     for first in range(0, len(examples), _CHUNK):
         rows = range(first, min(first + _CHUNK, len(examples)))
@@ -45,21 +44,20 @@ def absent_images(
         if where is not None and len(folders) < _MOST_KEPT:
             for folder in {str(where(name).parent) for name in names} - set(folders):
                 folders[folder] = state_of(Path(folder))
-        found |= absent(names)
-    if note is not None and len(found) < _MOST_KEPT and len(folders) < _MOST_KEPT:
+        missing |= absent(names)
+    if note is not None and len(missing) < _MOST_KEPT and len(folders) < _MOST_KEPT:
         with locked(examples.folder.parent):
-            write_json(note, {"absent": sorted(found), "folders": folders})
-    return found
+            write_json(note, {"absent": sorted(missing), "folders": folders})
+    return missing
 
 
 def rows_without(examples: ColumnExamples, absent: set[str]) -> NDArray[np.int64]:
-    """The numbers of the examples that have none of the images ``absent``."""
+    """Return the numbers of the examples that have none of the images ``absent``."""
     kept = (row for row in range(len(examples)) if absent.isdisjoint(examples.image_names(row)))
     return np.fromiter(kept, np.int64)
 
 
-def _read(note: Path) -> set[str] | None:
-    """What was noted, where it still holds."""
+def _remembered_absent(note: Path) -> set[str] | None:
     try:
         content = json.loads(note.read_bytes())
         return set(content["absent"]) if all(state_of(Path(f)) == s for f, s in content["folders"].items()) else None

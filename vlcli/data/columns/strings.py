@@ -8,11 +8,9 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -32,38 +30,33 @@ class Mapped:
     def __init__(self, path: Path, code: str) -> None:
         self.path, self.code = path, code
         self._file = path.open("rb")
+        self.descriptor = self._file.fileno()
         empty = not path.stat().st_size
-        self.map: Any = b"" if empty else mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.map: Any = b"" if empty else mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
         self.values: memoryview[int] = memoryview(self.map).cast(code)  # type: ignore[call-overload,unused-ignore]
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getstate__(self) -> tuple[Path, str]:
-        """The file: a spawned process maps it anew."""
-        return self.path, self.code
+        return self.path, self.code  # a spawned process maps the file anew
 
     def __setstate__(self, state: tuple[Path, str]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
     def read(self, start: int, size: int) -> bytes:
-        """So many bytes, read without the map.
+        """Read ``size`` bytes without the map.
 
         A read of the map at a random place brings 64 KB around it into the memory that this process counts as its own;
         reading the file takes as long and brings nothing, and the system's cache of it serves all processes.
         """
         if not hasattr(os, "pread"):  # Windows
-            found: bytes = self.map[start : start + size]
-            return found
-        return os.pread(self._file.fileno(), size, start)
-
-    @property
-    def descriptor(self) -> int:
-        """Of the open file."""
-        return self._file.fileno()
+            content: bytes = self.map[start : start + size]
+            return content
+        return os.pread(self.descriptor, size, start)
 
     def array(self) -> np.ndarray:
-        """The numbers as an array on the map."""
+        """Return the numbers as an array on the map."""
         return np.frombuffer(self.map, np.dtype(self.code))
 
     def release(self) -> None:
@@ -76,12 +69,7 @@ class Mapped:
 
 
 class Strings:
-    """A column of byte strings.
-
-    Args:
-        folder: where it lies.
-        name: of the column.
-    """
+    """A column of byte strings, ``NAME.bytes`` and ``NAME.ends`` in ``folder``."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.content, self.ends = Mapped(folder / f"{name}.bytes", "B"), Mapped(folder / f"{name}.ends", "q")
@@ -90,41 +78,30 @@ class Strings:
         return len(self.ends) - 1
 
     def __getitem__(self, row: int) -> bytes:
-        """A string on the map: for reading in order."""
-        ends = self.ends.values
-        found: bytes = self.content.map[ends[row] : ends[row + 1]]
-        return found
-
-    def read(self, row: int) -> bytes:
-        """A string without the map: for reading at random (see :meth:`Mapped.read`)."""
-        start, stop = _TWO.unpack(self.ends.read(8 * row, 16))
-        return self.content.read(start, stop - start) if stop > start else b""
+        """Return a string from the map: for reading in order."""
+        content: bytes = self.content.map[self.ends.values[row] : self.ends.values[row + 1]]
+        return content
 
     def read_many(self, rows: Sequence[int]) -> list[bytes]:
-        """What :meth:`read` gives for each of these rows, in half the time."""
-        if not hasattr(os, "pread"):
-            return [self.read(row) for row in rows]
+        """Read strings without the map: for reading at random (see :meth:`Mapped.read`)."""
+        if not hasattr(os, "pread"):  # Windows
+            return [self[row] for row in rows]
         pread, ends, content = os.pread, self.ends.descriptor, self.content.descriptor
-        places = [_TWO.unpack(pread(ends, 16, 8 * row)) for row in rows]
-        return [pread(content, stop - start, start) for start, stop in places]
+        bounds = [_TWO.unpack(pread(ends, 16, 8 * row)) for row in rows]
+        return [pread(content, stop - start, start) for start, stop in bounds]
 
     def release(self) -> None:
-        """See :meth:`Mapped.release`."""
+        """Give the pages back, see :meth:`Mapped.release`."""
         self.content.release()
         self.ends.release()
 
 
 class StringsWriter:
-    """Writes a column of byte strings, one after another.
-
-    Args:
-        folder: where it will lie; exists.
-        name: of the column.
-    """
+    """Writes a column of byte strings, one after another, into a folder that exists; :attr:`append` takes each."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._content: BinaryIO = (folder / f"{name}.bytes").open("wb")
-        self._ends: BinaryIO = (folder / f"{name}.ends").open("wb")
+        self._content = (folder / f"{name}.bytes").open("wb")
+        self._ends = (folder / f"{name}.ends").open("wb")
         self._held: list[bytes] = []
         self.append = self._held.append
         self._total = 0
@@ -133,37 +110,26 @@ class StringsWriter:
     def settle(self) -> None:
         """Write what is held, where it is much; called now and then."""
         if len(self._held) >= _FLUSHED:
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
-        """Write what is held."""
-        ends = np.cumsum([len(item) for item in self._held], dtype=np.int64) + self._total
+    def _flush(self) -> None:
+        ends = np.cumsum([self._total, *map(len, self._held)], dtype="<i8")
         self._content.write(b"".join(self._held))
-        self._ends.write(ends.astype("<i8").tobytes())
-        self._total = int(ends[-1]) if len(ends) else self._total
+        self._ends.write(ends[1:].tobytes())
+        self._total = int(ends[-1])
         self._held.clear()
 
     def __enter__(self) -> StringsWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        self._held.clear()
-        self._content.close()
-        self._ends.close()
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self._held.clear()
+        self.close()
 
     def close(self) -> None:
         """Write what is held, and close the files."""
         if not self._ends.closed:
-            self.flush()
+            self._flush()
             self._content.close()
             self._ends.close()
-
-
-def write_numbers(path: Path, values: np.ndarray | array[Any]) -> None:
-    """A file of numbers that :class:`Mapped` reads."""
-    with path.open("wb") as file:
-        file.write(values.tobytes())

@@ -1,58 +1,95 @@
-"""Examples in columns: written one after another, read by number without the others being in memory."""
+"""Examples in columns: written one after another, read by number without the others being in memory.
+
+An example is one string of bytes, so that drawing it at random reads nothing else: a head with its flags, its number of
+images and the bytes of its key, its sentence and its images' names; then these, then the rest in JSON.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.columns.records import NO_TEXT, count_of, example_of, flags_of, images_of, record_of, text_of
-from vlcli.data.columns.strings import Mapped, Strings, StringsWriter, write_numbers
+from vlcli.data.columns.cells import UnwritableError, dumps, loads
+from vlcli.data.columns.strings import Mapped, Strings, StringsWriter
 from vlcli.data.sample import Example
 
 _HELD = 1024
 """Examples that a process keeps, so that a batch builds each once."""
 _READS = 4096
 """Examples read before the pages are given back (see :meth:`vlcli.data.columns.strings.Mapped.release`)."""
-RECORDS = "examples"
+_RECORDS = "examples"
+_NO_TEXT, _KEY_IS_TEXT_KEY, _HAS_REST = 1, 2, 4
+_MOST_IMAGES = 255
+_HEAD = struct.Struct("<BBIII")
+
+
+def _record_of(example: Example) -> bytes:
+    key, text, images = example.key, example.text, example.images
+    if type(key) is not str or len(images) > _MOST_IMAGES or (text is not None and type(text) is not str):
+        raise UnwritableError(f"the example {key!r}")
+    names = "\0".join(images)
+    if names.count("\0") != max(len(images) - 1, 0):
+        raise UnwritableError("an image id with a zero byte")
+    other_key = "" if example.text_key == key else example.text_key
+    rest = {"k": other_key, "t": example.targets, "c": example.choices}
+    rest = {name: value for name, value in rest.items() if value}
+    flags = (_NO_TEXT if text is None else 0) | (_HAS_REST if rest else 0)
+    flags |= _KEY_IS_TEXT_KEY if example.text_key and not other_key else 0
+    parts = [part.encode("utf-8", "surrogatepass") for part in (key, text or "", names)]
+    return b"".join((_HEAD.pack(flags, len(images), *map(len, parts)), *parts, dumps(rest) if rest else b""))
+
+
+def _example_of(record: bytes) -> Example:
+    flags, count, first, second, third = _HEAD.unpack_from(record)
+    first += _HEAD.size
+    second += first
+    third += second
+    key = _text(record[_HEAD.size : first])
+    text = None if flags & _NO_TEXT else _text(record[first:second])
+    images = _text(record[second:third]).split("\0") if count else []
+    text_key = key if flags & _KEY_IS_TEXT_KEY else ""
+    if not flags & _HAS_REST:
+        return Example(key, text, images, text_key)
+    rest = loads(record[third:])
+    return Example(key, text, images, rest.get("k", text_key), rest.get("t", {}), rest.get("c", []))
+
+
+def _text(content: bytes) -> str:
+    return content.decode() if content.isascii() else content.decode("utf-8", "surrogatepass")
 
 
 class ExamplesWriter:
-    """Writes examples into the columns of a folder.
-
-    Args:
-        folder: exists, and is empty.
-    """
+    """Writes examples into the columns of a folder that exists and is empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
         self._flags, self._images = bytearray(), bytearray()
-        self._stack = ExitStack()
-        self._records = self._stack.enter_context(StringsWriter(folder, RECORDS))
+        self._records = StringsWriter(folder, _RECORDS)
 
     def __enter__(self) -> ExamplesWriter:
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-        if error[0] is None:
-            write_numbers(self.folder / "flags", np.frombuffer(self._flags, np.uint8))
-            write_numbers(self.folder / "image_counts", np.frombuffer(self._images, np.uint8))
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._records.__exit__(kind, *rest)
+        if kind is None:
+            (self.folder / "flags").write_bytes(self._flags)
+            (self.folder / "image_counts").write_bytes(self._images)
 
     def append(self, example: Example) -> None:
-        """Write one.
+        """Write one example.
 
         Raises:
             UnwritableError: something in it cannot be written.
         """
-        record = record_of(example)
+        record = _record_of(example)
         self._records.append(record)
-        self._flags.append(flags_of(record))
-        self._images.append(count_of(record))
+        self._flags.append(record[0])
+        self._images.append(record[1])
         self.count += 1
         if not self.count & 0xFFFF:
             self._records.settle()
@@ -63,30 +100,24 @@ class ColumnExamples(Sequence[Example]):
 
     Args:
         folder: that :class:`ExamplesWriter` filled.
-        rows: which of them, in their order; None: those that ``rows`` in the folder lists, else all.
+        chosen: rows of the columns, in the examples' order; None: those that ``rows`` in the folder lists, else all.
     """
 
-    def __init__(self, folder: Path, rows: NDArray[np.int64] | None = None) -> None:
-        self.folder, self._given = folder, rows
-        self._open()
-
-    def _open(self) -> None:
-        self._records = Strings(self.folder, RECORDS)
-        self._flags, self._counts = Mapped(self.folder / "flags", "B"), Mapped(self.folder / "image_counts", "B")
-        chosen = Mapped(self.folder / "rows", "q") if (self.folder / "rows").is_file() else None
-        self._chosen = chosen
-        self._rows: Any = self._given if self._given is not None else None if chosen is None else chosen.values
-        self._length = len(self._flags) if self._rows is None else len(self._rows)
+    def __init__(self, folder: Path, chosen: NDArray[np.int64] | None = None) -> None:
+        self.folder, self._chosen = folder, chosen
+        self._records = Strings(folder, _RECORDS)
+        self._flags, self._counts = Mapped(folder / "flags", "B"), Mapped(folder / "image_counts", "B")
+        stored = Mapped(folder / "rows", "q") if (folder / "rows").is_file() else None
+        self._columns: list[Any] = [
+            column for column in (self._records, self._flags, self._counts, stored) if column is not None
+        ]
+        self.rows: Any = chosen if chosen is not None else None if stored is None else stored.values
+        self._length = len(self._flags) if self.rows is None else len(self.rows)
         self._held: dict[int, Example] = {}
         self._reads = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The folder: a spawned process maps it anew."""
-        return {"folder": self.folder, "_given": self._given}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ColumnExamples, (self.folder, self._chosen)  # a spawned process maps the folder anew
 
     def __len__(self) -> int:
         return self._length
@@ -99,42 +130,32 @@ class ColumnExamples(Sequence[Example]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(self._length))]
         held = self._held.get(index)
-        if held is not None:
-            return held
-        row = self.row(index)
-        if len(self._held) >= _HELD:
-            self._held = {}
-        made = self._held[index] = example_of(self._records.read(row))
-        self._count_read()
-        return made
+        return self.together([index])[0] if held is None else held
 
     def together(self, indices: Sequence[int]) -> list[Example]:
-        """The examples of these numbers, read in one go, and kept for whoever asks for one of them next."""
+        """Return the examples of these numbers, read in one go, and keep them for whoever asks for one of them next."""
         held = self._held
         wanted = [index for index in dict.fromkeys(indices) if index not in held]
         if len(held) + len(wanted) > _HELD:
             held, wanted = {}, list(dict.fromkeys(indices))
         records = self._records.read_many([self.row(index) for index in wanted])
-        held.update(zip(wanted, map(example_of, records), strict=True))
+        held.update(zip(wanted, map(_example_of, records), strict=True))
         self._held = held
         self._count_read(len(wanted))
         return [held[index] for index in indices]
 
     def __iter__(self) -> Iterator[Example]:
         for index in range(self._length):
-            yield example_of(self._records[self.row(index)])
+            yield _example_of(self._records[self.row(index)])
             self._count_read()
 
-    def __eq__(self, other: object) -> bool:
-        """As lists are compared."""
-        if not isinstance(other, Sequence) or isinstance(other, str):
-            return NotImplemented
-        return len(self) == len(other) and all(one == two for one, two in zip(self, other, strict=True))
+    def __eq__(self, other: object) -> Any:
+        return equal_as_lists(self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def row(self, index: int) -> int:
-        """The row of an example in the columns.
+        """Return the row of an example in the columns.
 
         Raises:
             IndexError: there is none.
@@ -142,49 +163,56 @@ class ColumnExamples(Sequence[Example]):
         if not -self._length <= index < self._length:
             raise IndexError(index)
         index = index + self._length if index < 0 else index
-        return index if self._rows is None else int(self._rows[index])
-
-    @property
-    def rows(self) -> Any:
-        """The rows in the columns, in the examples' order; None for all."""
-        return self._rows
+        return index if self.rows is None else int(self.rows[index])
 
     def texts(self) -> Iterator[str | None]:
-        """The sentence of every row of the columns, chosen or not."""
+        """Yield the sentence of every row of the columns, chosen or not."""
         for row in range(len(self._flags)):
-            yield text_of(self._records[row])
+            record = self._records[row]
+            flags, _, first, second, _ = _HEAD.unpack_from(record)
+            start = _HEAD.size + first
+            yield None if flags & _NO_TEXT else _text(record[start : start + second])
             self._count_read()
 
     def where(self, kept: NDArray[np.int64]) -> ColumnExamples:
-        """Only the examples of these numbers."""
-        rows = kept if self._rows is None else np.asarray(self._rows)[kept]
-        return ColumnExamples(self.folder, rows)
+        """Return only the examples of these numbers."""
+        return ColumnExamples(self.folder, kept if self.rows is None else np.asarray(self.rows)[kept])
 
     def image_names(self, index: int) -> list[str]:
-        """Images of an example, without the rest of it."""
+        """Return the images of an example, without the rest of it."""
         row = self.row(index)
         self._count_read()
-        return images_of(self._records[row])
+        record = self._records[row]
+        _, count, first, second, third = _HEAD.unpack_from(record)
+        start = _HEAD.size + first + second
+        return _text(record[start : start + third]).split("\0") if count else []
 
     def image_counts(self) -> NDArray[np.uint8]:
-        """Number of images of each example (N,)."""
-        counts = self._counts.array()
-        return counts if self._rows is None else counts[np.asarray(self._rows)]
+        """Return the number of images of each example (N,)."""
+        return self._of_rows(self._counts)
 
     def without_text(self) -> NDArray[np.int64]:
-        """The numbers of the examples that have no sentence."""
-        flags = self._flags.array()
-        chosen = flags if self._rows is None else flags[np.asarray(self._rows)]
-        return np.flatnonzero(chosen & NO_TEXT)
+        """Return the numbers of the examples that have no sentence."""
+        return np.flatnonzero(self._of_rows(self._flags) & _NO_TEXT)
+
+    def _of_rows(self, column: Mapped) -> NDArray[np.uint8]:
+        values = column.array()
+        return values if self.rows is None else values[np.asarray(self.rows)]
 
     def release(self) -> None:
         """Give the pages that were read back to the system."""
-        for column in (self._records, self._flags, self._counts, self._chosen):
-            if column is not None:
-                column.release()
+        for column in self._columns:
+            column.release()
 
     def _count_read(self, count: int = 1) -> None:
         self._reads += count
         if self._reads >= _READS:
             self._reads = 0
             self.release()
+
+
+def equal_as_lists(one: Sequence[Any], other: object) -> Any:
+    """Compare two sequences as lists are compared."""
+    if not isinstance(other, Sequence) or isinstance(other, str):
+        return NotImplemented
+    return len(one) == len(other) and all(mine == its for mine, its in zip(one, other, strict=True))

@@ -1,4 +1,4 @@
-"""Sentences as ids beside the columns they stand in: cut once, by whichever process needs them first."""
+"""Keeps the token ids of sentences beside their columns, written by whichever process needs them first."""
 
 from __future__ import annotations
 
@@ -23,14 +23,10 @@ _WIDE = 1 << 16
 
 
 class Tokens:
-    """The sentences of a folder of columns as ids.
+    """Token ids of the sentences of a folder of columns.
 
     A record holds a sentence's N ids (2 or 4 bytes each) and the words they belong to (2 bytes each): -1 for specials
     around it, -2 - W for a special within word W.
-
-    Args:
-        folder: that :func:`tokens_of` filled.
-        prepare: how the sentences were prepared.
     """
 
     def __init__(self, folder: Path, prepare: Any) -> None:
@@ -38,34 +34,30 @@ class Tokens:
         self._code: str = json.loads((folder / _META).read_bytes())["code"]
         self._size = array(self._code).itemsize + 2
 
-    def sample(self, row: int, text: str, key: str) -> TextSample:
-        """The sentence of a row, in lists that the caller may change.
+    def samples(self, rows: Sequence[int], texts: Sequence[str], keys: Sequence[str]) -> list[TextSample]:
+        """Return the sentences of several rows of the columns, in lists that the caller may change.
 
         Args:
-            row: of the columns.
-            text: the sentence.
-            key: its id; empty: itself.
+            rows: of the columns.
+            texts: the sentences.
+            keys: their ids; empty: the sentence itself.
         """
-        return self.samples([row], [text], [key])[0]
-
-    def samples(self, rows: Sequence[int], texts: Sequence[str], keys: Sequence[str]) -> list[TextSample]:
-        """The sentences of several rows, each as :meth:`sample` gives it."""
         records = self._records.read_many(rows)
         counts = [len(record) // self._size for record in records]
         joined = b"".join(record[: -2 * count] for record, count in zip(records, counts, strict=True))
         ids = np.frombuffer(joined, self._code).tolist()
         words = np.frombuffer(b"".join(r[-2 * count :] for r, count in zip(records, counts, strict=True)), np.int16)
-        special, places = (words < 0).tolist(), np.where(words < -1, -2 - words, words).tolist()
-        found, start = [], 0
+        special, positions = (words < 0).tolist(), np.where(words < -1, -2 - words, words).tolist()
+        samples, start = [], 0
         for text, key, count in zip(texts, keys, counts, strict=True):
             stop, raw = start + count, self._prepare(text)
-            found.append(TextSample(key or raw, raw, ids[start:stop], special[start:stop], places[start:stop]))
+            samples.append(TextSample(key or raw, raw, ids[start:stop], special[start:stop], positions[start:stop]))
             start = stop
-        return found
+        return samples
 
 
 def tokens_of(examples: ColumnExamples, tokenizer: Any, length: int | None) -> Tokens | None:
-    """The sentences of some examples as ids, written where they are not there; None where they cannot be kept so.
+    """Return the token ids of the examples' sentences, written where they are not there; None where they do not fit.
 
     Args:
         examples: in columns.
@@ -101,13 +93,13 @@ def _write(folder: Path, examples: ColumnExamples, tokenizer: Any, length: int |
                 if text is None or (chosen is not None and row not in chosen):
                     writer.append(b"")
                     continue
-                found = tokenizer.encode(text, "", length)
-                words = found.words
-                if sum(found.special) != words.count(-1):
-                    words = [-2 - w if s and w >= 0 else w for w, s in zip(words, found.special, strict=True)]
+                sample = tokenizer.encode(text, "", length)
+                words = sample.words
+                if sum(sample.special) != words.count(-1):
+                    words = [-2 - w if s and w >= 0 else w for w, s in zip(words, sample.special, strict=True)]
                 if len(words) > 1 and max(words) > 32_000:
                     return False
-                writer.append(array(code, found.ids).tobytes() + array("h", words).tobytes())
+                writer.append(array(code, sample.ids).tobytes() + array("h", words).tobytes())
                 if not row & 0xFFFF:
                     writer.settle()
         sizes = {path.name: path.stat().st_size for path in beside.iterdir()}

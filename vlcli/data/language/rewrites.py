@@ -69,7 +69,6 @@ class Rewrite:
         return applied(text.split(), found[int(rng.integers(len(found)))]) if found else None
 
     def _possible(self, text: str) -> list[Change]:
-        """The changes that a caption allows, remembered: an epoch asks again for what the one before found."""
         known: dict[str, list[Change]] = self.__dict__.setdefault("_remembered", {})
         found = known.get(text)
         if found is None:
@@ -81,7 +80,6 @@ class Rewrite:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is remembered, which every process finds anew."""
         return {name: value for name, value in self.__dict__.items() if name != "_remembered"}
 
 
@@ -132,7 +130,6 @@ class Attribute(Rewrite):
                 self._others.setdefault(word, []).extend(others)
 
     def changes(self, words: Sequence[str]) -> list[Change]:
-        """An attribute for another that the sentence does not name already."""
         said = set(words)
         return [
             Change(place, place + 1, (other,))
@@ -144,7 +141,6 @@ class Attribute(Rewrite):
 
 
 def _describes(words: Sequence[str], place: int) -> bool:
-    """Whether a word stands before a name, as an attribute does."""
     following = words[place + 1] if place + 1 < len(words) else ""
     return bool(following) and part_of_speech(following) == "NN"
 
@@ -156,7 +152,6 @@ class Names(Rewrite):
     """
 
     def changes(self, words: Sequence[str]) -> list[Change]:
-        """Neighbouring names with a relation between them that has a direction."""
         found = []
         spans = names(words)
         for (start, stop), (again, end) in pairwise(spans):
@@ -205,7 +200,6 @@ class Relation(Rewrite):
         self._finder = Finder(as_phrases(known))
 
     def changes(self, words: Sequence[str]) -> list[Change]:
-        """A relation for its opposite."""
         return [
             Change(start, stop, tuple(other.split()))
             for start, stop in self._finder.find(words)
@@ -215,7 +209,6 @@ class Relation(Rewrite):
 
 
 def _sides(pair: tuple[str, str]) -> list[str]:
-    """Both phrases of a pair as plain words."""
     sides = [" ".join(phrase) for phrase in as_phrases(pair)]
     if len(sides) != 2 or sides[0] == sides[1]:
         what = "Two different phrases turn one another round."
@@ -224,7 +217,6 @@ def _sides(pair: tuple[str, str]) -> list[str]:
 
 
 def _counts(words: Sequence[str], start: int, stop: int) -> bool:
-    """Whether a listed phrase is the relation that it looks like."""
     found = words[start:stop]
     before = words[start - 1] if start else ""
     if found[0] in ("more", "fewer") and len(found) == 1:
@@ -248,7 +240,6 @@ class Number(Rewrite):
         self.most = most
 
     def changes(self, words: Sequence[str]) -> list[Change]:
-        """Numbers from two on, so that the form of the noun gives nothing away; bounds with any number."""
         found: list[Change] = []
         for place, word in enumerate(words):
             value = _value(word)

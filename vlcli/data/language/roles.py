@@ -43,7 +43,6 @@ class Listed(Role):
         self._finder, self._patterns = Finder(as_phrases(words)), list(patterns)
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        """Listed phrases, the longest first, and what the patterns find beside them."""
         found = self._finder.find(words)
         covered = {place for span in found for place in range(*span)}
         for span in matches(words, self._patterns):
@@ -63,7 +62,6 @@ class Place(Listed):
         super().__init__([*PLACE, *PLACE_PHRASES])
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        """Phrases and words of place."""
         found = super().spans(words)
         return [(a, b) for a, b in found if b - a > 1 or words[a] != "left" or not is_verb_left(words, a)]
 
@@ -86,7 +84,6 @@ class Noun(Role):
     """Names of things in English, one word each: nouns by a list and by their endings."""
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        """Every noun."""
         return [(place, place + 1) for place, word in enumerate(words) if word and _names_a_thing(word)]
 
 

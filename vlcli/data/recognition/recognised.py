@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlcli.data.recognition.parts import parts_of, split_names
+from vlcli.plain import comma_list
 
 if TYPE_CHECKING:
     from vlcli.data.recognition.folder import Folder
@@ -55,8 +56,7 @@ class Recognised:
     @property
     def where(self) -> str:
         """Its files, for people."""
-        shown = ", ".join(self.files[:4])
-        return self.title or (shown if len(self.files) <= 4 else f"{shown} and {len(self.files) - 4} more")
+        return self.title or comma_list(self.files, 4)
 
     @property
     def splits(self) -> list[str]:

@@ -46,18 +46,15 @@ class Detection(Transform):
         self.short = short or max(shorts)
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Flip, crop, resize."""
         scene = self.maybe_flip(scene, rng)
         if rng.random() < self.cropped:
             scene = self._crop(self._scaled(scene, int(rng.choice(self.before_crop)), None), rng)
         return self._scaled(scene, int(rng.choice(self.shorts)), self.longest)
 
     def evaluate(self, scene: TransformInput) -> TransformInput:
-        """One scale."""
         return self._scaled(scene, self.short, self.longest)
 
     def steps(self) -> list[dict[str, Any]]:
-        """One scale."""
         return [{"step": "shorter", "pixels": self.short, "longest": self.longest, "interpolation": "bilinear"}]
 
     def _crop(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:

@@ -67,7 +67,6 @@ class ImageNet(Transform):
         self.erasing = erasing
 
     def _colours(self, augment: str, jitter: float, in_place: bool) -> list[Callable[[Image.Image], Image.Image]]:
-        """What changes a picture after crop and flip; ``in_place``: nothing that moves its content."""
         from timm.data.auto_augment import rand_augment_transform
         from torchvision.transforms import ColorJitter
 
@@ -88,7 +87,6 @@ class ImageNet(Transform):
         return [made]
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Crop, flip, colours."""
         from timm.data.transforms import RandomResizedCropAndInterpolation
 
         with lent(rng):
@@ -105,7 +103,6 @@ class ImageNet(Transform):
         return replace(scene, image=image)
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Random erasing."""
         from timm.data.random_erasing import RandomErasing
 
         if not self.erasing:
@@ -116,7 +113,6 @@ class ImageNet(Transform):
         return erased.numpy()
 
     def evaluate(self, scene: TransformInput) -> TransformInput:
-        """The shorter side to ``size / crop``, then the centre."""
         height, width = self.size
         tall, wide = math.floor(height / self.crop), math.floor(width / self.crop)
         scene = resize(scene, *_covering(scene.size, (tall, wide)), self.resample)
@@ -124,7 +120,6 @@ class ImageNet(Transform):
         return crop(scene, top, left, height, width)
 
     def steps(self) -> list[dict[str, Any]]:
-        """The shorter side, then the centre."""
         tall, wide = (math.floor(side / self.crop) for side in self.size)
         cover = {"step": "cover", "height": tall, "width": wide, "interpolation": self.interpolation}
         return [cover, {"step": "crop", "height": self.size[0], "width": self.size[1]}]

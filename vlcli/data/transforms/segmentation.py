@@ -50,7 +50,6 @@ class Segmentation(Transform):
         self.most, self.colours = most, colours
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Scale, crop, mirror, colours."""
         factor = rng.uniform(*self.scale)
         height, width = scaled_size(scene.size, self.short, self.long)
         scene = resize(scene, max(1, round(height * factor)), max(1, round(width * factor)), BILINEAR)
@@ -67,7 +66,6 @@ class Segmentation(Transform):
         return found
 
     def _padded(self, scene: TransformInput) -> TransformInput:
-        """At least as large as the crop, at the right and below."""
         height, width = (max(side, own) for side, own in zip(scene.size, self.size, strict=True))
         if (height, width) == scene.size:
             return scene
@@ -81,7 +79,6 @@ class Segmentation(Transform):
         return replace(scene, image=canvas, labels=labels)
 
     def _coloured(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
-        """Each change by its own coin; those of torchvision's ColorJitter with mmsegmentation's reach."""
         from torchvision.transforms import ColorJitter
 
         for reach in ({"brightness": 0.125}, {"contrast": 0.5}, {"saturation": 0.5}, {"hue": 0.1}):

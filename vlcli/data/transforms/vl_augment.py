@@ -41,7 +41,6 @@ class VLAugment(Transform):
         self.scale, self.operations, self.magnitude = scale, operations, magnitude
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Crop, flip, colours and places."""
         if self.scale != (1.0, 1.0):
             scene = self._cropped(scene, rng)
         scene = resize(scene, *(self.needs.size or scene.size))

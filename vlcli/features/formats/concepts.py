@@ -36,7 +36,6 @@ class ConceptFormat(Format):
     provenance: ClassVar = {"extractor": "imported: concepts", "boxes": "none"}
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        """The words by number: those of the vocabulary, else the list's own, the most frequent first."""
         rows = _rows(source)
         scored = "as read" if any(scores is not None for _, _, scores in rows) else "not given: 1"
         sizes = "pictures" if options.pictures else "not given: 1 x 1"
@@ -48,7 +47,6 @@ class ConceptFormat(Format):
         return {WORDS: words, "scores": scored, "sizes": sizes}
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """The images in the file's order."""
         numbers = {word: number for number, word in enumerate(self.facts(source, options)[WORDS])}
         for place, (name, words, scores) in enumerate(_rows(source), 1):
             own = (options.pictures.find(name) if options.pictures else None) or name
@@ -57,7 +55,6 @@ class ConceptFormat(Format):
             )
 
     def count(self, source: Path) -> int:
-        """Number of images."""
         return len(_rows(source))
 
 

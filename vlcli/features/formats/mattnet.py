@@ -29,15 +29,9 @@ class Mattnet(Format):
     provenance: ClassVar = {"extractor": "imported: mattnet", "boxes": "detected"}
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        """What the classes' numbers stand for, and where the sizes come from."""
         return {**size_facts(options), **_read(source)[1].provenance()}
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """The images in the order in which they first appear.
-
-        Raises:
-            DataError: the file is no such list.
-        """
         for name, boxes in _read(source)[0].items():
             own = (options.pictures.find(name) if options.pictures else None) or name
             yield ForeignImage(own, f"{source}: image {name}", partial(_decode, own, boxes, options.pictures))

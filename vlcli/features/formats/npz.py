@@ -38,11 +38,6 @@ class Npz(Format):
     provenance: ClassVar = {"extractor": "imported: npz", "boxes": "detected"}
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """The files, sorted by path.
-
-        Raises:
-            DataError: there is none.
-        """
         paths = _files(source)
         if not paths:
             raise DataError("the folder holds no npz file", where=str(source), expected="files *.npz")
@@ -50,7 +45,6 @@ class Npz(Format):
             yield ForeignImage(image_id(path), str(path), partial(_decode, path, options.pictures))
 
     def count(self, source: Path) -> int:
-        """Number of files."""
         return len(_files(source))
 
 

@@ -51,7 +51,6 @@ class TSVFormat(Format):
     meaning: ClassVar[dict[str, str | Column]]
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """The file's lines; only the id of each is looked at."""
         with source.open("rb") as file:
             number = 0
             while line := file.readline(LONGEST):

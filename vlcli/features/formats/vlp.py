@@ -36,15 +36,9 @@ class Vlp(Format):
     provenance: ClassVar = {"extractor": "imported: vlp", "boxes": "detected"}
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        """Where the sizes come from."""
         return size_facts(options)
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """The images shard after shard.
-
-        Raises:
-            DataError: a file is missing or no HDF5.
-        """
         shards = _shards(source)
         for path in shards:
             own = path.with_name(path.name.replace("_feat", "_bbox"))
@@ -57,7 +51,6 @@ class Vlp(Format):
                     yield ForeignImage(name, f"{path}[{name}]", decode)
 
     def count(self, source: Path) -> int:
-        """Number of data sets."""
         total = 0
         for path in _shards(source):
             with _opened(path) as file:

@@ -1,0 +1,96 @@
+"""Selects the part of a data set that ``take`` of a reader names, decided by image.
+
+====================  =====================================================================================
+``first:1161``        the first 1,161 images of a fixed shuffle of this data set's images
+``after:1161``        all the others
+``first:0.85``        images whose number in [0, 1), made from their id alone, is below 0.85
+``after:0.85``        all the others
+``first:0.85:7``      the same with another shuffle (seed 7; 0 where none is given)
+``between:0.8:0.9``   images whose number is 0.8 or more and below 0.9; ``between:0.8:0.9:7`` with seed 7
+``in:FILE``           the images that FILE lists, one id or file name a line (the first word of a line counts)
+``not-in:FILE``       all the others
+====================  =====================================================================================
+
+``first:0.8``, ``between:0.8:0.9`` and ``after:0.9`` are three disjoint parts for training, validation and testing.
+An image's captions, questions and boxes go together, ``first`` and ``after`` (``in`` and ``not-in``) are disjoint and
+together everything. Counts give exact numbers within one file. Shares depend on ids alone, so that captions, questions
+and boxes of the same photographs are divided alike even where the files list different subsets. Images that one example
+shows side by side (NLVR2) count as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from vlcli.data.files import inside, read_text
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.images.boxes import image_id
+
+
+def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
+    """Return the examples of :func:`select_rows`, in their order."""
+    return [examples[row] for row in select_rows(examples, take, root)]
+
+
+def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
+    """Return the numbers of the examples whose images ``take`` chooses, ascending.
+
+    Raises:
+        DataError: ``take`` is not understood, or its file is missing.
+    """
+    kind, _, rest = take.partition(":")
+    groups = _groups(examples)
+    if kind in ("in", "not-in") and rest:
+        text = read_text(inside(root, rest))
+        listed = {image_id(line.split()[0]) for line in text.splitlines() if line.strip()}
+        chosen = {group for group, example in zip(groups, examples, strict=True) if listed & set(example.images)}
+    else:
+        try:
+            chosen = _drawn(set(groups), kind, rest.split(":"))
+        except ValueError:
+            raise DataError(
+                "It is not clear which part of the data is meant.",
+                where="take",
+                got=take,
+                expected="first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE or not-in:FILE",
+                hint="a share has a point, e.g. first:0.9",
+            ) from None
+    wanted = kind in ("first", "between", "in")
+    return [row for row, group in enumerate(groups) if (group in chosen) is wanted]
+
+
+def _drawn(groups: set[str], kind: str, words: list[str]) -> set[str]:
+    bounds = {"first": 1, "after": 1, "between": 2}.get(kind, 0)
+    if not bounds or not bounds <= len(words) <= bounds + 1:
+        raise ValueError
+    seed = int("".join(words[bounds:]) or 0)
+
+    def number(name: str) -> float:
+        return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:6], "big") / 2**48  # in [0, 1)
+
+    if kind != "between" and "." not in words[0]:
+        return set(sorted(sorted(groups), key=number)[: int(words[0])])
+    if not all("." in word for word in words[:bounds]):
+        raise ValueError
+    low, high = (0.0, float(words[0])) if kind != "between" else (float(words[0]), float(words[1]))
+    return {group for group in groups if low <= number(group) < high}
+
+
+def _groups(examples: Sequence[Example]) -> list[str]:
+    """Return each example's group: the smallest id among the images linked to its first; a text without image's own."""
+    parent: dict[str, str] = {}
+
+    def root_of(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for example in examples:
+        for other in example.images[1:]:
+            low, high = sorted((root_of(example.images[0]), root_of(other)))
+            parent[high] = low
+    return [root_of(e.images[0]) if e.images else f"text/{e.text_key or e.text}" for e in examples]

@@ -1,0 +1,165 @@
+"""Refuses training data that show images of validation or test splits.
+
+COCO names an image ``COCO_val2014_000000000042``, ``000000000042`` or 42, and Visual Genome gives many of COCO's images
+another number: :class:`Identity` maps all of these to one key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.files import inside, read_json, read_text
+from vlcli.data.visual_genome import coco_numbers, usual_paths
+from vlcli.errors import DataError
+from vlcli.images.boxes import image_id
+
+COCO = re.compile(r"^(?:COCO_[a-z]+\d{4}_)?(\d{12})$")
+TEST = re.compile(r"^COCO_test\d{4}_\d{12}$")
+MINIVAL = 5000
+"""Images of LXMERT's minival: the first of ``val2014_obj36.tsv``."""
+LISTS = ("vqa/minival.json", "lxmert/mscoco_minival.json", "lxmert/minival.txt", "mscoco_imgfeat/val2014_obj36.tsv")
+"""Usual files that list the minival images."""
+TESTS = (
+    "vqa/test.json",
+    "vqa/*mscoco_test*_questions.json",
+    "v2_OpenEnded_mscoco_test*_questions.json",
+    "gqa/testdev*.json",
+    "gqa/test_*questions.json",
+    "gqa/challenge_*questions.json",
+    "annotations/image_info_test*.json",
+    "coco/annotations/captions_test.json",
+)
+"""Usual files whose images are for testing."""
+
+
+class Identity:
+    """Maps image names of COCO and Visual Genome to one key: ``coco:42`` wherever COCO has the image.
+
+    Args:
+        numbers: COCO's number by Visual Genome's, see :func:`vlcli.data.visual_genome.coco_numbers`.
+    """
+
+    def __init__(self, numbers: Mapping[str, int] | None = None) -> None:
+        self.numbers = dict(numbers or {})
+
+    @classmethod
+    def under(cls, root: Path, file: str | None = None) -> Identity:
+        """Read Visual Genome's ``image_data.json``: the one named, else the usual one where it exists."""
+        paths = [inside(root, name) for name in ([file] if file else usual_paths("image_data.json"))]
+        path = next((path for path in paths if path.is_file()), paths[0] if file else None)
+        return cls(None if path is None else coco_numbers(path))
+
+    def key(self, name: str) -> str:
+        """Return the key of an image by any of its names."""
+        if match := COCO.match(name):
+            return f"coco:{int(match[1])}"
+        return f"coco:{self.numbers[name]}" if name in self.numbers else name
+
+
+def is_coco(name: str) -> bool:
+    """Whether a name is one of COCO's."""
+    return COCO.match(name) is not None
+
+
+def listed_images(file: Path, first: int | None = None) -> Iterator[str]:
+    """Yield the images of a file of questions, captions or pre-training data, or of a plain list.
+
+    Args:
+        file: ``.json``, ``.txt`` (one id or file name a line) or ``.tsv`` (ids in the first column).
+        first: only so many of a table's lines.
+    """
+    if file.suffix == ".tsv":
+        with file.open(encoding="utf-8") as lines:
+            yield from (line.split("\t", 1)[0] for line in islice(lines, first))
+    elif file.suffix == ".txt":
+        yield from (image_id(line.split()[0]) for line in read_text(file).splitlines() if line.strip())
+    else:
+        yield from _in_json(read_json(file, (list, dict)))
+
+
+def _in_json(content: Any) -> Iterator[str]:
+    if isinstance(content, dict) and isinstance(content.get("images"), list):
+        yield from (image_id(str(row.get("file_name") or str(row["id"]).zfill(12))) for row in content["images"])
+        return
+    rows = content.get("questions", content.values()) if isinstance(content, dict) else content
+    for row in rows:
+        if isinstance(row, str):
+            yield image_id(row)
+        elif isinstance(row, dict):
+            name = row.get("img_id", row.get("imageId", row.get("image_id")))
+            if name is not None:
+                yield str(name).zfill(12) if isinstance(name, int) else str(name)
+
+
+def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path]:
+    """Return the images of minival and the file that lists them; None where no list is found.
+
+    Raises:
+        DataError: the file named is not there.
+    """
+    paths = [inside(root, name) for name in ([file] if file else LISTS)]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is not None:
+        return list(dict.fromkeys(listed_images(path, MINIVAL))), path
+    if file is not None:
+        raise DataError("There is no such list of images.", where=str(paths[0]), hint="see docs/data.md, Pre-training")
+    return None, paths[0]
+
+
+def held_out(root: Path, files: Sequence[str] | None = None) -> dict[str, Path]:
+    """Return the images for validation and testing, each with the file that lists it.
+
+    Args:
+        root: data root.
+        files: the files that list them; None: every usual one that exists.
+
+    Raises:
+        DataError: a file named is not there.
+    """
+    if files is not None:
+        chosen = [inside(root, name) for name in files]
+        absent = [path for path in chosen if not path.is_file()]
+        if absent:
+            raise DataError("A list of held-out images is missing.", where=str(absent[0]), hint="check `held_out`")
+    else:
+        chosen = [path for name in (*LISTS[:3], *TESTS) for path in sorted(root.glob(name)) if path.is_file()]
+    listed: dict[str, Path] = {}
+    for file in chosen:
+        for name in listed_images(file):
+            listed.setdefault(name, file)
+    return listed
+
+
+def refuse_held_out(images: Iterable[str], where: Sequence[Path], held: Mapping[str, Path], same: Identity) -> None:
+    """Refuse training data that show an image of a validation or test split.
+
+    Args:
+        images: names of the training images.
+        where: the files they come from.
+        held: of :func:`held_out`.
+        same: maps an image's names to one key.
+
+    Raises:
+        DataError: names the images and the files.
+    """
+    keys = {same.key(name): file for name, file in held.items()}
+    wrong = {}
+    for name in dict.fromkeys(images):
+        if TEST.match(name):
+            wrong[name] = "a test image of COCO"
+        elif (file := keys.get(same.key(name))) is not None:
+            wrong[name] = str(file)
+    if wrong:
+        some = "; ".join(f"{name} ({file})" for name, file in list(wrong.items())[:5])
+        count = f"{len(wrong):,} image" + ("" if len(wrong) == 1 else "s")
+        raise DataError(
+            "Pre-training data show images of a test or minival split.",
+            where=", ".join(map(str, where)),
+            got=f"{count}: {some}" + (" ..." if len(wrong) > 5 else ""),
+            expected="no image that is held out",
+            hint="leave them out, e.g. make the files anew: vlcli data aggregate ROOT",
+        )
