@@ -34,13 +34,7 @@ ROWS = 8
 
 @dataclass
 class Peek:
-    """What was read of one data set.
-
-    Attributes:
-        reader: of the data set.
-        examples: all of its examples, or the first few.
-        whole: whether these are all.
-    """
+    """A data set with all of its examples (``whole``), or the first few."""
 
     reader: Reader
     examples: list[Example]
@@ -53,12 +47,7 @@ class Peek:
 
 @dataclass
 class Preview:
-    """Reads each data set once, whichever stages name it.
-
-    Attributes:
-        planner: of the recipe.
-        artifacts: finished stages.
-    """
+    """Reads each data set once, whichever stages name it."""
 
     planner: Planner
     artifacts: Mapping[str, Path]
