@@ -25,8 +25,7 @@ LEAST_SIDE = 16  # Pixels of a resized side that still give the coarsest map a c
 class DetectorPreparation(Preparation):
     """Resizes for a detector, and subtracts the mean from BGR."""
 
-    # ``float``: as OpenCV resizes the image whose mean is off, by one factor; ``image``: as Pillow and detectron2 resize
-    # the 8-bit image
+    # OpenCV resizes floats whose mean is off, by one factor; Pillow and detectron2 resize the 8-bit image
     resize: Resize = "float"
     mean: tuple[float, float, float] = DETECTRON_MEAN  # of BGR in 0..255
 
