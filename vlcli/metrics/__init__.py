@@ -1,4 +1,4 @@
-"""What tasks report: pure functions on numbers and strings, no files, no torch.
+"""Scores of predictions: pure functions on numbers and strings, no files, no torch.
 
 One module a family: ``vqa``, ``nlvr2``, ``ranking``, ``interval``.
 """
