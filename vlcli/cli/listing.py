@@ -11,7 +11,7 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.errors import ComponentError, UsageError
+from vlcli.errors import ComponentError
 from vlcli.files import write_text
 
 if TYPE_CHECKING:
@@ -285,8 +285,7 @@ def cp(
     file = f"{slug(source.name)}.yaml" if source.row else source.file.name
     target = dest or Path(file)
     target = target / file if target.is_dir() else target
-    if target.exists() and not force:
-        raise UsageError("There is a file already.", where=str(target), hint="choose another name, or --force")
+    o.refuse_existing(target, force)
     write_text(target, text)
     console.answer(json_, {"path": str(target)}, str(target))
 
