@@ -21,9 +21,10 @@ from vlcli.images.conversions import conversion_notes, spread
 from vlcli.images.files import pixel_range
 from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record, wiring
-from vlcli.recipe.components import dotted, split_options
+from vlcli.recipe.components import split_options
 from vlcli.recipe.plan import Planner
 from vlcli.recipe.schema import Evaluate, Extract, Stage, Training
+from vlcli.recipe.yaml import dotted
 from vlcli.registry import Spec, as_spec
 
 WHOLE = 32 * 2**20

@@ -7,10 +7,10 @@ from functools import partial
 
 from vlcli.errors import Problem, RecipeError
 from vlcli.progress import Progress, Silent
-from vlcli.recipe.components import dotted
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.schema import Make, Training
 from vlcli.recipe.validate import faults
+from vlcli.recipe.yaml import dotted
 from vlcli.runner.execute import context_of
 from vlcli.runner.extractions import unbuildable
 from vlcli.runner.first_rows import Preview
