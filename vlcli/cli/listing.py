@@ -11,7 +11,7 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, did_you_mean
 from vlcli.files import write_text
 
 if TYPE_CHECKING:
@@ -203,8 +203,6 @@ def show(
 
 
 def _unknown(name: str, kind: str | None) -> Exception:
-    import difflib
-
     from vlcli.registry import FILES, KINDS, entries
     from vlcli.registry.outdated import not_installed, reinstall
 
@@ -212,8 +210,8 @@ def _unknown(name: str, kind: str | None) -> Exception:
     if (folder := next(filter(None, (not_installed(one, name) for one in kinds)), None)) is not None:
         return ComponentError(f"Nothing is called {name!r} yet.", hint=reinstall(folder, name))
     known = sorted({entry.name for one in kinds for entry in entries(one)})
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    what = f"Nothing is called {name!r}" + (f"; did you mean {' or '.join(map(repr, close))}?" if close else ".")
+    close = did_you_mean(name, known, 3, 0.5)
+    what = f"Nothing is called {name!r}" + (f"; {close}" if close else ".")
     return ComponentError(what, hint=f"all names: vlcli ls {kind or ALL}")
 
 
