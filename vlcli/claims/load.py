@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vlcli.claims.schema import Claim, ClaimsFile, Power, Small
-from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
+from vlcli.errors import ComponentError, Problem, RecipeError, UsageError, did_you_mean
 from vlcli.recipe import yaml
 from vlcli.recipe.check import by_place, typed
 from vlcli.recipe.load import registered_file
@@ -85,7 +84,7 @@ def of_paper(reference: str) -> list[Registered]:
     known = papers()
     if reference.rpartition(":")[2] not in known:
         what = f"No claims of a paper called {reference!r} are registered."
-        hint = _nearest(reference, known, "list them: vlcli ls claims")
+        hint = did_you_mean(reference, known, 3, 0.4) or "list them: vlcli ls claims"
         raise ComponentError(what, expected=", ".join(known), hint=hint)
     return read(registered_file("claims", reference).file)
 
@@ -110,14 +109,9 @@ def pick(claims: Sequence[Registered], wanted: Iterable[str]) -> list[Registered
     known = {one.claim.id: one for one in claims}
     for name in (wanted := list(dict.fromkeys(wanted))):
         if name not in known:
-            hint = _nearest(name, known, "list them: vlcli reproduce --list")
+            hint = did_you_mean(name, known, 3, 0.4) or "list them: vlcli reproduce --list"
             raise UsageError("There is no such claim.", got=repr(name), hint=hint)
     return [one for one in claims if one.claim.id in wanted]
-
-
-def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise
 
 
 def read(path: Path) -> list[Registered]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -16,7 +15,7 @@ from vlcli.claims.load import Registered, every
 from vlcli.claims.measurements import Cell, all_cells, cells_of, seeds_of
 from vlcli.claims.order import Job, chance, following
 from vlcli.claims.results_file import Measured, Results
-from vlcli.errors import DataError, Problem, RecipeError, VlcliError
+from vlcli.errors import DataError, Problem, RecipeError, VlcliError, did_you_mean
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.check import by_place
 from vlcli.recipe.plan import RunOptions
@@ -157,8 +156,7 @@ def check(claims: Iterable[Registered], tables: Tables) -> None:
             continue
         for row in one.small.rows:
             if row not in rows:
-                close = difflib.get_close_matches(row, rows, n=1, cutoff=0.4)
-                hint = f"did you mean {close[0]!r}?" if close else ""
+                hint = did_you_mean(row, rows, 1, 0.4)
                 what = f"the recipe {recipe} has no such row"
                 problems[f"{one.claim.id} {row}"] = Problem(one.claim.id, what, one.place, row, ", ".join(rows), hint)
     if problems:

@@ -10,7 +10,7 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.errors import DataError, UsageError
+from vlcli.errors import DataError
 
 app = typer.Typer(
     help="Region-feature stores: look, verify, merge, join, import, export, draw.",
@@ -85,7 +85,7 @@ def merge(
     """
     from vlcli.features.merge import merge as copy
 
-    _must_be_new(into, force)
+    o.refuse_existing(into, force)
     paths: list[str | Path] = []
     names: dict[str | Path, str] = {}
     for word in stores:
@@ -96,11 +96,6 @@ def merge(
     progress = console.progress(verbose, quiet)
     file = str(copy(paths, into, names=names, compression=compression, progress=progress))
     console.answer(json_, {"path": file}, file)
-
-
-def _must_be_new(path: Path, force: bool) -> None:
-    if path.exists() and not force:
-        raise UsageError("There is a file already.", where=str(path), hint="choose another name, or --force")
 
 
 @app.command("join")
@@ -114,7 +109,7 @@ def join(
     """Join shards by an index file; nothing is copied."""
     from vlcli.features.join import join as write_index
 
-    _must_be_new(into, force)
+    o.refuse_existing(into, force)
     file = str(write_index(stores, into))
     console.answer(json_, {"path": file}, file)
 
@@ -178,7 +173,7 @@ def export(
     from vlcli.features import FeatureStore
     from vlcli.features.exporting import export_features
 
-    _must_be_new(out, force)
+    o.refuse_existing(out, force)
     names = None if images is None else [line.strip() for line in _lines(images) if line.strip()]
     progress = console.progress(verbose, quiet)
     report = export_features(format, FeatureStore(path, set), out, images=names, progress=progress)

@@ -11,7 +11,7 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.errors import ComponentError, UsageError
+from vlcli.errors import ComponentError, did_you_mean
 from vlcli.files import write_text
 
 if TYPE_CHECKING:
@@ -203,8 +203,6 @@ def show(
 
 
 def _unknown(name: str, kind: str | None) -> Exception:
-    import difflib
-
     from vlcli.registry import FILES, KINDS, entries
     from vlcli.registry.outdated import not_installed, reinstall
 
@@ -212,8 +210,8 @@ def _unknown(name: str, kind: str | None) -> Exception:
     if (folder := next(filter(None, (not_installed(one, name) for one in kinds)), None)) is not None:
         return ComponentError(f"Nothing is called {name!r} yet.", hint=reinstall(folder, name))
     known = sorted({entry.name for one in kinds for entry in entries(one)})
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    what = f"Nothing is called {name!r}" + (f"; did you mean {' or '.join(map(repr, close))}?" if close else ".")
+    close = did_you_mean(name, known, 3, 0.5)
+    what = f"Nothing is called {name!r}" + (f"; {close}" if close else ".")
     return ComponentError(what, hint=f"all names: vlcli ls {kind or ALL}")
 
 
@@ -285,8 +283,7 @@ def cp(
     file = f"{slug(source.name)}.yaml" if source.row else source.file.name
     target = dest or Path(file)
     target = target / file if target.is_dir() else target
-    if target.exists() and not force:
-        raise UsageError("There is a file already.", where=str(target), hint="choose another name, or --force")
+    o.refuse_existing(target, force)
     write_text(target, text)
     console.answer(json_, {"path": str(target)}, str(target))
 

@@ -141,6 +141,12 @@ def one_name(words: list[str] | None, kind: str = "recipe") -> tuple[str, list[s
     return named[0], overrides
 
 
+def refuse_existing(path: Path, force: bool) -> None:
+    """Refuses to replace a file without ``--force``."""
+    if path.exists() and not force:
+        raise UsageError("There is a file already.", where=str(path), hint="choose another name, or --force")
+
+
 def refuse_bytes(text: str | None) -> None:
     """Refuses a text of the command line that is not UTF-8."""
     if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
