@@ -72,7 +72,6 @@ class Server(ThreadingHTTPServer):
         demo: may be set later, before :meth:`serve_forever`.
         host: name or address to listen on.
         port: 0: any that is free.
-        log: called with a line for each request.
 
     Raises:
         UsageError: the port is in use, or the host is not of this machine.

@@ -33,7 +33,6 @@ class Estimate:
     Attributes:
         mean: over ``seeds`` seeds.
         low: lower end; None where the interval is not known.
-        high: upper end.
         count: seeds, images or examples, as ``over`` says.
         over: what varies in the interval.
     """
@@ -58,10 +57,7 @@ class Contrast:
     Attributes:
         difference: mean of ``row - reference`` over what is paired.
         low: lower end of the 95 % interval; None where the interval is not known.
-        high: upper end.
-        p: two-sided p value of no difference.
         count: pairs: seeds, images or examples, as ``over`` says.
-        over: what the difference is paired by.
         holm: the p value after Holm's correction over the table's contrasts; None before :func:`holm`.
         seeds: number of paired seeds that would decide a difference of this size with a power of 80 %; None where fewer
             than two seeds are paired, or no number below ten thousand would.
@@ -89,11 +85,7 @@ class Verdict:
 
     Attributes:
         word: ``reproduced``, ``opposite`` or ``undecided``.
-        difference: mean of the differences.
         low: lower end of the interval at the level of the test; None with fewer than two differences.
-        high: upper end.
-        p: two-sided p value of no difference.
-        count: differences.
         seeds: of an undecided claim, the number of seeds that would decide a difference of the measured size.
     """
 
@@ -198,8 +190,6 @@ def verdict(differences: Sequence[float], direction: int, alpha: float = ALPHA, 
     Args:
         differences: of each seed, the row that the paper puts first minus the other, or in any fixed order.
         direction: sign of the published difference in that order.
-        alpha: level of the two-sided test.
-        power: at which the number of seeds is computed.
 
     Raises:
         ValueError: there is no difference, or the direction is 0.
@@ -219,7 +209,6 @@ def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPH
     Args:
         difference: mean of the paired differences.
         deviation: standard deviation of the paired differences; None where it is not known.
-        alpha: level of the two-sided test.
         power: probability with which the test finds the difference.
 
     Returns:
