@@ -26,7 +26,6 @@ from vlcli.demo.turns import Busy
 from vlcli.errors import UsageError, VlcliError
 from vlcli.version import __version__
 
-PORT = 7860
 CONNECTIONS = 128
 """Requests in progress at a time; further ones are answered by 503."""
 QUIET = 30.0

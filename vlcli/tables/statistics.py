@@ -79,25 +79,6 @@ class Contrast:
     examples: Contrast | None = None
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What paired differences say about a published direction.
-
-    Attributes:
-        word: ``reproduced``, ``opposite`` or ``undecided``.
-        low: lower end of the interval at the level of the test; None with fewer than two differences.
-        seeds: of an undecided claim, the number of seeds that would decide a difference of the measured size.
-    """
-
-    word: Literal["reproduced", "opposite", "undecided"]
-    difference: float
-    low: float | None
-    high: float | None
-    p: float | None
-    count: int
-    seeds: int | None = None
-
-
 def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate | None:
     """Return the mean of one metric with its interval: over seeds, or over examples where there is one seed.
 
@@ -182,25 +163,6 @@ def adjusted(values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, value * (len(order) - rank))
         corrected[index] = min(largest, 1.0)
     return corrected
-
-
-def verdict(differences: Sequence[float], direction: int, alpha: float = ALPHA, power: float = POWER) -> Verdict:
-    """Test whether paired differences (one per seed) reproduce a published direction, by a paired t test.
-
-    Args:
-        differences: of each seed, the row that the paper puts first minus the other, or in any fixed order.
-        direction: sign of the published difference in that order.
-
-    Raises:
-        ValueError: there is no difference, or the direction is 0.
-    """
-    if not differences or direction == 0:
-        raise ValueError("a verdict needs at least one difference and a direction other than 0")
-    sure = interval(differences, 1 - alpha)
-    mean, rest = sure.mean, (sure.low, sure.high, sure.p, len(differences))
-    if sure.p is not None and sure.p < alpha and mean:
-        return Verdict("reproduced" if mean * direction > 0 else "opposite", mean, *rest)
-    return Verdict("undecided", mean, *rest, seeds_needed(mean, _deviation(differences), alpha, power))
 
 
 def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPHA, power: float = POWER) -> int | None:
