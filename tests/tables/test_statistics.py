@@ -12,6 +12,7 @@ from statsmodels.stats.multitest import multipletests
 from table_rows import plain_row, row_of
 
 from vlcli.metrics.clustered import difference_interval
+from vlcli.metrics.interval import interval
 from vlcli.tables.results import RowResults, RunResults
 from vlcli.tables.statistics import (
     Contrast,
@@ -20,7 +21,6 @@ from vlcli.tables.statistics import (
     estimate,
     holm,
     seeds_needed,
-    verdict,
 )
 
 
@@ -157,20 +157,9 @@ def test_the_number_of_seeds_at_the_ends(difference: float, deviation: float, se
     assert seeds_needed(difference, deviation) == seeds
 
 
-def test_verdicts() -> None:
-    assert verdict([0.03, 0.04, 0.05], +1).word == "reproduced"
-    assert verdict([0.03, 0.04, 0.05], -1).word == "opposite"
-    found = verdict([0.03, -0.02, 0.05], +1)
-    assert (found.word, found.seeds) == ("undecided", seeds_needed(0.02, float(np.std([0.03, -0.02, 0.05], ddof=1))))
-    assert verdict([0.03], +1) == verdict([0.03], -1)
-    assert verdict([0.03, 0.03], +1).word == "undecided"  # two equal differences say nothing about their spread
-    with pytest.raises(ValueError, match="direction"):
-        verdict([0.1], 0)
-
-
-def test_verdicts_are_wrong_no_more_often_than_the_level() -> None:
+def test_differences_are_sure_by_chance_no_more_often_than_the_level() -> None:
     samples = np.random.default_rng(6).normal(0, 1, (120, 5))
-    decided = sum(verdict(list(map(float, sample)), 1).word != "undecided" for sample in samples)
+    decided = sum((interval(list(map(float, sample))).p or 1.0) < 0.05 for sample in samples)
     assert decided / 120 < 0.11
 
 

@@ -46,8 +46,6 @@ class Demo:
     Attributes:
         samples: examples to begin with.
         index: the folder that can be searched.
-        uploads: pictures that are kept.
-        turns: lets one request at a time to the model.
     """
 
     model: Loaded
@@ -117,11 +115,6 @@ class Demo:
 
     def ask(self, task: str, keys: Sequence[str], text: str) -> dict[str, Any]:
         """Ask the model.
-
-        Args:
-            task: one of its uses.
-            keys: of uploads.
-            text: question or sentence.
 
         Raises:
             VlcliError: something is wrong with the request.

@@ -26,7 +26,6 @@ from vlcli.demo.turns import Busy
 from vlcli.errors import UsageError, VlcliError
 from vlcli.version import __version__
 
-PORT = 7860
 CONNECTIONS = 128
 """Requests in progress at a time; further ones are answered by 503."""
 QUIET = 30.0
@@ -72,7 +71,6 @@ class Server(ThreadingHTTPServer):
         demo: may be set later, before :meth:`serve_forever`.
         host: name or address to listen on.
         port: 0: any that is free.
-        log: called with a line for each request.
 
     Raises:
         UsageError: the port is in use, or the host is not of this machine.

@@ -28,7 +28,6 @@ class Upload:
 
     Attributes:
         key: by which the page names it.
-        data: its file.
         size: width and height in pixels, upright.
         preview: a JPEG of the picture, for the page.
         token: replaces the picture in requests to the model, see :class:`Remembered`.

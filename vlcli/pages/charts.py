@@ -54,7 +54,6 @@ def line_chart(title: str, series: Mapping[str, Points], *, log: bool = False) -
     """Return a chart of some series; None where none has a point.
 
     Args:
-        title: of the vertical axis.
         series: (step, value) pairs by label; a label that ends in ``validation`` is dashed. Values that are not finite
             are left out, and those not above 0 where the scale is logarithmic.
         log: a logarithmic scale, unless a value is below 0 or nothing is above it.

@@ -42,8 +42,6 @@ class Map:
     """Numbers from some queries to the regions of each picture.
 
     Attributes:
-        name: of the layer.
-        group: of numbers.
         asked: whether queries are ``words``, ``regions`` or ``tokens`` named in ``names``.
         values: one array (heads, queries, regions) for each picture.
         names: of the queries, where they are tokens.
@@ -85,11 +83,9 @@ class Look:
     """One example under one model.
 
     Attributes:
-        sample: the example.
         words: pieces of its sentence; empty where the model reads none.
         special: which pieces are class tokens and separators.
         boxes: x, y, width, height in [0, 1] of the regions or patches of each picture.
-        maps: recorded numbers.
     """
 
     sample: Sample
@@ -151,8 +147,6 @@ def looks_of(samples: Samples, title: str, room: int) -> tuple[list[dict[str, An
     """Look at some of a group's samples with its first model.
 
     Args:
-        samples: chosen, with pictures.
-        title: the model's name.
         room: bytes that the maps may take.
 
     Returns:
@@ -223,9 +217,7 @@ class _Tokens:
     """The tokens of one example: sorts recorded numbers into maps.
 
     Args:
-        batch: of this example alone.
         layout: of its image tokens, a row for each picture.
-        words: text tokens.
     """
 
     def __init__(self, batch: Batch, layout: Layout, words: int) -> None:

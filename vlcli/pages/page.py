@@ -24,7 +24,6 @@ def filled(template: str, shown: dict[str, Any]) -> str:
     """Return a page as text.
 
     Args:
-        template: name of a file in ``templates``; extends ``base.html``.
         shown: values of the template, among them ``title``, ``about``, ``facts`` and ``sections``.
     """
     from markupsafe import Markup

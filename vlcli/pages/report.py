@@ -40,8 +40,6 @@ class ReportOptions:
 
     Attributes:
         samples: of each group of evaluate stages; 0 leaves pictures out.
-        model: whether models are loaded for their attention.
-        device: of the models.
     """
 
     samples: int = SAMPLES

@@ -58,12 +58,9 @@ class Sample:
     """One example.
 
     Attributes:
-        key: of the row of predictions.
         text: the sentence or question; empty where there is none.
         truth: the reference as text.
-        kind: by which samples are filtered.
         said: predictions, one for each column; None where a column has none.
-        pictures: with boxes.
         example: key of the example, where the data have it.
     """
 
@@ -81,12 +78,9 @@ class Samples:
     """The examples of a group.
 
     Attributes:
-        group: of evaluate stages.
         rows: the examples, wrong answers of the first column first.
-        kinds: kinds of the examples shown, in order.
         total: examples in the predictions.
         source: the first column's data; None where they cannot be opened.
-        faults: why pictures are missing, one sentence each.
     """
 
     group: Group

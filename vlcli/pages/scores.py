@@ -31,8 +31,6 @@ class Group:
     """Evaluate stages whose predictions are of the same examples, or that have the same metrics.
 
     Attributes:
-        title: the stages' names.
-        columns: one for each stage and run.
         metrics: names of all columns' metrics.
         headline: the metric that stands for the group in the summary: the first of the recipe's table.
     """

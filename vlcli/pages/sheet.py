@@ -16,7 +16,6 @@ def write_sheet(file: Path, facts: dict[str, Any], root: Path) -> None:
     Args:
         file: a file that vlcli did not write is not replaced.
         facts: the document that ``vlcli init --json`` prints.
-        root: the folder of the pictures.
 
     Raises:
         UsageError: another file lies there.

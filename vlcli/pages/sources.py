@@ -28,11 +28,6 @@ MOST_REGIONS = 100
 class Source:
     """The data and the model of an evaluate stage.
 
-    Args:
-        stage: a finished evaluate stage.
-        progress: where to report.
-        device: of the model.
-
     Raises:
         DataError: the stage's data are gone, or its record does not say where they lie.
     """

@@ -23,8 +23,6 @@ def write_verdicts(judged: Sequence[Judged], file: Path, command: str, seconds: 
     """Write the page of verdicts; a file that vlcli did not write is not replaced.
 
     Args:
-        judged: the claims, in the order of their files.
-        file: the page.
         command: that makes the results, as typed.
         seconds: of all rows together.
 

@@ -27,8 +27,6 @@ class Result:
     Attributes:
         state: :data:`PASSED`, :data:`FAILED` or :data:`SKIPPED`.
         where: ``file:line`` of the failure.
-        got: what the check met.
-        expected: what would have been right.
     """
 
     kind: str

@@ -28,7 +28,6 @@ def write_package(name: str, folder: Path) -> list[Path]:
 
     Args:
         name: of the distribution and of its components: lower-case words joined by hyphens.
-        folder: must not exist.
 
     Returns:
         The files, relative to ``folder``.

@@ -40,7 +40,6 @@ class Share:
     """Result of one step over all processes.
 
     Attributes:
-        losses: unweighted means by name.
         gradients: by the parameter's name; zeros where a step leaves a parameter out.
         apart: reasons why two processes may compute something else than one without a fault.
     """

@@ -35,7 +35,6 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
     """Look at every picture and table of a folder.
 
     Args:
-        root: the folder.
         columns: columns that the user names, by role: ``image``, ``text``, ``answers``, ``label``.
         fallback: whether classes named by folders count although a table is not understood.
 
@@ -88,7 +87,6 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     """Choose what to learn, the parts, features and sizes.
 
     Args:
-        folder: what lies there.
         wanted: the goal; None: the first that fits.
         machine: where it will run; None: this one.
 

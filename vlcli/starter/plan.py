@@ -79,24 +79,13 @@ class Plan:
     """Everything a recipe needs.
 
     Attributes:
-        goal: one of :data:`GOALS`.
         more: further data sets of the same kind, which are learnt from together with the first.
         captions: captions to pre-train on.
-        boxes: files of given boxes.
         labelled: labelled boxes on which a backbone can be trained.
-        vocabulary: word pieces.
-        length: of sentences, in word pieces.
-        epochs: the longest training.
-        batch: examples of a training step.
         sizes: median width and height of the pictures in pixels.
         min_count: of answers, where the goal has an answer table.
         one_answer: whether every question has a single answer.
-        classes: different answers or labels.
         candidates: boxes of a picture, on average, where one of them is chosen.
-        drop: whether examples without a usable picture are left out.
-        rows: some of the data as the reader understands them.
-        aside: files that are not used, each with the reason.
-        notes: warnings about the data.
     """
 
     goal: str
@@ -189,8 +178,6 @@ def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
     """Return the size of a model that the data can fill and the machine can train.
 
     Args:
-        examples: of training.
-        machine: where it is trained.
         pixels: whether the model reads pixels, which needs a width of 128 or more.
     """
     by_data = next(size for size in _SIZES if examples < size[0])

@@ -27,10 +27,8 @@ def recipe_text(plan: Plan, root: str, file: str, times: Times) -> str:
     """Return the recipe.
 
     Args:
-        plan: goal, data and sizes.
         root: the data root as it was typed.
         file: the recipe's name, for the commands in its head.
-        times: expected seconds of its stages.
     """
     writer = Writer()
     _head(plan, writer, file, times)

@@ -22,8 +22,6 @@ class Seen:
     Attributes:
         sources: the data sets that readers recognise.
         aside: files that are not used, each with the reason.
-        boxes: files of boxes.
-        weights: of a backbone.
         unreadable: pictures that cannot be read, with the reason.
         checked: a line where not every picture was decoded.
     """

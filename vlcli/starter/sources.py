@@ -28,7 +28,6 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     """Return the data sets of a folder, and what is left aside: "FILE: reason".
 
     Args:
-        folder: files that a reader recognises are claimed.
         fallback: look for classes named by folders although a table is not understood.
 
     Raises:

@@ -17,10 +17,8 @@ class Block:
     """Rows of cells that share columns.
 
     Attributes:
-        title: above them.
         columns: their heads; the first is that of the labels.
         rows: kind of the line (``row``, ``reference`` or ``baseline``) and its cells.
-        notes: below the rows.
     """
 
     title: str

@@ -31,9 +31,6 @@ def write_table(table: TableResults, folder: Path, stem: str = "table", summary:
     these two only where matplotlib is installed.
 
     Args:
-        table: measured results.
-        folder: of the files.
-        stem: their name.
         summary: of the table, where it is already computed.
 
     Returns:
@@ -70,7 +67,6 @@ def write_plot(summary: Summary, path: Path, metric: str | None = None) -> Path:
     Equal figures make equal bytes, and text in an SVG stays text.
 
     Args:
-        summary: of the table.
         path: ending in ``.svg`` or ``.png``.
         metric: of a heat map; None: the table's first.
 

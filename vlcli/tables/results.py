@@ -35,13 +35,11 @@ class RunResults:
     """One row with one seed.
 
     Attributes:
-        seed: of the run.
         state: one of ``done``, ``failed``, ``stopped``, ``refused`` and ``unfinished``.
         metrics: by name, as the evaluate stage recorded them; with ``most_frequent`` and ``chance/NAME`` where the task
             has them. Metrics of several evaluate stages stand side by side as ``LABEL/METRIC``.
         evaluation: the folder of the evaluate stage, with ``predictions.jsonl``; None where there is none.
         evaluations: where there are several evaluate stages, the folder of each by its label.
-        error: why the run has no metrics, one line.
     """
 
     seed: int | None
@@ -70,8 +68,6 @@ class RowResults:
 
     Attributes:
         label: what the row is called; unique in the table.
-        runs: one per seed.
-        published: what the paper prints, by metric.
         cell: where the row stands in a grid: one value per axis of the table; empty where the table is no grid.
     """
 
@@ -101,14 +97,10 @@ class TableResults:
     """A table.
 
     Attributes:
-        title: what it shows.
         metrics: patterns of the metrics to show, in order (``accuracy``, ``accuracy/*``); empty: all of them.
-        rows: in order.
         reference: label of the row that the others are compared with; in a grid also a value of an axis, and then each
             cell is compared with the cell of that value beside it; None: no comparison.
         axes: of a grid: the values of each axis by its name, in order; empty where the table is no grid.
-        about: what the table asks, a few sentences.
-        conclusions: the result in words, one sentence each.
     """
 
     title: str
@@ -160,9 +152,7 @@ class TableResults:
         """Return the table that :meth:`as_dict` wrote; further keys are ignored.
 
         Args:
-            value: the document.
             folder: of relative evaluation folders.
-            where: the file, for messages.
 
         Raises:
             DataError: the values are not those of a table.

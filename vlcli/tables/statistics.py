@@ -33,7 +33,6 @@ class Estimate:
     Attributes:
         mean: over ``seeds`` seeds.
         low: lower end; None where the interval is not known.
-        high: upper end.
         count: seeds, images or examples, as ``over`` says.
         over: what varies in the interval.
     """
@@ -58,10 +57,7 @@ class Contrast:
     Attributes:
         difference: mean of ``row - reference`` over what is paired.
         low: lower end of the 95 % interval; None where the interval is not known.
-        high: upper end.
-        p: two-sided p value of no difference.
         count: pairs: seeds, images or examples, as ``over`` says.
-        over: what the difference is paired by.
         holm: the p value after Holm's correction over the table's contrasts; None before :func:`holm`.
         seeds: number of paired seeds that would decide a difference of this size with a power of 80 %; None where fewer
             than two seeds are paired, or no number below ten thousand would.
@@ -81,29 +77,6 @@ class Contrast:
     holm: float | None = None
     seeds: int | None = None
     examples: Contrast | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What paired differences say about a published direction.
-
-    Attributes:
-        word: ``reproduced``, ``opposite`` or ``undecided``.
-        difference: mean of the differences.
-        low: lower end of the interval at the level of the test; None with fewer than two differences.
-        high: upper end.
-        p: two-sided p value of no difference.
-        count: differences.
-        seeds: of an undecided claim, the number of seeds that would decide a difference of the measured size.
-    """
-
-    word: Literal["reproduced", "opposite", "undecided"]
-    difference: float
-    low: float | None
-    high: float | None
-    p: float | None
-    count: int
-    seeds: int | None = None
 
 
 def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate | None:
@@ -192,34 +165,12 @@ def adjusted(values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def verdict(differences: Sequence[float], direction: int, alpha: float = ALPHA, power: float = POWER) -> Verdict:
-    """Test whether paired differences (one per seed) reproduce a published direction, by a paired t test.
-
-    Args:
-        differences: of each seed, the row that the paper puts first minus the other, or in any fixed order.
-        direction: sign of the published difference in that order.
-        alpha: level of the two-sided test.
-        power: at which the number of seeds is computed.
-
-    Raises:
-        ValueError: there is no difference, or the direction is 0.
-    """
-    if not differences or direction == 0:
-        raise ValueError("a verdict needs at least one difference and a direction other than 0")
-    sure = interval(differences, 1 - alpha)
-    mean, rest = sure.mean, (sure.low, sure.high, sure.p, len(differences))
-    if sure.p is not None and sure.p < alpha and mean:
-        return Verdict("reproduced" if mean * direction > 0 else "opposite", mean, *rest)
-    return Verdict("undecided", mean, *rest, seeds_needed(mean, _deviation(differences), alpha, power))
-
-
 def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPHA, power: float = POWER) -> int | None:
     """Return the number of paired seeds with which a paired t test finds a difference.
 
     Args:
         difference: mean of the paired differences.
         deviation: standard deviation of the paired differences; None where it is not known.
-        alpha: level of the two-sided test.
         power: probability with which the test finds the difference.
 
     Returns:

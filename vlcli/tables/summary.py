@@ -25,14 +25,10 @@ class Line:
     """One row as it is shown.
 
     Attributes:
-        label: of the row.
         kind: ``row``, ``reference`` or ``baseline``.
         estimates: by metric; a metric that the row lacks is absent.
-        published: by metric.
         contrasts: to the reference row, by metric.
-        seeds: how many runs have metrics.
         error: why the row has no metrics, or which of its runs have none; empty where all have.
-        cell: of a grid.
     """
 
     label: str
@@ -62,11 +58,7 @@ class Summary:
     Attributes:
         metrics: that are shown, in order.
         lines: rows, then baselines.
-        reference: label of the reference row; None: no comparison.
-        axes: of a grid.
         notes: what the intervals are over, how many contrasts Holm's correction counts.
-        about: question of the table.
-        conclusions: the result in words, one sentence each.
     """
 
     title: str
@@ -110,7 +102,6 @@ def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
     """Compute the numbers of a table.
 
     Args:
-        table: rows with their runs.
         metrics: patterns of metrics in place of the table's.
 
     Raises:

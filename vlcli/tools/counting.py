@@ -40,11 +40,8 @@ def count(
     vocabulary size.
 
     Args:
-        resolved: the recipe.
         stage: a training stage; None: the first pre-training, else the first fine-tuning; the parameters of all others
             are then counted too, by stage.
-        answers: rows of an answer head.
-        output: folder of all runs.
         heads: whether the objectives' heads count too.
 
     Raises:

@@ -26,9 +26,7 @@ class Comparison:
     """What differs between several sides.
 
     Attributes:
-        labels: of the sides.
         settings: keys of the recipe.
-        versions: packages.
         data: files and generated data.
         metrics: by stage, of each side after the first against the first.
         faults: sentences about files of the runs that cannot be read.

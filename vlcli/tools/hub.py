@@ -18,7 +18,6 @@ def upload(folder: Path, name: str, *, public: bool = False, message: str = "Upl
         folder: written by ``format: hub``, or the stage folder that holds it as ``hub/``.
         name: ``OWNER/NAME``, or ``NAME`` for the owner of the token.
         public: whether anybody may see a new repository.
-        message: of the commit.
 
     Raises:
         UsageError: the name cannot be one.

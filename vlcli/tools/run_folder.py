@@ -31,8 +31,6 @@ class StageFacts:
         kind: of the stage; empty where neither recipe nor record says it.
         state: ``done``, ``working``, ``stopped``, ``failed``, ``not begun``, ``damaged`` or ``lost``.
         folder: of its files; that of another run where the stage was reused.
-        record: None where there is none that can be read.
-        reused: whether another run made it.
         faults: sentences about files that cannot be read.
     """
 
@@ -99,8 +97,6 @@ class RunFacts:
     Attributes:
         label: name of the run where several are shown.
         recipe: the recipe as it was run, without defaults; empty where its copy cannot be read.
-        stages: by name, in the recipe's order.
-        faults: sentences about files that cannot be read.
     """
 
     folder: Path

@@ -18,7 +18,6 @@ def collect(names: Sequence[str], output: Path, reference: str | None = None) ->
 
     Args:
         names: folders of runs or of stages, names below ``output``, or files ``table.json``.
-        output: the folder of all runs.
         reference: label of the row that the others are compared with; None: the table's own.
 
     Raises:

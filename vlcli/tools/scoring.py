@@ -50,9 +50,6 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
     """Return a task with its usual data, or with those of the section of an evaluate stage.
 
     Args:
-        spec: the task.
-        root: the data root.
-        split: in place of the usual one.
         config: the section.
     """
     section: dict[str, Any] = {"kind": "evaluate", **(config or {}), "task": spec}
@@ -63,12 +60,6 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
 
 def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: Path | None) -> Source:
     """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
-
-    Args:
-        folder: of the stage.
-        record: its record.
-        split: in place of the stage's.
-        root: in place of the stage's.
 
     Raises:
         UsageError: the stage has no task.
@@ -101,9 +92,7 @@ def score(source: Source, file: Path, progress: Progress | None = None) -> Resul
     """Return the metrics of a file of predictions: those that the task's evaluation would give.
 
     Args:
-        source: task and data.
         file: JSON lines with ``key`` and ``prediction``, or an official file that the task writes.
-        progress: where to report.
 
     Raises:
         DataError: the file cannot be read; an example has no prediction, or a prediction no example.
@@ -182,7 +171,6 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
     """Return the rows of a file by key: JSON lines, a JSON list, or comma-separated ``key,prediction``.
 
     Args:
-        file: of predictions.
         boxes: whether rows are detections: several of one picture, as COCO's results list them, are one prediction.
 
     Raises:

@@ -29,10 +29,8 @@ class Index:
     """A folder's pictures, embedded.
 
     Attributes:
-        folder: of the pictures.
         store: their vectors, by path from the folder.
         embedded: how many were embedded now.
-        failures: why others were not, by path from the folder.
     """
 
     folder: Path
@@ -78,14 +76,10 @@ def make_index(
     """Embed the pictures of a folder, subfolders included, that its store lacks.
 
     Args:
-        folder: of pictures.
         read: loads one.
         embed: turns several into vectors (n, D).
         key: of the model and its settings; a store with another key is made anew.
-        store: its file; None: beside the folder.
-        batch_size: pictures at a time.
         workers: threads that decode.
-        progress: where to report.
 
     Raises:
         DataError: there is no folder, or no picture in it can be read.

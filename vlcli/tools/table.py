@@ -105,7 +105,6 @@ def seeds_table(runs: Mapping[str, Sequence[Mapping[str, float]]], patterns: Seq
     Args:
         runs: the metrics of every seed, by row label.
         patterns: which metrics, in which order; None: all.
-        title: of the table.
     """
     names = choose([metrics for seeds in runs.values() for metrics in seeds], patterns)
     table = Table(title, ["", *names])

@@ -36,14 +36,12 @@ class Wanted:
     """GPUs and unit costs of a plan.
 
     Attributes:
-        gpus: processes, one GPU each.
         memory: bytes of one GPU.
         machine: GPUs of one machine, for hybrid sharding.
         examples: of the data; None: unknown.
         tflops: that one GPU reaches; None: :data:`REACHED`.
         link: GB/s of a GPU to the others; None: :data:`LINK`.
         disk: bytes a second that checkpoints are written with; None: measured in ``folder``.
-        folder: of all runs.
         rehearse: count a step of two invented examples, taken on this machine, instead of one way through the model.
     """
 

@@ -36,13 +36,11 @@ class Sizes(NamedTuple):
 
     Attributes:
         held: parameters, momentum copies included.
-        trained: trained parameters.
         outside: parameters outside the blocks that are gathered one by one.
         block: parameters of the largest block.
         activations: bytes that one example keeps for the backward pass, in float32.
         operations: floating-point operations of one example, forward and backward.
         reads: bytes of one example's picture or regions as they are loaded.
-        pixels: whether pictures are decoded.
         whole: whether activations and operations are of all passes of a step, or of one way through the model.
     """
 

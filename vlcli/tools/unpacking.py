@@ -39,8 +39,6 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
     Args:
         source: a Parquet or Arrow file, or a folder with one layout of ``datasets``.
         folder: to write; it appears complete or not at all.
-        max_pixels: larger pictures are not written.
-        progress: counts rows.
 
     Raises:
         DataError: there is no table, it is damaged, or none of its cells holds a picture.

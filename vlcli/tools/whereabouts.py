@@ -23,12 +23,9 @@ class Wanted:
     """One data set or checkpoint of a recipe.
 
     Attributes:
-        stages: the stages that read it.
         what: ``data`` or ``weights``.
         name: reader, or the word of the recipe.
         state: ``there``, ``missing`` or ``made by a stage``.
-        files: the files it reads.
-        missing: those that are not there.
         source: published facts about it; None where it is the user's own.
     """
 

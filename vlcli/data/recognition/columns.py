@@ -59,20 +59,13 @@ class Meaning:
 
     Attributes:
         pictures: how the pictures are named; None where no column names any.
-        text: column of the sentence or question.
         more_texts: columns of further sentences, whose names differ by a number.
         separator: between several sentences in one cell; empty where each has one.
-        answers: column of answers.
-        label: column of the class.
         labels: columns of several labels: flags, one a class, or a single one that holds the classes' names.
         several: separates these names in a cell; empty where cells are lists.
-        boxes: column of boxes.
         one_box: whether each of its cells holds a single box.
-        box_labels: column of their classes.
-        split: column of the part.
         questions: whether most sentences are questions.
         unclear: a sentence about what is not understood; empty where all is.
-        unused: columns that have no role.
     """
 
     pictures: Naming | None = None
@@ -111,8 +104,6 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     """Guess what the columns of a table hold.
 
     Args:
-        table: some of its rows.
-        pictures: of the folder.
         wanted: columns that the user names, by role; where a sentence, answers or a label are named, the others of
             these are not looked for, except the question to an answer.
     """

@@ -32,10 +32,6 @@ SAMPLED = 5000
 class Folder:
     """A folder that ``init`` looks at.
 
-    Args:
-        root: the folder.
-        columns: column by role (``image``, ``text``, ``answers``, ``label``), as the user named them.
-
     Attributes:
         unread: why files could not be read, by name.
         claimed: the files that readers have recognised.

@@ -88,7 +88,6 @@ class Pictures:
         """Return how the values of a column name pictures; None where fewer than half do.
 
         Args:
-            column: its name.
             values: names, paths, ids, or lists of them.
             beside: the folder of the table, which paths may be relative to.
         """
@@ -96,13 +95,7 @@ class Pictures:
         return self._best((column,), names, beside) if names else None
 
     def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
-        """Return how a column of folders and one of names name pictures together; None where fewer than half do.
-
-        Args:
-            rows: of the table.
-            columns: candidates.
-            beside: the folder of the table.
-        """
+        """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
         rows, namings = rows[:_PAIRED], []
         for folder, name in itertools.permutations(columns, 2):
             pairs = [f"{row[folder]}/{row[name]}" for row in rows if _is_name(row.get(folder), row.get(name))]

@@ -37,10 +37,8 @@ class TableFile:
     """One file with rows.
 
     Attributes:
-        path: the file.
         reader: reader that reads it: ``csv``, ``jsonl``, ``json``, ``parquet`` or ``xlsx``.
         rows: at most :data:`MOST_ROWS` of them, spread over the whole table.
-        encoding: of its text.
         separator: between the columns of a CSV.
         header: names given to the columns of a CSV without a header.
         document: the whole JSON document, where it is one.
