@@ -124,7 +124,7 @@ class StageScene:
     def features(self) -> FeatureStore | None:
         """The stores that the stage names or that come before it; None where there are none."""
         files = self.context.feature_files(self.config.features)
-        return FeatureStore.open(files) if files else None
+        return FeatureStore(files) if files else None
 
     def _trained(self) -> dict[str, Path]:
         return {name: path for name, path in self.sources.items() if find_bundle(path) is not None}

@@ -62,4 +62,4 @@ def extractor_of(source: Path) -> dict[str, Any] | None:
     """The extractor of the regions that a stage trained on, as their store tells; None where that is not there."""
     record = stage_record.read(source)
     files = [Path(file) for file in (record.features if record is not None else []) if Path(file).is_file()]
-    return FeatureStore.open(files[:1]).provenance if files else None
+    return FeatureStore(files[:1]).provenance if files else None

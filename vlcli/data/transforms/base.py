@@ -1,4 +1,4 @@
-"""The transform seam: how a picture, and all that belongs to it, becomes a model's input."""
+"""Defines the base class of transforms, which turn a picture and its annotations into a model's input."""
 
 from __future__ import annotations
 
@@ -18,79 +18,46 @@ from vlcli.nn.model import InputSpec
 class Transform:
     """Squash every picture to the model's size; the default.
 
-    Base of every transform. ``train`` and ``evaluate`` change a :class:`Scene`; what they return is resized to the
-    model's size where it has one and differs, and normalised. ``rng`` is that of (seed, epoch, example): neither
-    workers nor a resume change what it draws; all pictures of an example share it.
+    Base of every transform. ``train`` and ``evaluate`` run in loader workers; their result is resized to the model's
+    size where it has one, and normalised. ``rng`` is that of (seed, epoch, example): workers and a resume do not change
+    its draws; all pictures of an example share it.
 
     Args:
-        needs: what the model asks for.
-        flip: how often a training picture is mirrored.
+        needs: inputs of the model.
+        flip: probability that a training picture is mirrored.
     """
 
     paper: ClassVar[str] = ""
+    # Whether the transform decides on the size of pictures for a model that takes any.
     sizes: ClassVar[bool] = False
-    """Whether it decides the size of pictures for a model that takes any."""
 
     def __init__(self, needs: InputSpec, *, flip: float = 0.0) -> None:
         self.needs, self.flip = needs, flip
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Change a training image.
-
-        Called once per image and epoch in loader workers, before resizing and normalisation.
-
-        Args:
-            scene: the image (RGB, uint8) with boxes, label map, sentence and answers.
-            rng: of (seed, epoch, example); all images of an example share it.
-
-        Returns:
-            The changed scene.
-        """
+        """Transform a training image (RGB, uint8) with its boxes, label map and sentence; called once per epoch."""
         return self.maybe_flip(scene, rng)
 
     def evaluate(self, scene: TransformInput) -> TransformInput:
-        """Change an image that is scored; called once per image in loader workers, before resizing and normalisation.
-
-        Args:
-            scene: the image (RGB, uint8) with boxes and label map.
-
-        Returns:
-            The changed scene.
-        """
+        """Transform an image for evaluation (RGB, uint8) with its boxes and label map."""
         return scene
 
     def steps(self) -> list[dict[str, Any]]:
-        """What :meth:`evaluate` does, for readers of an exported model; called once per ONNX export.
+        """Describe :meth:`evaluate` for readers of an exported model; called once per ONNX export.
 
         Returns:
-            Steps in order, of the kinds that docs/onnx.md lists (``cover``, ``crop``, ``shorter``); a subclass whose
-            ``evaluate`` does something else is named as ``transform``. None by default.
+            Steps in order, of the kinds that docs/onnx.md lists (``cover``, ``crop``, ``shorter``); by default a
+            subclass with another ``evaluate`` is named as ``transform``.
         """
         changed = type(self).evaluate is not Transform.evaluate
         return [{"step": "transform", "name": type(self).__name__}] if changed else []
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Last change of a training image (random erasing); called once per image after normalisation.
-
-        Args:
-            pixels: (3, H, W) normalised.
-            rng: the one that :meth:`train` drew from.
-
-        Returns:
-            (3, H, W).
-        """
+        """Transform normalised pixels (3, H, W) of a training image (random erasing), with the ``rng`` of ``train``."""
         return pixels
 
     def maybe_flip(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Mirror a scene with probability ``flip``, unless its sentence speaks of left or right; called by subclasses.
-
-        Args:
-            scene: the image and what belongs to it.
-            rng: one number is drawn from it.
-
-        Returns:
-            The scene, mirrored or not.
-        """
+        """Mirror a scene with probability ``flip``, unless that makes its sentence wrong; draws one number."""
         wanted = rng.random() < self.flip
         return flip(scene) if wanted and may_flip(scene) else scene
 
