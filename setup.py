@@ -11,7 +11,7 @@ setup(
     packages=[*core, *plugins, *recipes],
     package_dir={"vlcli_recipes": "recipes", **{name: f"plugins/{name}" for name in plugins if "." not in name}},
     package_data={
-        "": ["py.typed", "*.yaml", "*.json", "*.txt"],
+        "": ["py.typed", "*.yaml", "*.toml", "*.json", "*.txt"],
         "vlcli.pages": ["templates/*"],
         "vlcli.demo": ["page/*"],
     },

@@ -49,9 +49,9 @@ def naive_class() -> type[nn.Module]:
         def logits(self, q: Tensor, k: Tensor, state: object, layer: int) -> Tensor | None:
             total = None
             for side, tokens in (("key", q), ("query", k)):
-                if side not in self.plan.sides:
+                if side not in self.sides:
                     continue
-                ids, (table,) = state.keys[0][0, 0], self.layers[layer].of(side)
+                ids, (table,) = state.keys[0][0, 0], self.tables(layer, side)
                 z = (tokens * self.scale) @ table  # (B, H, n, K)
                 offset = torch.arange(len(ids), device=ids.device)[:, None] * z.shape[-1]
                 term = z.flatten(2)[:, :, (ids + offset).flatten()].unflatten(2, ids.shape)

@@ -166,7 +166,7 @@ def train(module: TrainingModule, data: Pipeline, plan: Pretrain, curve: Curve, 
     """Train to the end of the plan, or until the curve says that all is learnt."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(module, data, plan, Path(folder), seed=seed, device="cpu")
-        trainer.trackers, trainer._save_if = [curve], lambda *_, **__: None  # type: ignore[assignment, list-item]
+        trainer.trackers, trainer.checkpoints.save = [curve], lambda *_, **__: None  # type: ignore[assignment, list-item]
         with suppress(Learnt):
             trainer.run()
 

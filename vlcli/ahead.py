@@ -27,8 +27,6 @@ _abandoned: list[Any] = []
 
 @dataclass
 class _End:
-    """Marks the end of the items: ``fault`` was raised, or the source is exhausted."""
-
     fault: BaseException | None = None
 
 
@@ -55,11 +53,6 @@ class Ahead(Iterator[Any]):
         self._end: _End | None = None
 
     def __next__(self) -> Any:
-        """The next item; an exception of ``source`` is raised here.
-
-        Raises:
-            VlcliError: a worker died.
-        """
         if not self._begun:
             self._begun = True
             return next(self._source)

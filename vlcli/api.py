@@ -1,4 +1,4 @@
-"""vlcli from Python: load a trained model, encode a text or a picture, read its attention, ask it something.
+"""Loads trained models in Python: encode a text or a picture, read the attention, ask a question.
 
 import vlcli
 
@@ -46,7 +46,7 @@ from vlcli.tools.search import Index, make_index
 __all__ = ["Loaded", "Picture", "RegionFeatures", "load", "model"]
 
 AT_ONCE = 64
-"""Texts embedded at a time."""
+"""Texts that are embedded at a time."""
 
 
 class Loaded:
@@ -69,14 +69,14 @@ class Loaded:
         assert bundle.module is not None
         self.module: TrainingModule = bundle.module
         self.tokenizer, self.data_spec, self.folder = bundle.tokenizer, bundle.data_spec, bundle.folder
-        self.task: Task | None = None if bundle.task_spec is None else registry.tasks.build(bundle.task_spec)
+        self.task: Task | None = None if bundle.task_spec is None else registry.of(Task).build(bundle.task_spec)
         if self.task is not None:
             self.task.attach(self.data_spec)
         self.task_spec, self.transform_spec = bundle.task_spec, bundle.transform_spec
-        needs, spec, found = bundle.model.input_spec(), bundle.transform_spec, sources or Sources()
-        transform: Transform | None = registry.transforms.build(spec, needs) if spec and needs.pixels else None
-        stores = {"features": features, "concepts": concepts, **found.stores}
-        self.reader = PictureReader(needs, self.data_spec.region_dim, transform, fresh=found.fresh, **stores)
+        needs, spec, sources = bundle.model.input_spec(), bundle.transform_spec, sources or Sources()
+        transform: Transform | None = registry.of(Transform).build(spec, needs) if spec and needs.pixels else None
+        stores = {"features": features, "concepts": concepts, **sources.stores}
+        self.reader = PictureReader(needs, self.data_spec.region_dim, transform, fresh=sources.fresh, **stores)
 
     @property
     def features(self) -> FeatureStore | None:
@@ -114,38 +114,35 @@ class Loaded:
         return self
 
     def tokens(self, text: str) -> list[str]:
-        """The pieces a text is read as, [CLS] and [SEP] included."""
-        found: list[str] = self._tokenizer().tokens(self._text(text).ids)
-        return found
+        """Returns the word pieces of a text, [CLS] and [SEP] included."""
+        pieces: list[str] = self._tokenizer().tokens(self._text(text).ids)
+        return pieces
 
     def encode_text(self, text: str | Sequence[str]) -> EncoderOutput:
-        """States of one text, or of several: ``hidden`` (N, T, D), ``layout.valid`` (N, T)."""
-        texts = [text] if isinstance(text, str) else list(text)
-        items = [Sample(str(place), self._text(raw), [], {}) for place, raw in enumerate(texts)]
-        batch = self._batch(items)
+        """Encodes one text, or several: ``hidden`` (N, T, D), ``layout.valid`` (N, T)."""
+        batch = self._batch(self._samples(text))
         with torch.no_grad():
             return self.module.step(batch).text().select(batch.clean.text_rows)
 
     def encode_image(self, image: Picture | Sequence[Picture]) -> EncoderOutput:
-        """States of one picture, or of several: ``hidden`` (M, R, D), ``layout.valid`` (M, R)."""
-        images = self.reader.read(_listed(image))
-        batch = self._batch([Sample(str(place), None, [one], {}) for place, one in enumerate(images)])
+        """Encodes one picture, or several: ``hidden`` (M, R, D), ``layout.valid`` (M, R)."""
+        batch = self._batch(_samples_of(self.reader.read(_listed(image))))
         with torch.no_grad():
             return self.module.step(batch).image().select(batch.clean.image_rows[:, 0])
 
     def fuse(self, text: str, image: Picture | Sequence[Picture]) -> FusionOutput:
-        """A text with a picture, or with each of several: states of both sides and ``pooled``."""
+        """Fuses a text with a picture, or with each of several: states of both sides and ``pooled``."""
         with torch.no_grad():
             return self.module.step(self._example(text, image)).fused()
 
     def attention(self, text: str, image: Picture | Sequence[Picture]) -> dict[str, NDArray[np.float32]]:
-        """Attention probabilities by layer, e.g. ``cross.4.text_to_image``: (pictures, heads, queries, keys)."""
+        """Returns attention probabilities by layer (``cross.4.text_to_image``): (pictures, heads, queries, keys)."""
         return self.looked(text, image)[1]
 
     def looked(
         self, text: str, image: Picture | Sequence[Picture]
     ) -> tuple[FusionOutput, dict[str, NDArray[np.float32]]]:
-        """What :meth:`fuse` and :meth:`attention` return, in one pass."""
+        """Returns what :meth:`fuse` and :meth:`attention` return, in one pass."""
         record = Recorder()
         with torch.no_grad():
             fused = self.module.step(self._example(text, image), record=record).fused()
@@ -170,7 +167,7 @@ class Loaded:
         return self.choose().use
 
     def choose(self, task: str | None = None) -> Asked:
-        """One of :attr:`uses` with the task that carries it out; None: the first.
+        """Returns one of :attr:`uses` with the task that carries it out; None: the first.
 
         Raises:
             UsageError: the model cannot be asked that.
@@ -185,7 +182,7 @@ class Loaded:
         task: str | None = None,
         top: int = 5,
     ) -> Prediction:
-        """What the model says of one example.
+        """Predicts one example.
 
         As a mapping it has the fields that the task writes into ``predictions.jsonl`` (``prediction``, ``score``). A
         picture alone is enough where the task asks for no text: ``predict("photo.jpg")["prediction"]`` is its caption.
@@ -201,13 +198,14 @@ class Loaded:
         assert image is not None
         pictures, said = _listed(image), None if text is None else str(text)
         if self._asked or task is not None:
-            found = self._answerer(task, top).one(Request(pictures, said))
+            prediction = self._answerer(task, top).one(Request(pictures, said))
         else:
             about = Use("outputs", "other", 0, "none", "what the objectives predict")
-            found = Prediction(about, "", [name_of(one, place) for place, one in enumerate(pictures)], said, None)
+            names = [name_of(one, index) for index, one in enumerate(pictures)]
+            prediction = Prediction(about, "", names, said, None)
         if self.task is None and task is None:
-            found.row = {**self.outputs(said, pictures), **found.row}
-        return found
+            prediction.row = {**self.outputs(said, pictures), **prediction.row}
+        return prediction
 
     def predict_many(
         self,
@@ -218,7 +216,7 @@ class Loaded:
         batch_size: int = 16,
         min_score: float | None = None,
     ) -> Iterator[Prediction | Failure]:
-        """A prediction or a failure for every request, in order.
+        """Yields a prediction or a failure for every request, in order.
 
         Args:
             requests: pictures with a text.
@@ -237,22 +235,22 @@ class Loaded:
         return Answerer(asked, self.module, self.tokenizer, self.data_spec, self.reader, top, min_score)
 
     def outputs(self, text: str | None, image: Picture | Sequence[Picture]) -> dict[str, Any]:
-        """The outputs of all objectives for one example, by ``objective/output``."""
+        """Returns the outputs of all objectives for one example, by ``objective/output``."""
         step = self.module.step(self._example(text, image))
         with torch.no_grad():
             outputs = self.module.predict(step)
-        return {f"{name}/{key}": value[0].cpu() for name, found in outputs.items() for key, value in found.items()}
+        return {f"{name}/{key}": value[0].cpu() for name, part in outputs.items() for key, value in part.items()}
 
     def answers(self, question: str, image: Picture | Sequence[Picture], best: int = 5) -> list[tuple[str, float]]:
-        """The ``best`` answers to a question, likeliest first, each with its probability.
+        """Returns the ``best`` answers to a question, likeliest first, each with its probability.
 
         Raises:
             UsageError: the model was trained on no answer table.
         """
         name = next((one.use.name for one in self._asked.values() if one.use.kind == "answer"), None)
-        found = [] if name is None else self.predict(question, image, task=name, top=best).choices
-        if found:
-            return [(choice.label, choice.probability) for choice in found]
+        choices = [] if name is None else self.predict(question, image, task=name, top=best).choices
+        if choices:
+            return [(choice.label, choice.probability) for choice in choices]
         raise UsageError(
             "This model has no answer table.",
             where=str(self.folder),
@@ -261,26 +259,24 @@ class Loaded:
         )
 
     def embed_text(self, text: str | Sequence[str], objective: str = "contrast") -> Tensor:
-        """Vectors (N, D) of texts, whose products with those of pictures rank; by the objective named, or the only."""
-        texts = [text] if isinstance(text, str) else list(text)
-        samples = [Sample(raw, self._text(raw), [], {}) for raw in texts]
+        """Returns vectors (N, D) of texts, whose products with those of pictures rank them."""
+        samples = self._samples(text)
         parts = [self._embed(samples[at : at + AT_ONCE], objective, "text") for at in range(0, len(samples), AT_ONCE)]
         return torch.cat(parts)
 
     def embed_image(self, image: Picture | Sequence[Picture], objective: str = "contrast") -> Tensor:
-        """Vectors (M, D) of pictures."""
-        images = self.reader.read(_listed(image))
-        return self._embed([Sample(str(n), None, [one], {}) for n, one in enumerate(images)], objective, "image")
+        """Returns vectors (M, D) of pictures."""
+        return self._embed(_samples_of(self.reader.read(_listed(image))), objective, "image")
 
     def _embed(self, samples: list[Sample], objective: str, side: Literal["text", "image"]) -> Tensor:
         batch = self._batch(samples)
         with torch.no_grad():
-            found = self.module.embed(self.module.step(batch), objective, side).float().cpu()
+            vectors = self.module.embed(self.module.step(batch), objective, side).float().cpu()
         view = batch.clean
-        return found[(view.text_rows if side == "text" else view.image_rows[:, 0]).cpu()]
+        return vectors[(view.text_rows if side == "text" else view.image_rows[:, 0]).cpu()]
 
     def index(self, images: str | Path, *, objective: str = "contrast", **options: Any) -> Index:
-        """A folder's pictures as vectors, kept in a store beside it, so that each is embedded once.
+        """Embeds a folder's pictures, and keeps the vectors in a store beside it, so that each is embedded once.
 
         Args:
             images: the folder; subfolders count.
@@ -295,16 +291,15 @@ class Loaded:
         def read(path: Path) -> ImageSample:
             return self.reader.read([path])[0]
 
-        def embed(found: Sequence[ImageSample]) -> NDArray[np.float32]:
-            samples = [Sample(str(n), None, [image], {}) for n, image in enumerate(found)]
-            return self._embed(samples, objective, "image").numpy()
+        def embed(images: Sequence[ImageSample]) -> NDArray[np.float32]:
+            return self._embed(_samples_of(images), objective, "image").numpy()
 
         return make_index(Path(images), read, embed, key, **options)
 
     def search(
         self, query: str | Path, images: str | Path, top: int = 10, *, objective: str = "contrast", **options: Any
     ) -> list[tuple[Path, float]]:
-        """The pictures of a folder nearest to a sentence (or, with a Path, to a picture), best first."""
+        """Returns the pictures of a folder nearest to a sentence (or, with a Path, to a picture), best first."""
         index = self.index(images, objective=objective, **options)
         vector = self.embed_image(query, objective) if isinstance(query, Path) else self.embed_text(query, objective)
         return index.nearest(vector[0], top)
@@ -319,14 +314,18 @@ class Loaded:
         batch = collate([Item({"clean": sample}, 0) for sample in samples], pad_id=self.data_spec.pad_id)
         return batch.to(device_of(self.model))
 
+    def _samples(self, text: str | Sequence[str]) -> list[Sample]:
+        texts = [text] if isinstance(text, str) else list(text)
+        return [Sample(str(index), self._text(raw), [], {}) for index, raw in enumerate(texts)]
+
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
             raise UsageError("This model reads no text.", where=str(self.folder))
         return self.tokenizer
 
     def _text(self, raw: str) -> TextSample:
-        made: TextSample = self._tokenizer().encode(raw, raw, self.data_spec.text_length)
-        return made
+        sample: TextSample = self._tokenizer().encode(raw, raw, self.data_spec.text_length)
+        return sample
 
 
 def load(
@@ -338,7 +337,7 @@ def load(
     boxes: str | Path | None = None,
     device: str = "cpu",
 ) -> Loaded:
-    """Load a trained model, with the extractor that made its features where it reads regions.
+    """Loads a trained model, with the extractor that made its features where it reads regions.
 
     Args:
         place: the folder of a stage, of an exported model or of a checkpoint; a name such as ``quickstart/nlvr2`` is
@@ -360,14 +359,14 @@ def load(
     sources = find_sources(bundle, bundle.model.input_spec(), **named)
     if features is None or isinstance(features, FeatureStore):
         return Loaded(bundle, features, sources=sources)
-    places = [Path(one) for one in ([features] if isinstance(features, str | Path) else features)]
-    files = [path / "features.h5" if (path / "features.h5").is_file() else path for path in places]
+    paths = [Path(one) for one in ([features] if isinstance(features, str | Path) else features)]
+    files = [path / "features.h5" if (path / "features.h5").is_file() else path for path in paths]
     stores = open_stores(files, bundle.model.input_spec())
     return Loaded(bundle, stores.regions, stores.concepts, sources)
 
 
 def model(name: str, *, data_spec: DataSpec | None = None, **parameters: Any) -> Model:
-    """A fresh model by its registered name, e.g. ``vlcli.model("lxmert", hidden=96, heads=4)``, in evaluation mode.
+    """Builds a model by its registered name, e.g. ``vlcli.model("lxmert", hidden=96, heads=4)``, in evaluation mode.
 
     Args:
         name: of the model (``vlcli ls models``).
@@ -375,6 +374,10 @@ def model(name: str, *, data_spec: DataSpec | None = None, **parameters: Any) ->
         parameters: what a recipe may set on it (``vlcli show NAME``).
     """
     return build_model({"name": name, **parameters}, data_spec or DataSpec()).eval()
+
+
+def _samples_of(images: Sequence[ImageSample]) -> list[Sample]:
+    return [Sample(str(index), None, [image], {}) for index, image in enumerate(images)]
 
 
 def _listed(image: Picture | Sequence[Picture]) -> list[Picture]:

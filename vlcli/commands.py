@@ -1,4 +1,4 @@
-"""What a command of a package is made with: entry points of the group ``vlcli.commands``.
+"""Functions and options for commands of packages (entry points ``vlcli.commands``).
 
 A command prints its product on stdout by :func:`out`, :func:`table`, :func:`counts` or :func:`out_json`, everything
 else by the bar of :func:`progress`. ``Json``, ``Quiet`` and ``Verbose`` are the options that all commands share.

@@ -35,7 +35,6 @@ class VlcliError(Exception):
         self.what, self.where, self.got, self.expected, self.hint = what, where, got, expected, hint
 
     def __str__(self) -> str:
-        """The message in its fixed order, one fact a line."""
         rows = [("where", self.where), ("got", self.got), ("expected", self.expected), ("next", self.hint)]
         return "\n".join([self.what, *(f"  {label}: {text}" for label, text in rows if text)])
 
@@ -45,7 +44,6 @@ class VlcliError(Exception):
         return {"code": self.exit_code, **facts, "next": self.hint}
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive the trip from a worker process, keyword arguments included."""
         return _rebuild, (type(self), self.__dict__, self.args)
 
 
@@ -106,7 +104,6 @@ class Problem:
     code: int = 3
 
     def __str__(self) -> str:
-        """One fault, what first."""
         place = f"{self.where}: " if self.where else ""
         rows = [("got", self.got), ("expected", self.expected), ("next", self.hint)]
         return "\n".join([f"{place}{self.key}: {self.what}", *(f"  {label}: {text}" for label, text in rows if text)])
@@ -125,9 +122,7 @@ class RecipeError(VlcliError):
             self.exit_code = problems[0].code
 
     def __str__(self) -> str:
-        """Every fault, one after another."""
         return "\n".join([f"{self.what}:", *(str(problem) for problem in self.problems)])
 
     def as_dict(self) -> dict[str, object]:
-        """The faults as a list for ``--json``."""
         return {"code": self.exit_code, "what": self.what, "problems": [vars(problem) for problem in self.problems]}

@@ -2,7 +2,7 @@
 
 Whatever vlcli leaves on a disk is written here, feature stores too (``vlcli.features.writer`` adds its own message). A
 file or folder is written under ``.NAME.tmp-PROCESS-THREAD`` beside its place, so that whoever writes the same one at
-the same time has another name, and what a killed process leaves is known by its name (``vlcli.recipe.litter``).
+the same time has another name, and what a killed process leaves is known by its name (``vlcli.recipe.leftovers``).
 """
 
 from __future__ import annotations

@@ -70,7 +70,6 @@ class Stopped(BaseException):
         return 128 + self.number
 
     def __str__(self) -> str:
-        """A word or two for the user, such as "interrupted"."""
         return WORDS.get(signal.Signals(self.number).name, "ended")
 
 
@@ -138,7 +137,6 @@ def _take(number: int, _: object) -> None:
 
 
 def _watch(reading: int, caught: frozenset[int]) -> None:
-    """End the process at the second signal, or where the first is not heard; ends itself when the pipe is closed."""
     first, number, together = 0.0, 0, int(os.environ.get("WORLD_SIZE", "1")) > 1
     while True:
         ready = select.select([reading], [], [], 1.0)[0]
@@ -168,7 +166,6 @@ def _end_now(number: int, words: str) -> None:
 
 
 def _leave_terminal() -> None:
-    """Redirect output to the closed terminal to the null device, so that printing does not fail."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         with suppress(OSError):
@@ -275,7 +272,6 @@ def end_with_parent(every: float = 0.5) -> None:
 
 
 def _in_child() -> None:
-    """After a fork: the child has no watching thread and leaves the signals of the terminal to its parent."""
     if not _state.listening:
         return
     _state.listening = False

@@ -77,7 +77,6 @@ class AnchorAlignment(MomentumContrast):
         self.scale, self.margin, self.normalised = scale, margin, normalised
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Half the sum of the three terms, a mean over examples."""
         known = Known.of(step, self.view)
         texts, images = self._vectors(step, self.text, self.image)
         with torch.no_grad():
@@ -105,7 +104,7 @@ class AnchorAlignment(MomentumContrast):
         return ObjectiveOutput({"anchor-alignment": Mean.of(loss)}, outputs, metrics)
 
     def _pairs(self, step: ForwardPasses) -> Tensor:
-        """(B,) soft maximum over each example's own patches and words."""
+        # (B,) soft maximum over each example's own patches and words
         text_rows, image_rows = step.pairs(self.view)
         words, of_words = _tokens(step.text(self.view).select(text_rows))
         patches, of_patches = _tokens(step.image(self.view).select(image_rows))
@@ -115,7 +114,7 @@ class AnchorAlignment(MomentumContrast):
 
 
 def _tokens(states: EncoderOutput) -> tuple[Tensor, Tensor]:
-    """Normalised hidden states (B, T, D), and which of them have a place (B, T)."""
+    # Normalised hidden states (B, T, D), and which of them have a place (B, T)
     layout = states.layout.expand(len(states.hidden))
     return F.normalize(working(states.hidden), dim=-1, eps=1e-6), layout.valid & ~layout.special
 

@@ -58,7 +58,7 @@ class Anchors(Drawing):
         self.count, self.objective, self.layer, self.words = count, objective, layer, words
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``anchors-1.png`` ... and ``anchors.json``."""
+        # ``anchors-1.png`` ... and ``anchors.json``.
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
         album = Album(runner.data)

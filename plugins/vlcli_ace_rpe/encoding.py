@@ -133,11 +133,9 @@ class ACERPE(PairwisePosition):
             )
 
     def _width(self, side: str) -> int:
-        """Keys are shifted before their projection; both modalities have one width."""
         return self.shape.dim
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
-        """Measure all pairs: of two sequences, or of the two modalities in one."""
         asking, asked = _Tokens(x, x_layout), _Tokens(y, y_layout)
         whole = x.new_zeros(x.shape[0], x.shape[1], y.shape[1], self.groups, dtype=_kind(x))
         anchors = torch.zeros(whole.shape, dtype=torch.bool, device=x.device)
@@ -153,7 +151,7 @@ class ACERPE(PairwisePosition):
         return self._state(whole, anchors, asking, asked)
 
     def _measure(self, pictures: _Tokens, texts: _Tokens) -> tuple[Tensor, Tensor]:
-        """Lengths (0 at masked pairs) and anchors (B, G, M, N)."""
+        # Lengths (0 at masked pairs) and anchors (B, G, M, N)
         patches, words = pictures.x[:, pictures.pictures], texts.x[:, texts.texts]
         there = pictures.placed[:, pictures.pictures][:, None, :, None] & texts.placed[:, texts.texts][:, None, None]
         if not self.gradient:
@@ -188,7 +186,6 @@ class ACERPE(PairwisePosition):
 
     @staticmethod
     def _state(whole: Tensor, anchors: Tensor, asking: _Tokens, asked: _Tokens) -> Paths:
-        """Means are over the other modality's tokens that have a place, related or not."""
         cross = (asking.is_text[:, :, None] != asked.is_text[:, None]) & (
             asking.placed[:, :, None] & asked.placed[:, None]
         )  # (B, Tq, Tk)
@@ -201,7 +198,6 @@ class ACERPE(PairwisePosition):
         return out
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Eq. 10: each token with the mean embedding of its ways to the other modality."""
         if "query" in self.sides:
             q_in = q_in + (state.asking @ self._embedding("query", layer).to(state.asking.dtype)).to(q_in.dtype)
         if "key" in self.sides:
@@ -209,7 +205,6 @@ class ACERPE(PairwisePosition):
         return q_in, k_in, v_in
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Eq. 9: a number a pair and head."""
         if self.mode != "bias":
             return None
         table = self._embedding("bias", layer)
@@ -218,7 +213,6 @@ class ACERPE(PairwisePosition):
         return out
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Eq. 12: the embeddings of the ways, weighted as the values are; summed by group first, embedded once."""
         if "value" not in self.sides:
             return None
         seen = torch.einsum("bhij,bijg->bhig", weights, state.paths.to(weights.dtype))
@@ -227,11 +221,6 @@ class ACERPE(PairwisePosition):
 
 
 class _Tokens:
-    """One side's tokens: which are words, which lie on a picture, which of them have a place.
-
-    Which column holds what is alike in all rows of a batch; padding differs.
-    """
-
     def __init__(self, x: Tensor, layout: Layout) -> None:
         self.x, self.layout = x, layout
         layout = layout.expand(x.shape[0]) if layout.route.shape[0] != x.shape[0] else layout
@@ -247,8 +236,6 @@ class _Tokens:
 
 
 def _by_route(layout: Layout) -> tuple[Tensor, Tensor]:
-    """Columns of words, and of patches or regions, as the layout's runs tell them; class tokens come first."""
-
     def columns(route: int, count: int | None) -> Tensor:
         found = [place for start, stop in layout.columns(route) for place in range(start, stop)]
         return torch.tensor(found[-count:] if count else found, dtype=torch.long, device=layout.index.device)

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 Metric = Literal["euclidean", "l1", "chebyshev"]
-Move = tuple[tuple[int, ...], float]
-"""A shift along the last dimensions, and what it costs."""
+Move = tuple[tuple[int, ...], float]  # A shift along the last dimensions, and what it costs
 
 
 def shortest_paths(
@@ -80,7 +79,6 @@ def shortest_paths_between(
 
 
 def _steps(window: int | None, count: int) -> list[int]:
-    """Steps within a window, none first, then the shorter ones: of equal ways the shortest step wins."""
     reach = count - 1 if window is None else min(window // 2, count - 1)
     return sorted(range(-reach, reach + 1), key=abs)
 
@@ -104,10 +102,6 @@ def min_plus(values: Tensor, moves: Sequence[Move]) -> Tensor:
 
 
 class _MinPlus(torch.autograd.Function):
-    """Keeps which move won as one byte a place: 1/8 of what the terms themselves would take in float64, 1/4 in float32,
-    and that once instead of once a move.
-    """
-
     @staticmethod
     def forward(ctx: Any, values: Tensor, moves: Sequence[Move]) -> Tensor:
         best = values.clone()
@@ -136,7 +130,6 @@ class _MinPlus(torch.autograd.Function):
 
 
 def _windows(shape: Sequence[int], shift: tuple[int, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Places that have a moved place inside, and those moved places."""
     here, there = [], []
     for size, step in zip(shape[-len(shift) :], shift, strict=True):
         here.append(slice(max(0, -step), size - max(0, step)))

@@ -11,20 +11,13 @@ from torch import Tensor
 
 
 class _Widened(torch.autograd.Function):
-    """Half precision in float32, and back with a gradient that half precision can hold."""
-
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        """The same numbers."""
         ctx.kind = tensor.dtype
         return tensor.float()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """On the cliff below the threshold the slope is up to a million; float16 ends at 65,504.
-
-        Half of that leaves room for what else is added to it.
-        """
         bound = torch.finfo(ctx.kind).max / 2
         return gradient.clamp(-bound, bound).to(ctx.kind)
 

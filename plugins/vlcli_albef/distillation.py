@@ -78,7 +78,6 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
         self.head_copy = momentum_copy(self.head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy at the hidden places with the right word and with the copy's guess."""
         view, share = step.view(self.view), ramped(self.distill, self.ramp, step.index)
         if MARK not in view.mask_labels or view.text is None:
             return ObjectiveOutput({})

@@ -34,11 +34,6 @@ class TransformersALBEF(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("BertModel", "ViTModel")
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """Text encoder, and image encoder where it reads pixels.
-
-        Raises:
-            ComponentError: a tower has encodings that BERT or ViT has not.
-        """
         model = of_kind(trained.model, ALBEF, "BERT")
         words = bert(model.embed, model.text, None)
         text = Converted(words, partial(text_difference, model), "text", text=True, notes=[LEFT])

@@ -96,7 +96,6 @@ def _fitted(model: Loadable, state: State, report: list[str]) -> State:
 
 
 def _with_types(made: State, report: list[str]) -> State:
-    """Words without token types (LAVIS adds none) as words with types that add nothing."""
     for place in ("embed.", "decoder.embed."):
         words, types = made.get(f"{place}words.weight"), f"{place}segments.weight"
         if words is not None and types not in made:
@@ -106,7 +105,6 @@ def _with_types(made: State, report: list[str]) -> State:
 
 
 def _layers(model: Loadable, state: State, report: list[str]) -> State:
-    """Without the image encoder's upper layers where the model has fewer than the file."""
     blocks = re.compile(rf"{VISUAL}blocks\.(\d+)\.")
     numbers = {int(found[1]) for name in state if (found := blocks.match(name))}
     own, there = len(model.image.layers), len(numbers)
@@ -117,7 +115,6 @@ def _layers(model: Loadable, state: State, report: list[str]) -> State:
 
 
 def _without_dist(state: State, report: list[str]) -> State:
-    """A distilled DeiT without its second class token."""
     token, table = f"{VISUAL}dist_token", f"{VISUAL}pos_embed"
     if token not in state:
         return state
@@ -154,7 +151,6 @@ def _renamed(model: Loadable, state: State, report: list[str]) -> State:
 
 
 def _more(key: str, depth: int, table: Mapping[str, str]) -> str | None:
-    """Our name of a head, or of a cross layer above those the model has (which may be used for several pictures)."""
     head = next((ours + key[len(theirs) :] for ours, theirs in HEADS.items() if key.startswith(theirs)), None)
     found = re.match(rf"({re.escape(TEXTUAL)}encoder\.layer\.)(\d+)(\..+)", key)
     if head is not None or found is None:
@@ -164,7 +160,6 @@ def _more(key: str, depth: int, table: Mapping[str, str]) -> str | None:
 
 
 def _interpolated(model: Loadable, made: State, report: list[str]) -> State:
-    """The tables of positions of patches, in the image encoder and where the cross layers begin, at this resolution."""
     for name, position in model.named_modules():
         table = made.get(f"{name}.table.weight")
         if table is not None and isinstance(position, LearnedPosition) and position.grid is not None:
@@ -183,7 +178,6 @@ def _at_grid(name: str, table: Tensor, position: LearnedPosition, report: list[s
 
 
 def _doubled(model: Loadable, made: State, report: list[str]) -> State:
-    """Cross layers of one picture repeated for each of several."""
     layer = re.compile(r"cross\.text\.(\d+)\.(.+)")
     found = {name: match for name in made if (match := layer.fullmatch(name))}
     there, own = 1 + max((int(match[1]) for match in found.values()), default=-1), len(model.cross.text)
@@ -198,7 +192,6 @@ def _doubled(model: Loadable, made: State, report: list[str]) -> State:
 
 
 def _with_decoder(model: Loadable, made: State, report: list[str]) -> State:
-    """A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA)."""
     if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in made):
         return made
     count = len(model.decoder.layers)

@@ -186,7 +186,6 @@ class ALBEF(Model):
         self._initialise()
 
     def _slots(self, bidirectional: bool) -> dict[str, Slot]:
-        """The slots, as these options leave them."""
         joint = self.slots["joint_image_position"]
         if not bidirectional:
             joint = joint.without("pairs", "patches do not look at one another here: set bidirectional: true")
@@ -210,33 +209,27 @@ class ALBEF(Model):
 
     @property
     def many_images(self) -> bool:  # type: ignore[override]
-        """Several pictures are one fused example."""
         return self.images > 1
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.embed.words.embedding_dim
 
     def input_spec(self) -> InputSpec:
-        """Texts, and pixels or stored features."""
         if self.image_source == "features":
             return InputSpec(text=True, regions=True, grid=self.grid)
         return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size), mean=MEAN, std=STD)
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings."""
         return self.embed.words
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """The text encoder: (N, T, D); ``pooled`` is [CLS]."""
         tokens, layout = self.embed(text)
         options = {"record": record, "name": "text", "keep": self.output_hidden_states}
         hidden, kept = self.text(tokens, layout, AttentionMask(layout.valid), **options)
         return EncoderOutput(hidden, layout, hidden[:, 0], kept)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The image encoder: (M, 1 + h w, D); ``pooled`` is the class token."""
         x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
         x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
@@ -264,14 +257,12 @@ class ALBEF(Model):
         return out
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """The cross encoder: row i of the text with row i of the image (or its ``images`` in one chain)."""
         pictures = self._apart(image)
         words = self._placed(text, self.joint_text)
         seen, patches = self.cross(words, [self._placed(one, self.joint_image) for one in pictures], record)
         return FusionOutput(EncoderOutput(seen, text.layout), EncoderOutput(patches, pictures[0].layout), seen[:, 0])
 
     def _apart(self, image: EncoderOutput) -> list[EncoderOutput]:
-        """The pictures of a chain, each with its own grid."""
         count = 1 + self.grid[0] * self.grid[1]
         if image.hidden.shape[1] == count:
             return [image] * self.images
@@ -286,20 +277,16 @@ class ALBEF(Model):
         return EncoderOutput(hidden, states.layout)
 
     def decode(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
-        """The answer decoder over whole answers: (N, T, D); ``seen`` are the fused words of each question."""
         return self._decoder().forward(text, seen, record)
 
     def next_words(self, hidden: Tensor) -> Tensor:
-        """Scores of the next word by the decoder's own head."""
         return self._decoder().scores(hidden)
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Saying:
-        """Nothing said yet (or ``text``, whose rows are of one length) of P rows: fused words, or pictures."""
         begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (text.ids.shape[0], -1))
         return Saying(image, KeyValueCache(), begun)
 
     def step(self, ids: Tensor, cache: Saying) -> tuple[Tensor, Saying]:
-        """One word further."""
         return self._decoder().step(ids, cache)
 
     def _decoder(self) -> WordDecoder:
@@ -308,11 +295,9 @@ class ALBEF(Model):
         return self.decoder
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """ALBEF's and LAVIS' files, timm's ViT, transformers' BERT, or our own weights, at this model's sizes."""
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: the encoders end at one depth, the cross layers follow."""
         top = max(len(self.image.layers), len(self.text.layers))
         parts = name.split(".")
         if parts[0] == "cross" and parts[1] in ("text", "image"):
@@ -325,7 +310,6 @@ class ALBEF(Model):
 
 
 def _refuse(**choices: Any) -> None:
-    """Say which of the choices ALBEF does not have."""
     named = [f"{name}: {choice}" for name, choice in choices.items() if choice]
     if named:
         raise ComponentError(

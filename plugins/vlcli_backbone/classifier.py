@@ -52,31 +52,24 @@ class RegionClassifier(Model):
 
     @property
     def dim(self) -> int:
-        """Width of a box's features."""
         return self.backbone.dim
 
     def input_spec(self) -> InputSpec:
-        """Pictures in 0..255 (the backbone normalises) with labelled boxes."""
         height, width = self.image_size
         mean, std = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
         return InputSpec(pixels=True, boxes=True, size=(height, width), mean=mean, std=std)
 
     def pyramid_channels(self) -> tuple[int, ...]:
-        """Of the backbone's stages."""
         return self.backbone.stage_channels()
 
     def pyramid(self, images: Images) -> list[Tensor]:
-        """The backbone's map after each of its stages (M, C, h, w)."""
+        # The backbone's map after each of its stages (M, C, h, w)
         if images.pixels is None:
             raise DataError("The model reads pixels, and the data give none.", where="model region-classifier")
         return self.backbone.stages(images.pixels.images)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Features (M, R, D) of the boxes of M pictures; zeros where a picture has fewer than R.
-
-        Raises:
-            DataError: the pictures came without boxes.
-        """
+        # Features (M, R, D) of the boxes of M pictures; zeros where a picture has fewer than R
         pixels = images.pixels
         if pixels is None or pixels.boxes is None or pixels.box_mask is None:
             raise DataError("The pictures come without boxes.", where="model region-classifier")
@@ -88,7 +81,7 @@ class RegionClassifier(Model):
 
 
 def _spread(rows: Tensor, mask: Tensor) -> Tensor:
-    """Rows (sum N, D) at the True places of ``mask`` (M, R), image after image."""
+    # Rows (sum N, D) at the True places of ``mask`` (M, R), image after image
     padded = rows.new_zeros(*mask.shape, rows.shape[-1])
     padded[mask] = rows
     return padded

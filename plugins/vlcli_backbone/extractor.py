@@ -93,24 +93,20 @@ class BackboneExtractor(Extractor):
 
     @classmethod
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
-        """Whether there is such a network, with these options, that gives a map of features."""
         RegionBackbone(**{key: parameters[key] for key in ("arch", "layout", "head", "resolution", "sampling")})
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the network."""
         super().to(device)
         layout = torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
         self.network.to(self.device, memory_format=layout)  # type: ignore[call-overload]  # torch lists no such overload
         return self
 
     def notes(self) -> list[str]:
-        """How the weights loaded."""
         if self.report is None:
             return [f"{self._parameters['arch']}: untrained, random weights from seed {self._parameters['seed']}"]
         return [str(self.report)]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, hash of the weights, versions."""
         # Neither where the file lies nor how many images go at a time changes a feature; its hash does.
         hidden = ("weights", "batch_size")
         return {
@@ -129,7 +125,6 @@ class BackboneExtractor(Extractor):
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Features of each image's boxes; the images share one size."""
         pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True).float()
         if self.preparation.boxes == "cells":
             return self._cells(batch, pixels)

@@ -82,28 +82,26 @@ class FiLM(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the pooled vectors."""
         return self.hidden
 
     @property
     def network_shape(self) -> NetworkShape:
-        """Convolutions with group norm learn faster at more than twice the rule's rate (docs/init.md)."""
         return NetworkShape(self.hidden, 0, post_norm=False, factor=2.4)
 
     def input_spec(self) -> InputSpec:
-        """Pixels, normalised as ImageNet's, and texts unless ``words`` is 0."""
+        # Pixels, normalised as ImageNet's, and texts unless ``words`` is 0
         text = self.words is not None
         return InputSpec(text=text, pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """States of the GRU (N, T, D), and the one after the last piece as ``pooled``."""
+        # States of the GRU (N, T, D), and the one after the last piece as ``pooled``
         assert self.words is not None
         hidden, _ = self.question(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.hidden)
         return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Cells (M, R, C) with their places, and the pooled vector (M, D) of a picture without a question."""
+        # Cells (M, R, C) with their places, and the pooled vector (M, D) of a picture without a question
         maps = self.stem(images.pixels_for("film").to(self.place.weight.dtype))  # (M, C, h, w)
         rows, columns = maps.shape[-2:]
         layout = Layout.for_grid(rows, columns, device=maps.device)
@@ -113,13 +111,13 @@ class FiLM(Model):
         return EncoderOutput(cells, layout, self._pool(cells, (rows, columns), modulation))
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """The question modulates the cells; ``pooled`` (P, D) is what is left of them."""
+        # The question modulates the cells; ``pooled`` (P, D) is what is left of them
         grid = image.layout.grid
         assert grid is not None
         return FusionOutput(text, image, self._pool(image.hidden, grid, self.modulate(text.pooled)))
 
     def _pool(self, cells: Tensor, grid: tuple[int, int], modulation: Tensor) -> Tensor:
-        """Modulate cells (P, R, C), mix neighbours, and reduce them to (P, D): Eq. 2 and section 2.2 of the paper."""
+        # Modulate cells (P, R, C), mix neighbours, and reduce them to (P, D): Eq. 2 and section 2.2 of the paper.
         scale, shift, *more = modulation[:, None].chunk(2 * (1 + len(self.blocks)), -1)  # (P, 1, C) each
         cells = F.relu(cells * (1 + scale) + shift)
         for number, block in enumerate(self.blocks):

@@ -12,8 +12,7 @@ from vlcli.errors import DataError, UsageError
 from vlcli_bottom_up.families import Family
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-RATIOS = 3
-"""Every family's anchors have the ratios 1/2, 1 and 2."""
+RATIOS = 3  # Every family's anchors have the ratios 1/2, 1 and 2
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,6 @@ def published(family: Family, depth: int, cardinality: int, width: int, pyramid:
 
 
 class _Shapes:
-    """Shapes of a checkpoint's tensors."""
-
     def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
         self.shapes = {name: tuple(value.shape) for name, value in tensors.items()}
         self.where = where

@@ -16,8 +16,8 @@ from vlcli_bottom_up.proposals import ProposalNetwork
 from vlcli_bottom_up.resnet import NormedConv, Pyramid, ResNet, stage
 
 STRIDES = (4, 8, 16, 32, 64)
+# A region of this side is cut from the pyramid's map of this index, stride 16 (Lin et al. 2017, equation 1).
 CANONICAL_SIDE, CANONICAL_LEVEL = 224, 2
-"""A region of this side is cut from the pyramid's map of this index, stride 16 (Lin et al. 2017, equation 1)."""
 
 
 class Predictor(nn.Module):
@@ -39,7 +39,7 @@ class TwoLayers(nn.Module):
         self.fc2 = nn.Linear(sizes.fc, sizes.fc)
 
     def forward(self, regions: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C, r, r) -> fc6 (N, D), fc7 (N, D), both after the rectifier."""
+        # (N, C, r, r) -> fc6 (N, D), fc7 (N, D), both after the rectifier
         first = self.fc1(regions.flatten(1)).relu()
         return first, self.fc2(first).relu()
 
@@ -62,12 +62,7 @@ class RegionHeads(nn.Module):
             self.attributes = AttributeHead(sizes.dim, rows, sizes.attributes, sizes.embedding, sizes.attribute_hidden)
 
     def forward(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """What is stored of every region (N, D) and what the heads see of it (N, D).
-
-        Args:
-            maps: of each level (B, C, h, w).
-            boxes: of each image, pixels of the resized image (N_i, 4).
-        """
+        # What is stored of every region (N, D) and what the heads see of it (N, D)
         if self.sizes.pyramid:
             stored, seen = self.box_head(self._cut_levels(maps[:4], boxes))
             return stored, seen
@@ -84,7 +79,6 @@ class RegionHeads(nn.Module):
         return out
 
     def _cut_levels(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
-        """Each region from the map that suits its size."""
         rows = torch.cat([F.pad(part, (1, 0), value=float(index)) for index, part in enumerate(boxes)])  # (N, 5)
         sides = rows[:, 3:] - rows[:, 1:3] + int(self.family.legacy)
         wanted = (sides.prod(1).sqrt() / CANONICAL_SIDE + self.family.level_epsilon).log2() + CANONICAL_LEVEL
@@ -179,14 +173,6 @@ class Detector(nn.Module):
         scales: Sequence[tuple[float, float]],
         given: Sequence[Tensor] | None = None,
     ) -> list[Detections]:
-        """What the detector says of images of one size.
-
-        Args:
-            pixels: normalised BGR (B, 3, H, W).
-            originals: height and width of each original.
-            scales: x and y factors from original to resized pixels.
-            given: boxes in original pixels (N_i, 4); None to propose some.
-        """
         size = (int(pixels.shape[2]), int(pixels.shape[3]))
         if self.sizes.pyramid:
             pixels = _padded(pixels, self.family.multiple)
@@ -216,7 +202,6 @@ class Detector(nn.Module):
         size: tuple[int, int],
         proposed: bool,
     ) -> Detections:
-        """One image's detections; boxes are refined in the pixels that the family refines them in."""
         probs, background, attributes = self.roi_heads.classify(seen)
 
         def regress() -> Tensor:

@@ -134,26 +134,22 @@ class BottomUpExtractor(Extractor):
 
     @classmethod
     def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
-        """The detector for a published checkpoint's names and shapes."""
         detector, found = fitting_detector(tensors, "checkpoint", NetworkOptions(**options))
         return Network(detector, found, UNNEEDED)
 
     def _settle(self, before: int, after: int, threshold: float) -> None:
-        """Put the options of the proposal network in its family's place."""
         generator = self.detector.proposal_generator
         own = generator.family
         generator.family = replace(own, before=before or own.before, after=after or own.after)
         generator.threshold = threshold
 
     def notes(self) -> list[str]:
-        """Which family it is and how the weights loaded."""
         chosen = f"family {self.detector.family.name}, rule {self.rule.name}"
         if self.report is None:
             return [f"bottom-up: {chosen}; untrained, random weights from seed {self._parameters['seed']}"]
         return [f"bottom-up: {chosen}", str(self.report)]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, family, rule, parameters, hash of the weights, versions."""
         # Neither where the file lies nor how many images go at a time changes a feature; its hash does.
         hidden = ("weights", "batch_size", "sampling")
         sampling = self.detector.roi_heads.sampling
@@ -172,7 +168,6 @@ class BottomUpExtractor(Extractor):
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Detect (or take the given boxes), choose, and describe each image; they share one size."""
         if self.cells:
             maps, stride = self.detector.cells(self._pixels(batch))
             geometry = [MapGeometry((stride, stride), item.scale) for item in batch]

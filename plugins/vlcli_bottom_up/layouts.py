@@ -26,8 +26,8 @@ RENAMED = {
     "roi_heads.attribute_predictor.fc.0.": f"{ATTRIBUTES}hidden.",
     "roi_heads.attribute_predictor.attr_score.": f"{ATTRIBUTES}score.",
 }
+# Tensors of checkpoints that a detector at work does not read: training state, an ImageNet classifier
 UNNEEDED = ("pixel_mean", "pixel_std", "*_momentum", "lr", "weight_order", "pred", "pred_[wb]", "fc1000_[wb]")
-"""Tensors of checkpoints that a detector at work does not read: training state, an ImageNet classifier."""
 
 CAFFE2 = {
     "conv1": "backbone.bottom_up.stem.conv1",
@@ -88,7 +88,7 @@ def _from_detectron2(name: str) -> str:
 
 
 def _from_caffe2(name: str) -> str:
-    """A Caffe2 blob (Detectron): ``res2_0_branch2a_bn_s`` is ``...res2.0.conv1.norm.weight``."""
+    # A Caffe2 blob (Detectron): ``res2_0_branch2a_bn_s`` is ``...res2.0.conv1.norm.weight``
     if name == "class_embedding":
         return f"{ATTRIBUTES}embedding.weight"
     match = re.fullmatch(r"(.+)_([wbs])", name)
@@ -108,7 +108,6 @@ def _from_caffe2(name: str) -> str:
 
 
 def _fixed_statistics(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Mean 0 and deviation 1 for norms that come as a scale and a shift only (Caffe2, converted Caffe)."""
     made: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if name.endswith(".norm.weight"):

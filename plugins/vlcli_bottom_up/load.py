@@ -90,7 +90,6 @@ def fitting_detector(
 
 
 def _own_anchors(detector: Detector, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Anchors that the checkpoint does not carry: the family's."""
     return {n: v for n, v in detector.state_dict().items() if n.startswith(CELLS) and n not in tensors}
 
 

@@ -67,7 +67,6 @@ class Anchors(nn.Module):
             self.cell_anchors.register_buffer(str(index), cell)
 
     def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
-        """Anchors of each map (h * w * A, 4), row by row of cells."""
         return [self._grid(index, *single.shape[-2:]) for index, single in enumerate(maps)]
 
     def _grid(self, index: int, height: int, width: int) -> Tensor:
@@ -87,7 +86,7 @@ class ProposalHead(nn.Module):
         self.anchor_deltas = nn.Conv2d(sizes.hidden, sizes.anchors * 4, 1)
 
     def forward(self, single: Tensor) -> tuple[Tensor, Tensor]:
-        """One map -> logits (B, A * outputs, h, w), deltas (B, A * 4, h, w)."""
+        # One map -> logits (B, A * outputs, h, w), deltas (B, A * 4, h, w)
         hidden = self.conv(single).relu()
         return self.objectness_logits(hidden), self.anchor_deltas(hidden)
 
@@ -111,13 +110,6 @@ class ProposalNetwork(nn.Module):
         self.threshold = 0.7
 
     def forward(self, maps: Sequence[Tensor], size: tuple[int, int], scales: Sequence[float]) -> list[Tensor]:
-        """Proposals of each image, most likely first (N_i, 4), in pixels of the resized image.
-
-        Args:
-            maps: of each level (B, C, h, w).
-            size: height and width that limit proposals.
-            scales: of each image, resized by original.
-        """
         levels = []
         for single, anchors in zip(maps, self.anchor_generator(maps), strict=True):
             logits, deltas = self.rpn_head(single)
@@ -125,7 +117,7 @@ class ProposalNetwork(nn.Module):
         return [self._of_image(index, levels, size, scale) for index, scale in enumerate(scales)]
 
     def _scores(self, logits: Tensor) -> Tensor:
-        """(B, A * outputs, h, w) -> what anchors are ranked by (B, h * w * A)."""
+        # (B, A * outputs, h, w) -> what anchors are ranked by (B, h * w * A)
         if self.family.softmax_objectness:  # all anchors' backgrounds, then all their objects
             batch, channels, height, width = logits.shape
             logits = logits.view(batch, 2, channels // 2, height, width).softmax(1)[:, 1]
@@ -145,7 +137,6 @@ class ProposalNetwork(nn.Module):
     def _candidates(
         self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: tuple[int, int], scale: float
     ) -> tuple[Tensor, Tensor]:
-        """The strongest boxes of a level, clipped and large enough, best first."""
         family = self.family
         if family.filter_first:
             boxes = clip_boxes(apply_deltas(deltas, anchors, UNIT, extra=self.extra), size, self.extra)
@@ -168,7 +159,6 @@ class ProposalNetwork(nn.Module):
         return (enough & (sides > 0)).all(1)
 
     def _suppress(self, boxes: Tensor, scores: Tensor, levels: Tensor) -> Tensor:
-        """Suppression inside every level, then the strongest of all."""
         if not self.family.legacy:
             return boxes[batched_nms(boxes, scores, levels, self.threshold)[: self.family.after]]
         kept = []
@@ -180,6 +170,6 @@ class ProposalNetwork(nn.Module):
 
 
 def _rows(deltas: Tensor) -> Tensor:
-    """(B, A * 4, h, w) -> (B, h * w * A, 4)."""
+    # (B, A * 4, h, w) -> (B, h * w * A, 4)
     batch, channels, height, width = deltas.shape
     return deltas.view(batch, channels // 4, 4, height, width).permute(0, 3, 4, 1, 2).reshape(batch, -1, 4)

@@ -21,7 +21,6 @@ class NormedConv(nn.Conv2d):
         self.norm: nn.Module = FrozenBatchNorm2d(outputs, eps=NORM_EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve, then normalise."""
         out: Tensor = self.norm(super().forward(x))
         return out
 
@@ -49,7 +48,7 @@ class Bottleneck(nn.Module):
         self.conv3 = NormedConv(inner, outputs, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, h, w) -> (N, outputs, h / stride, w / stride)."""
+        # (N, inputs, h, w) -> (N, outputs, h / stride, w / stride)
         inner = F.relu_(self.conv2(F.relu_(self.conv1(x))))
         return F.relu_(self.conv3(inner) + (x if self.shortcut is None else self.shortcut(x)))
 
@@ -84,7 +83,7 @@ class Stem(nn.Module):
         self.caffe_pool = caffe_pool
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, 3, H, W) -> (B, channels, H / 4, W / 4)."""
+        # (B, 3, H, W) -> (B, channels, H / 4, W / 4)
         x = F.relu_(self.conv1(x))
         return F.max_pool2d(x, 3, 2, padding=0 if self.caffe_pool else 1, ceil_mode=self.caffe_pool)
 
@@ -100,7 +99,6 @@ class ResNet(nn.Module):
             self.add_module(f"res{number}", stage(sizes, number, stride_in_1x1=stride_in_1x1))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """The map after every stage, finest first."""
         x, maps = self.stem(x), []
         for number in range(2, self.last + 1):
             x = self.get_submodule(f"res{number}")(x)
@@ -120,7 +118,7 @@ class Pyramid(nn.Module):
             self.add_module(f"fpn_output{number}", nn.Conv2d(sizes.pyramid, sizes.pyramid, 3, padding=1))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """(B, 3, H, W), sides multiples of 32 -> five maps (B, C, H / s, W / s), finest first."""
+        # (B, 3, H, W), sides multiples of 32 -> five maps (B, C, H / s, W / s), finest first
         bottom = self.bottom_up(x)
         inner = self.get_submodule("fpn_lateral5")(bottom[-1])
         maps = [self.get_submodule("fpn_output5")(inner)]

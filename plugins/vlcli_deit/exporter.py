@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
-
 from vlcli.export import (
     Converted,
     Trained,
     TransformersExporter,
+    class_difference,
     class_labels,
     fill,
     image_difference,
-    largest_difference,
     of_kind,
     refused,
     vit,
@@ -39,55 +37,33 @@ class TransformersViT(TransformersExporter):
     )
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The classifier, or the encoder where there is none.
-
-        Raises:
-            ComponentError: transformers' ViT cannot express the model.
-        """
         model = of_kind(trained.model, DeiT, "ViT")
-        if not model.own_classes:
-            network, compare = encoder(model), partial(image_difference, model, size=model.image_size)
-        else:
-            network, compare = classifier(model), partial(difference, model)
+        if model.own_classes:
+            return [Converted(classifier(model), partial(class_difference, model), processor="ViTImageProcessor")]
+        if model.dist_token is not None:
+            raise refused("ViT", "a distillation token without a classifier", "distilled: false, or classes")
+        network = vit(model.patch, model.cls_token, model.positions, model.stack, model.image_size)
+        compare = partial(image_difference, model, size=model.image_size)
         return [Converted(network, compare, processor="ViTImageProcessor")]
 
 
-def encoder(model: DeiT) -> Any:
-    """``ViTModel`` with the weights of a model without a classifier.
-
-    Raises:
-        ComponentError: it has a distillation token, or is no ViT.
-    """
-    if model.dist_token is not None:
-        raise refused("ViT", "a distillation token without a classifier", "distilled: false, or classes")
-    return vit(model.patch, model.cls_token, model.positions, model.stack, model.image_size)
-
-
 def classifier(model: DeiT) -> Any:
-    """Transformers' classifier with the weights of ours.
+    """Returns transformers' classifier with the weights of a DeiT.
 
     Raises:
         ComponentError: the model is no ViT.
     """
-    from transformers import DeiTConfig, DeiTForImageClassificationWithTeacher, ViTConfig, ViTForImageClassification
+    import transformers
 
-    prefix, family, tokens = "vit", "ViT", {"cls_token": model.cls_token}
-    heads = {"classifier": model.head}
+    prefix, family, kind = "vit", "ViT", "ViTForImageClassification"
+    tokens, heads = {"cls_token": model.cls_token}, {"classifier": model.head}
     if model.dist_token is not None and model.head_dist is not None:
-        prefix, family = "deit", "DeiT"
+        prefix, family, kind = "deit", "DeiT", "DeiTForImageClassificationWithTeacher"
         tokens["distillation_token"] = model.dist_token
         heads = {"cls_classifier": model.head, "distillation_classifier": model.head_dist}
     state = vit_state(model.patch, tokens, model.positions, model.stack, family)
-    made = {f"{prefix}.{name}": value for name, value in state.items()}
-    made |= {f"{name}.{part}": value for name, head in heads.items() for part, value in head.state_dict().items()}
+    state = {f"{prefix}.{name}": value for name, value in state.items()}
+    state |= {f"{name}.{part}": value for name, head in heads.items() for part, value in head.state_dict().items()}
     facts = vit_facts(model.patch, model.stack, model.image_size) | {"id2label": class_labels(model)}
-    if family == "DeiT":
-        return fill(DeiTForImageClassificationWithTeacher(DeiTConfig(**facts)), made, family)
-    return fill(ViTForImageClassification(ViTConfig(**facts)), made, family)
-
-
-def difference(model: DeiT, network: Any) -> float:
-    """The largest difference of a class score over random pictures."""
-    pixels = torch.randn(2, 3, *model.image_size, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        return largest_difference((model.eval()(pixels), network(pixel_values=pixels).logits))
+    config = getattr(transformers, f"{family}Config")(**facts)
+    return fill(getattr(transformers, kind)(config), state, family)

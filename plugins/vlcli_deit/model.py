@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,7 +26,6 @@ from vlcli.nn import (
     InitStd,
     InputSpec,
     Layout,
-    LearnedPosition,
     Model,
     PairwisePosition,
     Recorder,
@@ -38,25 +38,18 @@ from vlcli.nn import (
     has_vit_names,
     hide,
     init_scale,
-    initialise,
+    initialise_model,
     with_grid,
 )
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
-from vlcli_deit.names import from_timm, has_timm_names, to_timm
+from vlcli_deit.names import from_timm, to_timm
 
 SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
 """Width, layers and heads (DeiT Table 1)."""
 
 
 class Block(TransformerLayer):
-    """A layer, and what a generator of positions adds behind it.
-
-    Args:
-        shape: of the attention.
-        style: of the residuals.
-        attention: a registered attention.
-        behind: called with tokens and layout, or None.
-    """
+    """A transformer layer, followed by a generator of positions or by nothing."""
 
     def __init__(
         self,
@@ -69,8 +62,7 @@ class Block(TransformerLayer):
         self.behind = behind
 
     def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
-        """``x`` (B, T, D) after the layer, and after the module behind it where there is one."""
-        x = super().forward(x, context)
+        x = super().forward(x, context)  # (B, T, D)
         if self.behind is None:
             return x
         assert context.x_layout is not None
@@ -127,25 +119,31 @@ class DeiT(Model):
         init_std: InitStd = "auto",
     ) -> None:
         super().__init__(data_spec)
-        width, depth, count = (own or usual for own, usual in zip((hidden, layers, heads), SIZES[size], strict=True))
+        sizes = zip((hidden, layers, heads), SIZES[size], strict=True)
+        width, depth, count = (chosen or published for chosen, published in sizes)
         self.init_std = init_scale(init_std, width, published=192)
-        height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
-        self.image_size = (height, wide)
+        self.image_size = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.patch_size, self.specials = patch, 1 + distilled
         self.grid = self._grid(*self.image_size)
         shape = AttentionShape(width, count, depth, dropout=dropout)
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.dist_token = nn.Parameter(torch.zeros(1, 1, width)) if distilled else None
-        tokens, pairwise = build_positions(self._positions(absolute, position), shape, self.slots["position"])
-        self.positions, self.drop = tokens, nn.Dropout(dropout)
+        encodings: list[Any] = [*with_grid(position, self.grid, self.specials)]
+        if absolute == "learned":
+            encodings.insert(0, {"name": "learned", "grid": self.grid, "specials": self.specials})
+        elif absolute == "sinusoid":
+            encodings.insert(0, absolute)
+        self.positions, pairwise = build_positions(encodings, shape, self.slots["position"])
+        self.drop = nn.Dropout(dropout)
         self.stack = self._stack(shape, replace(VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
-        rows = len(data_spec.answers) if classes is None else classes
-        self.own_classes = rows
+        self.own_classes = rows = len(data_spec.answers) if classes is None else classes
         self.head = nn.Linear(width, rows) if rows else nn.Identity()
         self.head_dist = nn.Linear(width, rows) if rows and distilled else None
         self._layouts: dict[tuple[int, int, torch.device], Layout] = {}
-        self._initialise()
+        initialise_model(self, self.init_std, nn.Linear | nn.LayerNorm)
+        for token in filter(torch.is_tensor, (self.cls_token, self.dist_token)):
+            nn.init.normal_(token, std=self.init_std)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         if height % self.patch_size or width % self.patch_size:
@@ -158,12 +156,6 @@ class DeiT(Model):
             )
         return height // self.patch_size, width // self.patch_size
 
-    def _positions(self, absolute: str, position: Any) -> list[Spec | str]:
-        listed: list[Spec | str] = [*with_grid(position, self.grid, self.specials)]
-        if absolute == "learned":
-            listed.insert(0, {"name": "learned", "grid": self.grid, "specials": self.specials})
-        return [absolute, *listed] if absolute == "sinusoid" else listed
-
     def _stack(
         self,
         shape: AttentionShape,
@@ -172,55 +164,41 @@ class DeiT(Model):
         attention: Spec | str,
         pairwise: PairwisePosition | None,
     ) -> Stack:
-        found: list[Any] = list(self.positions)
-        generators = {
-            block: partial(generator.forward, block=block) for generator in found for block in generator.after
-        }
+        positions: list[Any] = list(self.positions)
+        generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
         if generators and max(generators) >= shape.layers:
             raise ComponentError("A generator stands behind a block there is not.", got=str(max(generators)))
-        blocks = []
-        for number in range(shape.layers):
-            own = replace(style, drop_path=drop_path * number / max(shape.layers - 1, 1))
-            blocks.append(Block(shape, own, attention, generators.get(number)))
+        rates = [drop_path * number / max(shape.layers - 1, 1) for number in range(shape.layers)]
+        blocks = [
+            Block(shape, replace(style, drop_path=rate), attention, generators.get(number))
+            for number, rate in enumerate(rates)
+        ]
         return Stack(blocks, pairwise, nn.LayerNorm(shape.dim, eps=style.eps))
-
-    def _initialise(self) -> None:
-        encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
-        for module in self.modules():
-            if module not in encodings and isinstance(module, nn.Linear | nn.LayerNorm):
-                initialise(module, self.init_std)
-        for token in (self.cls_token, self.dist_token):
-            if token is not None:
-                nn.init.normal_(token, std=self.init_std)
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.patch.out_channels
 
     @property
     def depth(self) -> int:
-        """Layers."""
         return len(self.stack.layers)
 
     def input_spec(self) -> InputSpec:
-        """Pixels, normalised as ImageNet's."""
         return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def layout(self, height: int, width: int, device: torch.device) -> Layout:
-        """Where the tokens of an image of this size stand; one object per size, so that encodings know it again."""
+        """Returns the layout of an image of this size: one object per size, by which encodings know it again."""
         rows, columns = self._grid(height, width)
         key = (rows, columns, device)
         if key not in self._layouts:
             with torch.inference_mode(False):  # it is kept, and training may be next
-                made = Layout.for_grid(rows, columns, skip=self.specials, device=device)
+                layout = Layout.for_grid(rows, columns, skip=self.specials, device=device)
             if torch.compiler.is_compiling():
-                return made
-            self._layouts[key] = made
+                return layout
+            self._layouts[key] = layout
         return self._layouts[key]
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """Patches, special tokens before them, and their positions: (M, T, D)."""
         return self._embed(images.pixels_for("deit"), images)
 
     def _embed(self, pixels: Tensor, images: Images | None = None) -> EncoderOutput:
@@ -228,14 +206,13 @@ class DeiT(Model):
         x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)  # (M, h w, D)
         x = x if images is None else hide(x, images)
         special = [token.expand(x.shape[0], -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
-        x = torch.cat([*special, x], 1)
+        x = torch.cat([*special, x], 1)  # (M, T, D)
         for position in self.positions:
             if not position.after:
                 x = position(x, layout)
         return EncoderOutput(self.drop(x), layout)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Tokens (M, T, D), the class token as ``pooled``, and class scores as ``extra["logits"]``."""
         return self._encode(images.pixels_for("deit"), record, images)
 
     def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> EncoderOutput:
@@ -243,13 +220,11 @@ class DeiT(Model):
         hidden, kept = self.stack(
             states.hidden, states.layout, record=record, name="image", keep=self.output_hidden_states
         )
-        scores = {} if isinstance(self.head, nn.Identity) else {"logits": self._classify(hidden)}
-        return EncoderOutput(hidden, states.layout, hidden[:, 0], kept, scores)
-
-    def _classify(self, hidden: Tensor) -> Tensor:
-        scores = self.head(hidden[:, 0])
-        out: Tensor = scores if self.head_dist is None else (scores + self.head_dist(hidden[:, 1])) / 2
-        return out
+        scores = self.head(hidden[:, 0])  # (M, classes)
+        if self.head_dist is not None:
+            scores = (scores + self.head_dist(hidden[:, 1])) / 2
+        extra = {"logits": scores} if self.own_classes else {}
+        return EncoderOutput(hidden, states.layout, hidden[:, 0], kept, extra)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
@@ -259,31 +234,15 @@ class DeiT(Model):
         return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of timm, transformers or the iRPE authors under our names; positions are interpolated."""
-        own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         state = from_vit(state, "stack") if has_vit_names(state) else state
-        made = from_timm(state, own) if has_timm_names(state) else dict(state)
-        self._resize(made, report)
-        return fit_weights(self, made, report)
+        if any(name.startswith(("blocks.", "patch_embed.")) for name in state):
+            state = from_timm(state, [name for name, _ in chain(self.named_parameters(), self.named_buffers())])
+        return fit_weights(self, state, report)
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights by timm's names, as the DeiT and iRPE releases load them."""
         return to_timm(state)
 
-    def _resize(self, state: dict[str, Tensor], report: list[str]) -> None:
-        for number, position in enumerate(self.positions):
-            name = f"positions.{number}.table.weight"
-            if not isinstance(position, LearnedPosition) or name not in state or position.grid is None:
-                continue
-            cells, (rows, columns) = len(state[name]) - position.specials, position.grid
-            side = int(cells**0.5)
-            if cells != rows * columns and side * side == cells:
-                resized = position.resize_state({"table.weight": state[name]}, (side, side), position.grid)
-                state[name] = resized["table.weight"]
-                report.append(f"{name}: {side}x{side} places interpolated to {rows}x{columns}")
-
     def layer_of(self, name: str) -> int | None:
-        """Depth: tokens 0, layers from 1."""
         parts = name.split(".")
         if parts[:2] in (["stack", "layers"], ["stack", "position"]):
             number = parts[2] if parts[1] == "layers" else next((p for p in parts if p.isdecimal()), "0")

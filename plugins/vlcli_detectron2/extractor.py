@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -81,7 +82,8 @@ class Detectron2Extractor(Extractor):
         batch_size: int = 1,
     ) -> None:
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        _require()
+        if find_spec(PACKAGE) is None:
+            raise ComponentError("the extractor detectron2 needs the package detectron2", hint=INSTALL)
         cfg = read_config(config, overrides, "cpu")
         if weights is not None and not Path(weights).is_file():
             raise DataError("the detector's weights do not exist", where=weights, hint=HELP)
@@ -89,9 +91,10 @@ class Detectron2Extractor(Extractor):
         self.network: TwoStages = seeded(cfg, attributes, feature, seed)
         self.report = self.network.load(weights) if weights else None
         heads = cfg.MODEL.ROI_HEADS
-        own = (heads.NMS_THRESH_TEST, heads.SCORE_THRESH_TEST) if rule == "detectron2" else (None, None)
-        own_nms = own[0] if nms is None else nms
-        self.rule = make_rule(rule, min_boxes, max_boxes, own_nms, own[1] if confidence is None else confidence)
+        if rule == "detectron2":
+            nms = heads.NMS_THRESH_TEST if nms is None else nms
+            confidence = heads.SCORE_THRESH_TEST if confidence is None else confidence
+        self.rule = make_rule(rule, min_boxes, max_boxes, nms, confidence)
         self.given, self.class_probs = boxes == "given", class_probs
         self.rgb = cfg.INPUT.FORMAT == "RGB"
         self.cells, self.batch_size = boxes == "cells", batch_size
@@ -107,14 +110,12 @@ class Detectron2Extractor(Extractor):
         )
 
     def notes(self) -> list[str]:
-        """Which configuration it is and how the weights loaded."""
         chosen = f"detectron2: {self._parameters['config']}, rule {self.rule.name}"
         if self.report is None:
             return [f"{chosen}; untrained, random weights from seed {self._parameters['seed']}"]
         return [chosen, str(self.report)]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, configuration, rule, parameters, hash of the weights, names of the classes, versions."""
         import detectron2
 
         hidden = ("weights", "batch_size")
@@ -132,34 +133,18 @@ class Detectron2Extractor(Extractor):
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Detect (or take the given boxes), choose, and describe each image."""
         if self.cells:
             maps, stride = self.network.cells([self._pixels(item) for item in batch])
             geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
             return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
-        found = self.network(
-            [self._pixels(item) for item in batch],
-            [item.size for item in batch],
-            [item.scale for item in batch],
-            [_original_boxes(item) for item in batch] if self.given else None,
-        )
+        boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
+        pixels, sizes, scales = zip(*((self._pixels(item), item.size, item.scale) for item in batch), strict=True)
+        detections = self.network(pixels, sizes, scales, boxes if self.given else None)
         return [
             detection_record(item, one, None if self.given else self.rule(one), self.class_probs, True)
-            for item, one in zip(batch, found, strict=True)
+            for item, one in zip(batch, detections, strict=True)
         ]
 
     def _pixels(self, item: Prepared) -> Tensor:
         pixels = item.pixels.to(self.device, non_blocking=True)
         return pixels.flip(0) if self.rgb else pixels
-
-
-def _original_boxes(item: Prepared) -> Tensor:
-    return torch.zeros(0, 4) if item.boxes is None else torch.from_numpy(item.boxes.boxes).float()
-
-
-def _require() -> None:
-    """Refuse, with the command that installs it, where detectron2 is absent."""
-    import importlib.util
-
-    if importlib.util.find_spec(PACKAGE) is None:
-        raise ComponentError("the extractor detectron2 needs the package detectron2", hint=INSTALL)

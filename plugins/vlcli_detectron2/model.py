@@ -30,7 +30,7 @@ WITHOUT_ATTRIBUTES = {
 
 
 def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any:
-    """A detectron2 configuration: a YAML file, else a name of its model zoo.
+    """Read a detectron2 configuration: a YAML file, else a name of its model zoo.
 
     Args:
         name: the file or name.
@@ -40,7 +40,11 @@ def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any
     Raises:
         DataError: neither; or a key or value that detectron2 refuses.
     """
-    _check_pairs(overrides)
+    odd = [key for key in overrides[::2] if not isinstance(key, str)]
+    if odd or len(overrides) % 2:
+        got = f"{odd[0]!r} where a key should stand" if odd else f"{len(overrides)} items"
+        expected = "[INPUT.MIN_SIZE_TEST, 800, INPUT.MAX_SIZE_TEST, 1333]"
+        raise UsageError("the overrides are not keys and values in turn", got=got, expected=expected)
     from detectron2 import model_zoo
     from detectron2.config import get_cfg
 
@@ -50,12 +54,9 @@ def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any
         config.merge_from_file(name if Path(name).is_file() else model_zoo.get_config_file(name))
         config.merge_from_list(list(overrides))
     except (RuntimeError, KeyError, ValueError, AssertionError, OSError) as error:
-        raise DataError(
-            "detectron2 does not take this configuration",
-            where=name,
-            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            expected="a YAML file, or a name such as COCO-Detection/faster_rcnn_R_101_C4_3x.yaml",
-        ) from None
+        what, got = "detectron2 does not take this configuration", str(error) or type(error).__name__
+        expected = "a YAML file, or a name such as COCO-Detection/faster_rcnn_R_101_C4_3x.yaml"
+        raise DataError(what, where=name, got=got.splitlines()[0], expected=expected) from None
     for node in (config.MODEL.ROI_HEADS, config.MODEL.ROI_BOX_HEAD):  # the attribute head is ours
         node.NAME = WITHOUT_ATTRIBUTES.get(node.NAME, node.NAME)
     config.MODEL.DEVICE = device
@@ -63,18 +64,8 @@ def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any
     return config
 
 
-def _check_pairs(overrides: Sequence[str | float]) -> None:
-    odd = [key for key in overrides[::2] if not isinstance(key, str)]
-    if odd or len(overrides) % 2:
-        raise UsageError(
-            "the overrides are not keys and values in turn",
-            got=f"{odd[0]!r} where a key should stand" if odd else f"{len(overrides)} items",
-            expected="[INPUT.MIN_SIZE_TEST, 800, INPUT.MAX_SIZE_TEST, 1333]",
-        )
-
-
 def class_labels(config: Any) -> Labels:
-    """Names and foreign ids of the classes, where detectron2 knows the data set that the configuration trained on."""
+    """Return names and published ids of the classes, where detectron2 knows the configuration's training data."""
     from detectron2.data import MetadataCatalog
 
     count = int(config.MODEL.ROI_HEADS.NUM_CLASSES)
@@ -82,8 +73,8 @@ def class_labels(config: Any) -> Labels:
         known = MetadataCatalog.get(name) if name in MetadataCatalog.list() else None
         names = tuple(getattr(known, "thing_classes", ()))
         if len(names) == count:
-            ids = {place: number for number, place in getattr(known, IDS, {}).items()}
-            return Labels(names, tuple(ids[place] for place in range(count)) if len(ids) == count else ())
+            ids = {index: number for number, index in getattr(known, IDS, {}).items()}
+            return Labels(names, tuple(ids[index] for index in range(count)) if len(ids) == count else ())
     return Labels()
 
 
@@ -120,7 +111,7 @@ class TwoStages(nn.Module):
 
     def load(self, path: str) -> WeightsReport:
         """Load a checkpoint completely, the attribute head under the names of MILVLG's trainings."""
-        tensors = {_own_name(name): value for name, value in read_weights(path).items()}
+        tensors = {_module_name(name): value for name, value in read_weights(path).items()}
         constants = {n: v for n, v in self.state_dict().items() if n not in tensors and n.endswith(CONSTANTS)}
         report = load_tensors(self, tensors | constants, path, [f"model.{pattern}" for pattern in UNNEEDED])
         return WeightsReport(report.path, report.sha256, report.matched - len(constants), report.left_over)
@@ -130,46 +121,46 @@ class TwoStages(nn.Module):
         pixels: Sequence[Tensor],
         originals: Sequence[tuple[int, int]],
         scales: Sequence[tuple[float, float]],
-        given: Sequence[Tensor] | None = None,
+        boxes: Sequence[Tensor] | None = None,
     ) -> list[Detections]:
-        """What the detector says of images.
+        """Return the detections of images.
 
         Args:
             pixels: in the configuration's order of colours, 0..255 (3, h, w).
             originals: height and width of each original.
             scales: x and y factors from original to resized pixels.
-            given: boxes in original pixels (N_i, 4); None to propose some.
+            boxes: in original pixels (N_i, 4); None to propose some.
         """
         from detectron2.structures import Boxes, Instances
 
         images = self.model.preprocess_image([{"image": image} for image in pixels])
         maps = self.model.backbone(images.tensor)
         factors = [images.tensor.new_tensor([*scale, *scale]) for scale in scales]
-        if given is None:
+        if boxes is None:
             proposals, _ = self.model.proposal_generator(images, maps, None)
         else:
-            scaled = [Boxes(part.to(factor) * factor) for part, factor in zip(given, factors, strict=True)]
+            scaled = [Boxes(part.to(factor) * factor) for part, factor in zip(boxes, factors, strict=True)]
             proposals = [
                 Instances(size, proposal_boxes=part) for size, part in zip(images.image_sizes, scaled, strict=True)
             ]
         stored, seen = self._regions(maps, [one.proposal_boxes for one in proposals])
         counts = [len(one) for one in proposals]
         parts = zip(proposals, stored.split(counts), seen.split(counts), factors, strict=True)
-        return [self._describe(*part, proposed=given is None) for part in parts]
+        return [self._describe(*part, proposed=boxes is None) for part in parts]
 
     def _cell_map(self) -> tuple[str, Any]:
-        """The name and shape of the coarsest map that regions are cut from."""
+        # the coarsest map that regions are cut from
         heads = self.model.roi_heads
         names = heads.in_features if self.c4 else heads.box_in_features
         return names[-1], self.model.backbone.output_shape()[names[-1]]
 
     @property
     def cell_width(self) -> int:
-        """Channels of the map whose cells :meth:`cells` gives."""
+        """Channels of the map whose cells :meth:`cells` returns."""
         return self.dim if self.c4 else int(self._cell_map()[1].channels)
 
     def cells(self, pixels: Sequence[Tensor]) -> tuple[Tensor, float]:
-        """The map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
+        """Return the map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
 
         Args:
             pixels: in the configuration's order of colours, 0..255 (3, h, w).
@@ -184,7 +175,7 @@ class TwoStages(nn.Module):
         return (self.model.roi_heads.res5(single), 2.0 * shape.stride) if self.c4 else (single, float(shape.stride))
 
     def _regions(self, maps: dict[str, Tensor], boxes: list[Any]) -> tuple[Tensor, Tensor]:
-        """What is stored of every region and what the heads see."""
+        # what is stored of every region, and what the heads see
         heads = self.model.roi_heads
         names = heads.in_features if self.c4 else heads.box_in_features
         chosen = [maps[name] for name in names]
@@ -227,8 +218,7 @@ class TwoStages(nn.Module):
 CONSTANTS = ("pixel_mean", "pixel_std")
 
 
-def _own_name(name: str) -> str:
-    """A checkpoint's name among this module's."""
+def _module_name(name: str) -> str:
     if name.startswith(HEAD):
         for theirs, ours in PUBLISHED.items():
             if name.startswith(HEAD + theirs):
@@ -237,7 +227,7 @@ def _own_name(name: str) -> str:
 
 
 def seeded(config: Any, attributes: int, feature: Literal["last", "first"], seed: int) -> TwoStages:
-    """A model whose random weights come from ``seed``."""
+    """Build a model whose random weights come from ``seed``."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return TwoStages(config, attributes, feature).eval().requires_grad_(False)

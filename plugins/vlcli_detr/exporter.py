@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vlcli.export import (
     Converted,
@@ -20,7 +20,7 @@ from vlcli.export import (
     refused,
 )
 from vlcli_detr.model import DETR
-from vlcli_detr.names import BACKBONE, body_name, transformers_name
+from vlcli_detr.names import transformers_name
 
 BODIES: dict[str, dict[str, Any]] = {
     "basic": {"layer_type": "basic", "hidden_sizes": [64, 128, 256, 512]},
@@ -40,39 +40,43 @@ class TransformersDETR(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("DetrForObjectDetection",)
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The detector.
-
-        Raises:
-            ComponentError: transformers' DETR cannot express the model.
-        """
         from transformers import DetrForObjectDetection
 
         model = of_kind(trained.model, DETR, "DETR")
-        settings = configuration(model)
-        network = fill(DetrForObjectDetection(settings), renamed(model.state_dict()), "DETR")
+        network = DetrForObjectDetection(configuration(model))
+        network = fill(network, renamed(model.state_dict()), "DETR")
         return [Converted(network, partial(difference, model), processor="DetrImageProcessor")]
 
 
 def configuration(model: DETR) -> Any:
-    """The ``DetrConfig`` of a model.
+    """Returns the ``DetrConfig`` of a model.
 
     Raises:
         ComponentError: its backbone is no ResNet, or it has encodings that DETR has not.
     """
     from transformers import DetrConfig, ResNetConfig
 
-    found = [] if model.encoder.position is None else encodings(model.encoder.position)
-    if found != ["DetrSine"]:
-        raise refused("DETR", f"the position encoding {' and '.join(found) or 'none'}", "position: detr-sine")
+    names = [] if model.encoder.position is None else encodings(model.encoder.position)
+    if names != ["DetrSine"]:
+        raise refused("DETR", f"the position encoding {' and '.join(names) or 'none'}", "position: detr-sine")
     if model.sine is None:
         raise refused("DETR", "a decoder without sines", "decoder_position: sine")
     check_plain(model.encoder.layers, "DETR")
     check_plain(model.decoder, "DETR")
+    body: Any = model.body
+    if not hasattr(body, "layer1"):
+        raise refused("DETR", f"the backbone {type(body).__name__}", "backbone: resnet18, 34, 50 or 101")
     layer: Any = model.encoder.layers[0] if len(model.encoder.layers) else model.decoder[0]
     heads, inner = layer.self_attention.attention.heads, layer.feed_forward.inner.out_features
-    kind = body_kind(model.body)
+    classes = model.data_spec.class_names
+    labels = dict.fromkeys(range(model.class_embed.out_features - 1), "N/A")  # rows without a class, as in the release
+    labels |= {row: classes[n] if n < len(classes) else str(n) for n, row in enumerate(model.rows)}
     return DetrConfig(
-        backbone_config=ResNetConfig(**BODIES[kind], depths=_depths(model.body), out_features=["stage4"]),
+        backbone_config=ResNetConfig(
+            **BODIES["bottleneck" if hasattr(body.layer1[0], "conv3") else "basic"],
+            depths=[len(body.get_submodule(f"layer{number}")) for number in range(1, 5)],
+            out_features=["stage4"],
+        ),
         d_model=model.dim,
         num_queries=model.query_embed.num_embeddings,
         encoder_layers=len(model.encoder.layers),
@@ -83,47 +87,17 @@ def configuration(model: DETR) -> Any:
         decoder_ffn_dim=inner,
         auxiliary_loss=False,  # with it transformers 5 feeds each layer the normalised output of the one before
         eos_coefficient=model.weights.nothing,
-        id2label=labels(model),
+        id2label=labels,
     )
 
 
-def body_kind(body: nn.Module) -> str:
-    """``basic`` or ``bottleneck``.
-
-    Raises:
-        ComponentError: the backbone is no ResNet.
-    """
-    first: Any = getattr(body, "layer1", None)
-    if first is None:
-        raise refused("DETR", f"the backbone {type(body).__name__}", "backbone: resnet18, 34, 50 or 101")
-    return "bottleneck" if hasattr(first[0], "conv3") else "basic"
-
-
-def _depths(body: nn.Module) -> list[int]:
-    return [len(body.get_submodule(f"layer{number}")) for number in range(1, 5)]  # type: ignore[arg-type]
-
-
-def labels(model: DETR) -> dict[int, str]:
-    """Names of the classifier's rows; those without a class of the data are called N/A, as in the release."""
-    names = model.data_spec.class_names
-    made = dict.fromkeys(range(model.class_embed.out_features - 1), "N/A")
-    made |= {row: names[place] if place < len(names) else str(place) for place, row in enumerate(model.rows)}
-    return made
-
-
 def renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights under transformers' names, the backbone's as in its ResNet."""
-    made = {}
-    for name, value in state.items():
-        if name.endswith("num_batches_tracked"):
-            continue
-        body = name.startswith("body.")
-        made[BACKBONE + body_name(name.removeprefix("body.")) if body else transformers_name(name)] = value
-    return made
+    """Returns weights under transformers' names, the backbone's as in its ResNet."""
+    return {transformers_name(name): value for name, value in state.items() if not name.endswith("num_batches_tracked")}
 
 
 def difference(model: DETR, network: Any) -> float:
-    """The largest difference of a class score or a box on random pictures, one of them padded."""
+    """Returns the largest difference of a class score or a box on random pictures, one of them padded."""
     height, width = model.image_size or (96, 128)
     pixels = torch.randn(2, 3, height, width, generator=torch.Generator().manual_seed(0))
     mask = torch.ones(2, height, width, dtype=torch.bool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -49,10 +50,9 @@ COCO_ROWS, COCO_CLASSES = 91, 80
 
 
 class Added(PairwisePosition):
-    """Vectors added to what queries and keys are projected from, outside the residual; the state is the two of them."""
+    """Adds vectors to the inputs of queries and keys, outside the residual; the state is the two vectors."""
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys shifted, values as they are."""
         return q_in + state[0], k_in + state[1], v_in
 
 
@@ -74,36 +74,32 @@ class DetrSine(Added):
         self.temperature = temperature
 
     def objection(self, slot: Slot) -> str:
-        """It wants cells and nothing else: one full grid, without class tokens."""
         if slot.holds | slot.keys <= {"cell"}:
             return ""
         return "it encodes the cells of one full grid, without any other token beside them"
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[Tensor, Tensor]:
-        """What is added to queries (B or 1, Tq, dim) and keys."""
         here = self.waves(x_layout).to(x.dtype)
         return here, here if y_layout is x_layout else self.waves(y_layout).to(y.dtype)
 
     def waves(self, layout: Layout) -> Tensor:
-        """(B or 1, T, dim) of a padded batch's map."""
+        """Returns the sines (B or 1, T, dim) of a padded batch's map."""
         if layout.grid is None or layout.valid.shape[1] != layout.grid[0] * layout.grid[1]:
             raise ComponentError("DETR's sines need one full grid.", where="position detr-sine")
-        valid = layout.valid.unflatten(1, layout.grid)
-        parts = [self._axis(valid, axis) for axis in (1, 2)]
-        return torch.cat(parts, -1).flatten(1, 2)
-
-    def _axis(self, valid: Tensor, axis: int) -> Tensor:
-        place = valid.cumsum(axis).float()
-        last = place.narrow(axis, -1 % place.shape[axis], 1)
-        place = place / (last + 1e-6) * (2 * math.pi)
+        valid = layout.valid.unflatten(1, layout.grid)  # (B or 1, h, w)
         half = self.shape.dim // 2
-        rate = self.temperature ** (torch.arange(0, half, 2, device=valid.device) / half)
-        angle = place[..., None] / rate  # (B, h, w, dim / 4)
-        return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
+        rate = self.temperature ** (torch.arange(0, half, 2, device=valid.device) / half)  # (dim / 4,)
+        waves = []
+        for axis in (1, 2):
+            position = valid.cumsum(axis).float()  # (B, h, w): 1, 2, ...
+            last = position.narrow(axis, -1 % position.shape[axis], 1)
+            angle = (position / (last + 1e-6) * (2 * math.pi))[..., None] / rate  # (B, h, w, dim / 4)
+            waves.append(torch.stack([angle.sin(), angle.cos()], -1).flatten(-2))  # (B, h, w, dim / 2)
+        return torch.cat(waves, -1).flatten(1, 2)
 
 
 class DecoderLayer(nn.Module):
-    """Queries look at one another, then at the picture, then feed forward."""
+    """Self-attention of the object queries, cross-attention to the picture, feed-forward."""
 
     def __init__(self, shape: AttentionShape, hidden: int, style: BlockStyle, attention: Spec | str) -> None:
         super().__init__()
@@ -111,9 +107,9 @@ class DecoderLayer(nn.Module):
         self.cross_attention = AttentionBlock(replace(shape, cross=True), style, attention)
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
-    def forward(self, x: Tensor, memory: Tensor, own: AttentionContext, cross: AttentionContext) -> Tensor:
-        """Object queries (B, Q, D) after self-attention and cross-attention to ``memory`` (B, T, D)."""
-        out: Tensor = self.feed_forward(self.cross_attention(self.self_attention(x, None, own), memory, cross))
+    def forward(self, x: Tensor, memory: Tensor, itself: AttentionContext, cross: AttentionContext) -> Tensor:
+        """Returns object queries (B, Q, D) that attended to one another and to ``memory`` (B, T, D)."""
+        out: Tensor = self.feed_forward(self.cross_attention(self.self_attention(x, None, itself), memory, cross))
         return out
 
 
@@ -124,18 +120,15 @@ class BoxNetwork(nn.Sequential):
         super().__init__(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 4))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., 4) of (..., D)."""
         box: Tensor = super().forward(x)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return box.sigmoid()
+        return box.sigmoid()  # (..., 4)
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What DETR's queries say.
+    """Class scores (L, B, Q, C + 1), "no object" last, and boxes (L, B, Q, 4) as centre, width and height in [0, 1].
 
-    Attributes:
-        logits: (L, B, Q, C + 1) class scores by decoder layer (the last one alone in evaluation), "no object" last.
-        boxes: (L, B, Q, 4) centre x, centre y, width, height as shares of the picture.
+    L counts decoder layers; in evaluation it is the last one alone.
     """
 
     logits: Tensor
@@ -208,7 +201,7 @@ class DETR(Model):
         self.rows = class_rows(data_spec, classes)
         shape = AttentionShape(hidden, heads, encoder_layers, dropout=dropout)
         style = BlockStyle(norm="post", eps=1e-5, dropout=dropout, activation="relu")
-        self.body = _body(backbone, norm, trained_from)
+        self.body = tiny_conv() if backbone == TINY else _resnet(backbone, norm, trained_from)
         self.input_proj = nn.Conv2d(CHANNELS[backbone], hidden, 1)
         self.sine = DetrSine(shape) if decoder_position == "sine" else None
         encoding = build_positions(position, shape, self.slots["position"])[1]
@@ -217,140 +210,112 @@ class DETR(Model):
         self.decoder = nn.ModuleList(DecoderLayer(deep, intermediate, style, attention) for _ in range(decoder_layers))
         self.decoder_norm, self.added = nn.LayerNorm(hidden), Added(deep)
         self.query_embed = nn.Embedding(queries, hidden)
-        self.class_embed, self.bbox_embed = (
-            nn.Linear(hidden, (classes or data_spec.region_classes) + 1),
-            BoxNetwork(hidden),
-        )
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """Xavier in the transformer, encodings excepted: they have an option of their own."""
+        self.class_embed = nn.Linear(hidden, (classes or data_spec.region_classes) + 1)
+        self.bbox_embed = BoxNetwork(hidden)
         skipped = set() if self.encoder.position is None else set(self.encoder.position.parameters())
         for parameter in [*self.encoder.parameters(), *self.decoder.parameters()]:
-            if parameter.dim() > 1 and parameter not in skipped:
+            if parameter.dim() > 1 and parameter not in skipped:  # encodings have an option of their own
                 nn.init.xavier_uniform_(parameter)
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.class_embed.in_features
 
     def input_spec(self) -> InputSpec:
-        """Pixels, normalised as ImageNet's, with labelled boxes."""
         return InputSpec(pixels=True, boxes=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Object queries (M, Q, D); ``extra`` has class scores ``logits`` (M, Q, C + 1) and ``boxes`` (M, Q, 4)."""
         mask = None if images.pixels is None else images.pixels.mask
-        hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask, record), record)[-1]
-        blank = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-        layout = Layout.for_boxes(torch.zeros(*hidden.shape[:2], 4, device=hidden.device), blank)
+        hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask, record), record)[-1]  # (M, Q, D)
+        valid = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+        layout = Layout.for_boxes(torch.zeros(*hidden.shape[:2], 4, device=hidden.device), valid)
         extra = {"logits": self.class_embed(hidden), "boxes": self.bbox_embed(hidden)}
         return EncoderOutput(hidden, layout, hidden.mean(1), extra=extra)
 
     def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Predictions:
-        """Predictions for pixels (B, 3, H, W) with ``mask`` (B, H, W), True at real ones."""
+        """Returns predictions for pixels (B, 3, H, W) with ``mask`` (B, H, W), True at real ones."""
         hidden = self.decode_queries(*self.encode(pixels, mask))
         hidden = hidden if self.training else hidden[-1:]
         return Predictions(self.class_embed(hidden), self.bbox_embed(hidden))
 
     def detect(self, images: Images) -> DetectionOutput:
-        """What each query found, its likeliest class among the data's; nothing is suppressed."""
         states = self.encode_image(images)
-        chances = states.extra["logits"].float().softmax(-1)[..., self.rows]  # (M, Q, C)
-        scores, labels = chances.max(-1)
+        scores, labels = states.extra["logits"].float().softmax(-1)[..., self.rows].max(-1)  # (M, Q)
         return DetectionOutput(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
 
     def detection_losses(self, images: Images) -> Sums:
-        """The set loss, of all decoder layers where ``auxiliary``."""
         mask = None if images.pixels is None else images.pixels.mask
         hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask))
         hidden = hidden if self.auxiliary else hidden[-1:]
-        return set_loss(self.class_embed(hidden), self.bbox_embed(hidden), self._objects(images), self.weights)
-
-    def _objects(self, images: Images) -> list[Objects]:
-        """The given boxes by picture, those without a class left out.
-
-        Raises:
-            DataError: the data have no boxes.
-        """
         pixels = images.pixels
         if pixels is None or pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
             expected = "a data set with labelled boxes, e.g. coco-instances"
             raise DataError("The pictures come without labelled boxes.", where="model detr", expected=expected)
-        rows = torch.tensor(self.rows, device=pixels.classes.device)
-        found = []
+        rows, objects = torch.tensor(self.rows, device=pixels.classes.device), []
         for boxes, real, classes in zip(pixels.boxes, pixels.box_mask, pixels.classes, strict=True):
-            kept = real & (classes >= 0)
-            found.append(Objects(rows[classes[kept]], box_convert(boxes[kept], "xyxy", "cxcywh")))
-        return found
+            kept = real & (classes >= 0)  # (N,)
+            objects.append(Objects(rows[classes[kept]], box_convert(boxes[kept], "xyxy", "cxcywh")))
+        return set_loss(self.class_embed(hidden), self.bbox_embed(hidden), objects, self.weights)
 
     def encode(
         self, pixels: Tensor, mask: Tensor | None = None, record: Recorder | None = None
     ) -> tuple[Tensor, Layout]:
-        """The picture as tokens (B, T, D), and where they stand; padding is marked invalid."""
-        cells = self.input_proj(self.body(pixels.to(self.input_proj.weight.dtype)))
+        """Returns the picture as tokens (B, T, D) with their layout; padding is marked invalid."""
+        cells = self.input_proj(self.body(pixels.to(self.input_proj.weight.dtype)))  # (B, D, h, w)
         grid = (cells.shape[-2], cells.shape[-1])
         valid = torch.ones(cells.shape[0], *grid, dtype=torch.bool, device=cells.device)
         if mask is not None:
-            valid = F.interpolate(mask[:, None].float(), size=grid)[:, 0].bool()
+            valid = F.interpolate(mask[:, None].float(), size=grid)[:, 0].bool()  # (B, h, w)
         layout = Layout.for_grid(*grid, device=cells.device).expand(cells.shape[0])
         layout = replace(layout, valid=valid.flatten(1))
-        tokens = cells.flatten(2).transpose(1, 2)
+        tokens = cells.flatten(2).transpose(1, 2)  # (B, h w, D)
         keys = AttentionMask(None if mask is None else layout.valid)
         return self.encoder(tokens, layout, keys, record=record, name="image")[0], layout
 
     def decode_queries(self, memory: Tensor, layout: Layout, record: Recorder | None = None) -> Tensor:
-        """Queries by layer, normalised: (L, B, Q, D)."""
-        place = self.query_embed.weight[None]
-        asked = 0.0 if self.sine is None else self.sine.waves(layout).to(memory.dtype)
+        """Returns the normalised object queries by layer: (L, B, Q, D)."""
+        queries = self.query_embed.weight[None]  # (1, Q, D)
+        sines = 0.0 if self.sine is None else self.sine.waves(layout).to(memory.dtype)  # (B, T, D)
         keys = AttentionMask(layout.valid)
-        x, found = torch.zeros_like(place).expand(memory.shape[0], -1, -1), []
+        x, layers = torch.zeros_like(queries).expand(memory.shape[0], -1, -1), []  # (B, Q, D)
         for number, layer in enumerate(self.decoder):
             shared = AttentionContext(position=self.added, layer=number, record=record)
-            own = replace(shared, state=(place, place), name=f"queries.{number}")
-            cross = replace(shared, state=(place, asked), mask=keys, y_layout=layout, name=f"cross.{number}")
-            x = layer(x, memory, own, cross)
-            found.append(self.decoder_norm(x))
-        return torch.stack(found)
+            itself = replace(shared, state=(queries, queries), name=f"queries.{number}")
+            cross = replace(shared, state=(queries, sines), mask=keys, y_layout=layout, name=f"cross.{number}")
+            x = layer(x, memory, itself, cross)
+            layers.append(self.decoder_norm(x))
+        return torch.stack(layers)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of DETR's release, of iRPE's with its tables, of transformers, or of a ResNet, under our names."""
-        own = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        names = [name for name, _ in chain(self.named_parameters(), self.named_buffers())]
         if any(name.startswith("transformer.") for name in state):
-            state = from_released(state, own)
+            state = from_released(state, names)
         elif any(name.startswith("class_labels_classifier.") for name in state):
-            state = from_transformers(state, own)
+            state = from_transformers(state, names)
         elif "conv1.weight" in state:  # a ResNet alone, by torchvision's names
             state = {f"body.{name}": value for name, value in state.items() if not name.startswith("fc.")}
-        return self._fit_classes(fit_weights(self, state, report), report)
-
-    def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights by the names of DETR's release, iRPE's tables among them."""
-        return to_released(state)
-
-    def _fit_classes(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """A classifier of COCO's ids where this one has a row a class; new rows where the classes are others."""
-        fresh = {"class_embed.weight": self.class_embed.weight, "class_embed.bias": self.class_embed.bias}
-        for name, own in fresh.items():
-            value = state.get(name)
-            if value is None or value.shape == own.shape:
+        state = fit_weights(self, state, report)
+        for name in ("class_embed.weight", "class_embed.bias"):
+            value, fresh = state.get(name), self.get_parameter(name)
+            if value is None or value.shape == fresh.shape:
                 continue
-            if len(value) == COCO_ROWS + 1 and len(own) == COCO_CLASSES + 1 and is_coco(self.data_spec):
+            if len(value) == COCO_ROWS + 1 and len(fresh) == COCO_CLASSES + 1 and is_coco(self.data_spec):
                 state[name] = value[[*self.data_spec.class_ids, COCO_ROWS]]
                 report.append(f"{name}: the rows of COCO's {COCO_CLASSES} categories kept")
             else:
-                state[name] = own.detach().clone()
-                report.append(f"{name}: new, {len(value) - 1} classes and not {len(own) - 1}")
+                state[name] = fresh.detach().clone()
+                report.append(f"{name}: new, {len(value) - 1} classes and not {len(fresh) - 1}")
         return state
 
+    def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return to_released(state)
+
     def parameter_groups(self) -> list[tuple[str, dict[str, float]]]:
-        """The backbone learns at a tenth of the rate (DETR appendix A.4)."""
         return [(r"^body\.", {"lr": 0.1})]
 
 
 def is_coco(data_spec: DataSpec) -> bool:
-    """Whether the data's classes are the 80 categories of COCO, by their ids."""
+    """True if the data's classes are the 80 categories of COCO, by their ids."""
     return len(data_spec.class_ids) == COCO_CLASSES and max(data_spec.class_ids) == COCO_ROWS - 1
 
 
@@ -370,10 +335,7 @@ def class_rows(data_spec: DataSpec, classes: int | None) -> list[int]:
     return list(range(count))
 
 
-def _body(name: str, norm: str, trained_from: int) -> nn.Module:
-    """A ResNet up to its last map, its early stages not trained."""
-    if name == TINY:
-        return tiny_conv()
+def _resnet(name: str, norm: str, trained_from: int) -> nn.Module:
     network = torchvision.models.get_model(name, norm_layer=FrozenBatchNorm2d if norm == "frozen" else nn.BatchNorm2d)
     body = nn.Sequential()
     for part, module in network.named_children():

@@ -22,13 +22,10 @@ Sums = dict[str, tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class SetWeights:
-    """What counts how much.
+    """Weights of class, L1 box distance and generalised IoU, in matching and loss.
 
     Attributes:
-        label: class, in matching and loss.
-        box: L1 distance of boxes.
-        overlap: generalised IoU.
-        nothing: a prediction that belongs to no object, relative to one that does.
+        nothing: of a prediction that belongs to no object, relative to one that does, in the class loss.
     """
 
     label: float = 1.0
@@ -54,7 +51,7 @@ class Objects:
 def match(
     logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights: SetWeights = SetWeights()
 ) -> list[tuple[Tensor, Tensor]]:
-    """The cheapest one-to-one matching of predictions and objects, picture by picture.
+    """Returns the cheapest one-to-one matching of predictions and objects, picture by picture.
 
     Args:
         logits: (B, Q, C + 1) class scores, "no object" last.
@@ -65,33 +62,26 @@ def match(
     Returns:
         Predictions and objects (both (min(Q, N),)) of every picture, in the order of predictions.
     """
-    chances, places = full_precision(logits).softmax(-1), full_precision(boxes)
-    found = []
-    for chance, place, own in zip(chances, places, objects, strict=True):
-        true = own.boxes.to(place.dtype)
-        cost = weights.box * torch.cdist(place, true, p=1) - weights.label * chance[:, own.labels]
-        cost = cost - weights.overlap * generalized_box_iou(corners(place), corners(true))
-        found.append(_assigned(cost))
-    return found
-
-
-def _assigned(cost: Tensor) -> tuple[Tensor, Tensor]:
     try:
         from scipy.optimize import linear_sum_assignment
     except ImportError as error:
         what, hint = "Training DETR needs scipy, which matches predictions with objects.", "pip install 'vlcli[coco]'"
         raise ComponentError(what, where="model detr", hint=hint) from error
-    # A diverged model has costs that are no numbers: its loss, not the matching, is to tell.
-    rows, columns = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu())
-    made: tuple[Tensor, Tensor] = (
-        torch.as_tensor(rows, device=cost.device),
-        torch.as_tensor(columns, device=cost.device),
-    )
-    return made
+    pairs = []
+    for scores, boxes_of_one, truth in zip(
+        full_precision(logits).softmax(-1), full_precision(boxes), objects, strict=True
+    ):
+        true = truth.boxes.to(boxes_of_one.dtype)  # (N, 4)
+        cost = weights.box * torch.cdist(boxes_of_one, true, p=1) - weights.label * scores[:, truth.labels]  # (Q, N)
+        cost = cost - weights.overlap * generalized_box_iou(corners(boxes_of_one), corners(true))
+        # A diverged model has costs that are no numbers: its loss, not the matching, is to tell.
+        rows, columns = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu())
+        pairs.append((torch.as_tensor(rows, device=cost.device), torch.as_tensor(columns, device=cost.device)))
+    return pairs
 
 
 def set_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights: SetWeights = SetWeights()) -> Sums:
-    """The loss of several decoder layers, each matched by itself: their sums, weighted, over the last one's numbers.
+    """Returns the loss of several decoder layers, each matched by itself.
 
     Args:
         logits: (L, B, Q, C + 1).
@@ -102,7 +92,7 @@ def set_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights:
     Returns:
         ``class``, ``box`` and ``overlap`` as weighted sums and what they are divided by: matched weights, and objects.
     """
-    layers = [layer_loss(*layer, objects, weights) for layer in zip(logits, boxes, strict=True)]
+    layers = [_layer_loss(*layer, objects, weights) for layer in zip(logits, boxes, strict=True)]
     # Every layer divides by the same numbers: the objects, and as many matched predictions.
     return {
         name: (torch.stack([layer[name][0] for layer in layers]).sum() * weight, layers[-1][name][1])
@@ -110,37 +100,36 @@ def set_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights:
     }
 
 
-def layer_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights: SetWeights = SetWeights()) -> Sums:
-    """Class, L1 and generalised-IoU loss of one layer, not weighted against one another: sums and numbers."""
+def _layer_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights: SetWeights) -> Sums:
     pairs = match(logits, boxes, objects, weights)
-    logits, boxes = full_precision(logits), full_precision(boxes)
-    wanted = logits.new_full(logits.shape[:2], logits.shape[-1] - 1, dtype=torch.long)
-    for picture, ((rows, columns), own) in enumerate(zip(pairs, objects, strict=True)):
-        wanted[picture, rows] = own.labels[columns]
-    each = logits.new_ones(logits.shape[-1])
-    each[-1] = weights.nothing
-    total = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), each, reduction="sum")
-    found = torch.cat([place[rows] for place, (rows, _) in zip(boxes, pairs, strict=True)])  # (M, 4)
-    true = torch.cat([own.boxes[columns] for own, (_, columns) in zip(objects, pairs, strict=True)]).to(boxes.dtype)
-    count = torch.tensor(float(sum(len(own.labels) for own in objects)), device=logits.device)
-    apart = 1 - _paired_overlap(corners(found), corners(true))
+    logits, boxes = full_precision(logits), full_precision(boxes)  # (B, Q, C + 1), (B, Q, 4)
+    labels = logits.new_full(logits.shape[:2], logits.shape[-1] - 1, dtype=torch.long)  # (B, Q)
+    for picture, ((rows, columns), truth) in enumerate(zip(pairs, objects, strict=True)):
+        labels[picture, rows] = truth.labels[columns]
+    class_weights = logits.new_ones(logits.shape[-1])  # (C + 1,)
+    class_weights[-1] = weights.nothing
+    total = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), class_weights, reduction="sum")
+    matched = torch.cat([one[rows] for one, (rows, _) in zip(boxes, pairs, strict=True)])  # (M, 4)
+    true = torch.cat([one.boxes[columns] for one, (_, columns) in zip(objects, pairs, strict=True)]).to(boxes.dtype)
+    count = torch.tensor(float(sum(len(one.labels) for one in objects)), device=logits.device)
+    apart = 1 - _paired_overlap(corners(matched), corners(true))  # (M,)
     return {
-        "class": (total, each[wanted].sum()),
-        "box": ((found - true).abs().sum(), count),
+        "class": (total, class_weights[labels].sum()),
+        "box": ((matched - true).abs().sum(), count),
         "overlap": (apart.sum(), count),
     }
 
 
 def corners(boxes: Tensor) -> Tensor:
-    """Centre, width and height as x1, y1, x2, y2."""
-    made: Tensor = box_convert(boxes, "cxcywh", "xyxy")
-    return made
+    """Converts boxes (..., 4) from centre, width and height to x1, y1, x2, y2."""
+    converted: Tensor = box_convert(boxes, "cxcywh", "xyxy")
+    return converted
 
 
 def _paired_overlap(one: Tensor, other: Tensor) -> Tensor:
-    """Generalised IoU (M,) of boxes (M, 4) with their partners, not of all pairs."""
-    low, high = torch.maximum(one[:, :2], other[:, :2]), torch.minimum(one[:, 2:], other[:, 2:])
-    shared = (high - low).clamp(min=0).prod(1)
+    # Generalised IoU of boxes (M, 4) with their partners, not of all pairs.
+    low, high = torch.maximum(one[:, :2], other[:, :2]), torch.minimum(one[:, 2:], other[:, 2:])  # (M, 2)
+    shared = (high - low).clamp(min=0).prod(1)  # (M,)
     union = (one[:, 2:] - one[:, :2]).prod(1) + (other[:, 2:] - other[:, :2]).prod(1) - shared
     hull = (torch.maximum(one[:, 2:], other[:, 2:]) - torch.minimum(one[:, :2], other[:, :2])).prod(1)
     tiny = 1e-9  # boxes without area

@@ -35,7 +35,6 @@ class SwapBidirectional(SwapSentence):
         self.name, self.bidirectional = "image-sentence", bidirectional
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Choose the mode; replace the sentence of a bidirectional example, or leave it."""
         causal = choose_mode(sample, rng, self.bidirectional)
         if causal:
             sample.mask_labels.example[MATCHED] = 1
@@ -76,7 +75,6 @@ class ImageSentence(Matching):
         self._corruption = SwapBidirectional(probability, bidirectional, view)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over bidirectional examples."""
         marks = step.view(self.view).mask_labels
         if MATCHED not in marks:
             return ObjectiveOutput({})
@@ -104,7 +102,6 @@ class HideRegions(Corruption):
         self.name, self.view, self.probability = "masked-roi", view, probability
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Zero features, class probabilities and confidence, and forget classes."""
         if not sample.images or sample.images[0].features is None:
             return
         image = sample.images[0]
@@ -150,11 +147,9 @@ class MaskedRoI(Objective):
         self.head.apply(partial(initialise, std=model.init_std))
 
     def corruption(self) -> Corruption:
-        """Hide regions."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over hidden regions of known class."""
         view, clean = step.view(self.view), step.batch.clean
         regions, mark = None if clean.images is None else clean.images.regions, view.mask_labels.get(REGIONS)
         if regions is None or mark is None:
@@ -190,7 +185,6 @@ class HideConcepts(Corruption):
         self.lengths = np.array([len(pieces) for pieces in data_spec.concept_pieces] or [1])
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Mask or exchange concepts; the mark holds one more than the concept that was there, 0 where none was."""
         if not sample.images or not sample.images[0].concepts:
             return
         image = sample.images[0]
@@ -238,11 +232,9 @@ class MaskedConcept(Objective):
         self._corruption = HideConcepts(data_spec, probability, (mask_share, random_share), view)
 
     def corruption(self) -> Corruption:
-        """Hide concepts."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the pieces of hidden concepts."""
         view = step.view(self.view)
         concepts, mark = None if view.images is None else view.images.concepts, view.mask_labels.get(CONCEPTS)
         if concepts is None or mark is None:

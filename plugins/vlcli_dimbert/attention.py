@@ -72,7 +72,6 @@ class DisentangledAttention(StandardAttention):
         x_layout: Layout | None,
         y_layout: Layout | None,
     ) -> Projected:
-        """Each token by its modality's weights."""
         asking = Grouping.of(self.sets, x_layout)
         grouped = asking.split(q_in)
         q = self.split(asking.join(self._project_sets("query", grouped)))
@@ -92,18 +91,15 @@ class DisentangledAttention(StandardAttention):
         return first if number == 0 else self.others[number - 1][name]  # type: ignore[index]
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
-        """The output projection, each token's own set's where they have one each."""
         if not self.own_outputs:
             return super().output(context, x_layout)
         asking = Grouping.of(self.sets, x_layout)
         return asking.join(self._project_sets("dense", asking.split(context)))
 
     def projection(self, linear: nn.Linear) -> nn.Module:
-        """A foreign model's projection with a set of weights for each modality; ``initial`` says how they start."""
         return ModalityLinear(linear, self.sets, self.initial == "copied")
 
     def inherit(self, filled: Collection[str]) -> list[str]:
-        """Further sets that were not loaded become copies of the first, with ``initial: copied``."""
         if self.initial == "fresh":
             return []
         made = []

@@ -61,11 +61,6 @@ class GroundedWords(Drawing):
         self.count, self.word, self.top = count, word, top
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """One sheet a picture, ``grounding-1.png`` ..., and what they show as numbers in ``grounding.json``.
-
-        Raises:
-            UsageError: a model is no single stream over regions and words.
-        """
         bundles = _called(scene.bundles())
         runners = {name: scene.runner(bundle, limit=self.count) for name, bundle in bundles.items()}
         if not runners:
@@ -100,11 +95,6 @@ class GroundedWords(Drawing):
         return cells, told
 
     def _word(self, own: Grounding) -> int:
-        """The word of panel (a).
-
-        Raises:
-            UsageError: the sentence does not have it.
-        """
         spoken = [place for place, (_, kind) in enumerate(own.words) if kind == "sentence"]
         if self.word is not None:
             hits = [place for place in spoken if own.words[place][0].lower() == self.word.lower()]
@@ -125,7 +115,6 @@ class GroundedWords(Drawing):
 
 
 def _called(bundles: dict[str, Bundle]) -> dict[str, Bundle]:
-    """Models by the last part of where they lie, where that tells them apart."""
     short = [Path(name).name for name in bundles]
     return dict(zip(short, bundles.values(), strict=True)) if len(set(short)) == len(short) else bundles
 
@@ -169,10 +158,6 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
 
 
 def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor, list[tuple[str, str, list[int]]]]:
-    """The regions' boxes (R, 4), and (word, kind, places in the sequence) of every word and concept.
-
-    The sequence is [CLS] regions [SEP] concepts [SEP] words [SEP], padding included.
-    """
     view = batch.clean
     assert view.images is not None
     assert view.text is not None
@@ -203,7 +188,6 @@ def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor,
 
 
 def _speechless(batch: Batch) -> Batch:
-    """The same batch with the sentence's separators alone."""
     view = batch.clean
     assert view.text is not None
     text: Text = view.text
@@ -260,11 +244,6 @@ class CaptionsSideBySide(Drawing):
         self.count, self.columns, self.width, self.names = count, columns, width, names
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``captions.png`` and the captions in ``captions.json``.
-
-        Raises:
-            UsageError: a model was trained on no task, or ``names`` are not as many as models.
-        """
         bundles = _called(scene.bundles())
         if not bundles:
             scene.bundle()  # says what is lacking
@@ -291,7 +270,6 @@ class CaptionsSideBySide(Drawing):
         ]
 
     def _told(self, scene: DrawingContext, bundle: Bundle) -> tuple[TaskRunner, dict[str, str]]:
-        """A model's captions by example."""
         task = scene.task(bundle)
         if task is None:
             hint = "name one: task=captioning"

@@ -140,7 +140,6 @@ class VLPRegions(nn.Module):
 
     @staticmethod
     def _geometry(regions: Regions) -> Tensor:
-        """(M, R, 6) as the released loader computes it, of boxes in pixels."""
         sizes = regions.sizes.flip(-1).repeat(1, 2)[:, None].to(regions.boxes.dtype)  # (M, 1, 4): W H W H
         boxes = regions.boxes * sizes
         real = boxes.masked_fill(~regions.mask[..., None], 0)

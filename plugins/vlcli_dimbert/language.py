@@ -60,7 +60,6 @@ class MaskCaption(MaskWords):
         self.name, self.bidirectional = "blm-s2slm", bidirectional
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Set the mode; hide words, unless the sentence is not the picture's."""
         if sample.text is None:
             return
         causal = choose_mode(sample, rng, self.bidirectional)
@@ -71,7 +70,6 @@ class MaskCaption(MaskWords):
             sample.mask_labels.text[MARK] = [-1] * len(sample.text.ids)
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
-        """The places to hide: with ``rule: count`` round(share * words), at least one, at most ``limit``."""
         if self.rule == "bernoulli" or (self.picker is not None and self.picker.phrase):
             return super().usual(text, rng)
         last = len(text.ids) - 1
@@ -151,11 +149,9 @@ class CaptionModelling(Objective):
         )
 
     def corruption(self) -> Corruption:
-        """Choose a mode and hide words."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy at the hidden places, a mean over them; each mode's own mean beside it."""
         view = step.view(self.view)
         if view.text is None or MARK not in view.mask_labels:
             return ObjectiveOutput({})
@@ -176,7 +172,6 @@ class CaptionModelling(Objective):
         return ObjectiveOutput({"words": Mean.of(losses, kept)}, metrics=metrics)
 
     def _kept(self, losses: Tensor, example: Tensor, count: int) -> Tensor:
-        """Which terms count: those of the examples with the smaller sums."""
         sums = losses.new_zeros(count).index_add(0, example, losses.detach())
         keep = sums.topk(int(count * (1 - self.drop_worst)), largest=False).indices
         chosen = losses.new_zeros(count, dtype=example.dtype).index_fill(0, keep, 1).bool()

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
-from vlcli.nn import DataSpec, InitStd
-from vlcli.registry import AttentionSpec, PositionSpec
-from vlcli_dimbert.decoding import Generating
+from vlcli.nn import TEXT, AttentionMask, DataSpec, EncoderOutput, KeyValueCache, Layout, Text, TiedWordHead
+from vlcli.registry import AttentionSpec
 from vlcli_dimbert.embedding import PaperRegions, VLPRegions
-from vlcli_dimbert.stream import Core
-from vlcli_dimbert.weights import adapt
+from vlcli_dimbert.stream import SENTENCE, SingleStream
 
 
-class DiMBERT(Generating):
+@dataclass
+class Decoding:
+    """The cache of incremental decoding, of P rows.
+
+    Attributes:
+        cache: keys and values of all tokens but the mask that was asked about.
+        before: (P,) real tokens before the sentence's words, the class token included.
+        words: (P,) words so far.
+        begun: whether the class token's own step is done.
+    """
+
+    cache: KeyValueCache
+    before: Tensor
+    words: Tensor
+    begun: bool = False
+
+    def select(self, rows: Tensor, per: int = 1) -> Decoding:
+        """Returns the cache of these rows, repeats allowed; ``per`` neighbours come of one picture."""
+        return Decoding(self.cache.select(rows, per), self.before[rows], self.words[rows], self.begun)
+
+    def __len__(self) -> int:
+        return len(self.before)
+
+
+class DiMBERT(SingleStream):
     """DiMBERT: regions, visual concepts and words in one transformer with disentangled attention.
 
     The sequence is [CLS] regions [SEP] concepts [SEP] words [SEP]; with several pictures regions and concepts of each
@@ -24,13 +48,6 @@ class DiMBERT(Generating):
 
     Args:
         data_spec: vocabulary, feature sizes, the concepts' word pieces.
-        hidden: width.
-        heads: attention heads.
-        layers: depth.
-        intermediate: width inside the feed-forward; None: four times ``hidden``.
-        dropout: of embeddings, blocks and attention probabilities.
-        attention: any registered attention; ``standard`` makes it the paper's ESABERT (Table 5).
-        position: pairwise encodings of all tokens, one or several, besides the learned places.
         regions: how regions are embedded: as the paper prints it, or as VLP's code does.
         appearance: a region feature through fc7 anew and a linear layer (VLP), or one linear layer.
         weighted: learned weights in the sum of a region's embeddings; they start at 1.
@@ -40,27 +57,21 @@ class DiMBERT(Generating):
         rank: pieces of a concept share its rank (``concept``) or count on (``piece``).
         concepts: most concepts of a picture; 0: none, and no separator for them.
         specials: class token and separators take the words' route (``text``) or one of their own (``own``).
-        length: rows of the position table.
         images: rows of a table that tells an example's pictures apart; 0: none. Regions have no place and ranks begin
             anew, so that without it the order of a story's pictures is not told.
         eps: of every layer norm.
-        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
-        packed: leave padding out of all that is done token by token.
+        attention: any registered attention; ``standard`` makes it the paper's ESABERT (Table 5).
     """
 
     paper = "DiMBERT, Liu et al., ACM TKDD 2021, arXiv:2210.16431; VLP, Zhou et al., AAAI 2020, for what it leaves open"
+    capabilities = frozenset({"fuse", "generate"})
+    readouts = frozenset({"pooler", "word_head"})
 
     def __init__(
         self,
         data_spec: DataSpec,
         *,
-        hidden: int = 768,
-        heads: int = 12,
-        layers: int = 12,
-        intermediate: int | None = None,
-        dropout: float = 0.1,
         attention: AttentionSpec = "disentangled",
-        position: PositionSpec | list[PositionSpec] | None = None,
         regions: Literal["paper", "vlp"] = "paper",
         appearance: Literal["fc7", "linear"] = "fc7",
         weighted: bool = False,
@@ -69,40 +80,67 @@ class DiMBERT(Generating):
         rank: Literal["concept", "piece"] = "concept",
         concepts: int = 20,
         specials: Literal["text", "own"] = "text",
-        length: int = 512,
         images: int = 0,
         eps: float = 1e-5,
-        init_std: InitStd = "auto",
-        packed: bool = True,
+        **options: Any,
     ) -> None:
-        options = {"appearance": appearance, "dropout": dropout}
-        embed: nn.Module
-        if regions == "paper":
-            embed = PaperRegions(data_spec, hidden, eps=eps, weighted=weighted, **options)  # type: ignore[arg-type]
-        else:
-            embed = VLPRegions(data_spec, hidden, **options)  # type: ignore[arg-type]
-        core = Core(
-            hidden,
-            heads,
-            layers,
-            intermediate,
-            dropout,
-            attention,
-            position,
-            by_mode=segments == "modes",
-            running=position_ids == "running",
-            by_piece=rank == "piece",
-            concepts=concepts,
-            specials=specials == "own",
-            length=length,
-            images=images,
-            eps=eps,
-            init_std=init_std,
-            packed=packed,
-        )
-        super().__init__(data_spec, embed, core)
+        def embed(width: int, dropout: float) -> nn.Module:
+            if regions == "vlp":
+                return VLPRegions(data_spec, width, appearance=appearance, dropout=dropout)
+            return PaperRegions(data_spec, width, appearance=appearance, weighted=weighted, eps=eps, dropout=dropout)
+
+        choices = eps, concepts, segments == "modes", specials == "own", images
+        super().__init__(data_spec, embed, *choices, attention=attention, **options)
+        self.running, self.by_piece = position_ids == "running", rank == "piece"
+        self.word_head = TiedWordHead(self.dim, data_spec.vocab_size, eps)
         self.initialise()
 
-    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Files of VLP, UniLM and BERT under our names, at this model's sizes."""
-        return adapt(self, state, report)
+    def word_scores(self, hidden: Tensor) -> Tensor:
+        scores: Tensor = self.word_head(hidden, self.words.weight)  # (..., V)
+        return scores
+
+    def start(self, image: EncoderOutput, text: Text | None = None) -> Decoding:
+        rows, prefix = image.hidden.shape[0], 1 + image.hidden.shape[1]
+        first, layout = self._words(torch.full((rows, 1), self.data_spec.cls_id, device=image.hidden.device))
+        layout = replace(layout, special=torch.ones_like(layout.special))
+        if self.special_route != TEXT:
+            layout = layout.with_route(self.special_route)
+        layout = layout + image.layout
+        causal = torch.ones(rows, dtype=torch.bool, device=first.device)
+        x = self._placed(torch.cat([first, image.hidden], 1), layout, prefix, causal)  # (P, prefix, D)
+        cache = KeyValueCache()
+        self.stack(x, layout, AttentionMask(layout.valid), cache=cache)
+        before = layout.valid.sum(1)
+        state = Decoding(cache, before, torch.zeros_like(before))
+        if text is None or not bool((text.mask & ~text.special).any()):
+            return state
+        real = text.mask & ~text.special  # (P, T): specials and padding are passed over
+        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(real.sum(1).max())]
+        return self._append(state, text.ids.gather(1, order), real.gather(1, order))[0]
+
+    def _words(self, ids: Tensor) -> tuple[Tensor, Layout]:
+        # Words (P, T) as tokens without positions.
+        x = self.words(ids) if self.by_mode else self.words(ids) + self.segments.weight[SENTENCE]
+        return x, Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
+
+    def _append(self, state: Decoding, ids: Tensor, real: Tensor) -> tuple[Decoding, Tensor]:
+        # Words (P, T) after those seen, and their states (P, T, D); the state handed in stays.
+        x, layout = self._words(ids)
+        count = state.words[:, None] + real.long().cumsum(1)  # (P, T): 1 for the first word
+        layout = replace(layout, valid=real, index=count)
+        place = state.before[:, None] + count - 1 if self.running else count
+        x = self._normed(x, place, 0, torch.ones_like(state.before, dtype=torch.bool))
+        seen = state.cache.layout
+        assert seen is not None
+        cache = state.cache.copy()
+        mask = AttentionMask(torch.cat([seen.expand(real.shape[0]).valid, real], 1), causal=True)
+        hidden, _ = self.stack(x, layout, mask, cache=cache)
+        return Decoding(cache, state.before, state.words + real.sum(1), state.begun), hidden
+
+    def step(self, ids: Tensor, cache: Decoding) -> tuple[Tensor, Decoding]:
+        # The word chosen last and a mask after it; the first ids (the class token) were seen at the start.
+        mask = torch.full_like(ids, self.data_spec.mask_id)
+        new = torch.stack([ids, mask], 1) if cache.begun else mask[:, None]
+        grown, hidden = self._append(cache, new, torch.ones_like(new, dtype=torch.bool))
+        grown.cache.truncate(grown.cache.length - 1)
+        return self.word_scores(hidden[:, -1]), replace(grown, words=grown.words - 1, begun=True)

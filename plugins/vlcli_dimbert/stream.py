@@ -1,10 +1,10 @@
-"""One transformer over regions, visual concepts and words: what DiMBERT and the models it is compared on share."""
+"""Base of DiMBERT, UNITER and VL-BERT: one transformer over regions, visual concepts and words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,55 +34,14 @@ from vlcli.nn import (
     Text,
     build_positions,
     init_scale,
-    initialise,
+    initialise_model,
 )
+from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_dimbert.embedding import Appearance, ConceptPieces, PaperRegions
+from vlcli_dimbert.weights import adapt
 
 REGION, CONCEPTS, SENTENCE = 0, 1, 2
 """Rows of the segment table by role."""
-
-
-@dataclass(frozen=True)
-class Core:
-    """Sizes and choices of a single-stream model; the defaults are DiMBERT's.
-
-    Attributes:
-        hidden: width.
-        heads: attention heads.
-        layers: depth.
-        intermediate: width inside the feed-forward; None: four times ``hidden``.
-        dropout: of embeddings, blocks and attention probabilities.
-        attention: a registered attention.
-        position: pairwise encodings, or None.
-        by_mode: VLP's six segment rows instead of one a role.
-        running: positions run on through the whole sequence.
-        by_piece: positions count a concept's pieces.
-        concepts: most concepts of a picture; 0: none.
-        specials: separators and class token have a route of their own.
-        length: rows of the position table.
-        images: rows of a table that tells several pictures apart; 0: none.
-        eps: of every norm.
-        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
-        packed: leave padding out of all that is done token by token.
-    """
-
-    hidden: int = 768
-    heads: int = 12
-    layers: int = 12
-    intermediate: int | None = None
-    dropout: float = 0.1
-    attention: Any = "disentangled"
-    position: Any = None
-    by_mode: bool = False
-    running: bool = False
-    by_piece: bool = False
-    concepts: int = 20
-    specials: bool = False
-    length: int = 512
-    images: int = 0
-    eps: float = 1e-5
-    init_std: InitStd = "auto"
-    packed: bool = True
 
 
 class SingleStream(Model):
@@ -90,8 +49,26 @@ class SingleStream(Model):
 
     Args:
         data_spec: vocabulary, feature sizes, the concepts' word pieces.
-        regions: embeds regions: ``regions(Regions, segment)`` gives (M, R, D).
-        core: sizes and choices.
+        regions: called with width and dropout; makes the module that embeds regions (M, R, D).
+        eps: of every norm.
+        concepts: most concepts of a picture; 0: none.
+        modes: VLP's six segment rows instead of one a role.
+        specials: separators and class token have a route of their own.
+        images: rows of a table that tells several pictures apart; 0: none.
+        hidden: width.
+        heads: attention heads.
+        layers: depth.
+        intermediate: width inside the feed-forward; None: four times ``hidden``.
+        dropout: of embeddings, blocks and attention probabilities.
+        attention: any registered attention; ``disentangled`` is DiMBERT's (Table 6).
+        position: pairwise encodings of all tokens, one or several, besides the learned places.
+        length: rows of the position table.
+        init_std: deviation of freshly drawn weights; ``auto``: 0.02 at width 768, more in a narrower model.
+        packed: leave padding out of all that is done token by token.
+
+    Attributes:
+        running: positions run on through the whole sequence.
+        by_piece: positions count a concept's pieces.
     """
 
     capabilities = frozenset({"fuse"})
@@ -99,35 +76,54 @@ class SingleStream(Model):
     many_images = True
     readouts = frozenset({"pooler"})
     slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["word", "box", "special"])}
+    running = by_piece = False
     separators: ClassVar[bool] = True
     """Whether a [SEP] ends the regions, and another the concepts."""
     segment_sources: ClassVar[dict[int, list[int]]] = {2: [0, 0, 1], 6: [4, 4, 5]}
     """Rows for regions, concepts and sentence in a table of so many rows: BERT's and VLP's."""
 
-    def __init__(self, data_spec: DataSpec, regions: nn.Module, core: Core) -> None:
+    def __init__(
+        self,
+        data_spec: DataSpec,
+        regions: Callable[[int, float], nn.Module],
+        eps: float = 1e-12,
+        concepts: int = 0,
+        modes: bool = False,
+        specials: bool = False,
+        images: int = 0,
+        *,
+        hidden: int = 768,
+        heads: int = 12,
+        layers: int = 12,
+        intermediate: int | None = None,
+        dropout: float = 0.1,
+        attention: AttentionSpec = "standard",
+        position: PositionSpec | list[PositionSpec] | None = None,
+        length: int = 512,
+        init_std: InitStd = "auto",
+        packed: bool = True,
+    ) -> None:
         super().__init__(data_spec)
-        self.core = core
-        self.init_std, self.special_route = init_scale(core.init_std, core.hidden), SPECIAL if core.specials else TEXT
-        shape = AttentionShape(core.hidden, core.heads, core.layers, dropout=core.dropout, routes=4)
-        style = BlockStyle(eps=core.eps, dropout=core.dropout)
-        self.words = nn.Embedding(data_spec.vocab_size, core.hidden)
-        self.places = nn.Embedding(core.length, core.hidden)
-        self.segments = nn.Embedding(6 if core.by_mode else 3, core.hidden)
-        self.which_picture = nn.Embedding(core.images, core.hidden) if core.images else None
-        self.norm, self.drop = nn.LayerNorm(core.hidden, eps=core.eps), nn.Dropout(core.dropout)
-        self.regions = regions
-        self.concepts = ConceptPieces(data_spec, core.concepts) if core.concepts else None
-        encoding = build_positions(core.position, shape, self.slots["position"])[1]
-        self.stack = Stack.of(core.layers, shape, core.intermediate, style, core.attention, encoding)
-        self.stack.packed = core.packed
-        self.pooler = Pooler(core.hidden)
+        of_regions = regions(hidden, dropout)  # drawn first
+        self.by_mode, self.special_route = modes, SPECIAL if specials else TEXT
+        self.init_std = init_scale(init_std, hidden)
+        shape = AttentionShape(hidden, heads, layers, dropout=dropout, routes=4)
+        self.words = nn.Embedding(data_spec.vocab_size, hidden)
+        self.places = nn.Embedding(length, hidden)
+        self.segments = nn.Embedding(6 if modes else 3, hidden)
+        self.which_picture = nn.Embedding(images, hidden) if images else None
+        self.norm, self.drop = nn.LayerNorm(hidden, eps=eps), nn.Dropout(dropout)
+        self.regions = of_regions
+        self.concepts = ConceptPieces(data_spec, concepts) if concepts else None
+        encoding = build_positions(position, shape, self.slots["position"])[1]
+        style = BlockStyle(eps=eps, dropout=dropout)
+        self.stack = Stack.of(layers, shape, intermediate, style, attention, encoding)
+        self.stack.packed = packed
+        self.pooler = Pooler(hidden)
 
     def initialise(self) -> None:
-        """BERT's initialisation of everything but pairwise encodings, which initialise themselves."""
-        encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
-        for module in self.modules():
-            if module not in encodings:
-                initialise(module, self.init_std)
+        """Draws the weights as BERT does, with the regions' own rules and a first picture that adds nothing."""
+        initialise_model(self, self.init_std)
         for module in self.regions.modules():
             if isinstance(module, Appearance | PaperRegions):
                 module.initialise(self.init_std)
@@ -138,21 +134,17 @@ class SingleStream(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.words.embedding_dim
 
     def input_spec(self) -> InputSpec:
-        """Texts, region features and, unless there are none, visual concepts."""
         return InputSpec(text=True, regions=True, concepts=self.concepts is not None)
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings."""
         return self.words
 
     def embed_text(self, text: Text) -> EncoderOutput:
-        """Words (N, T, D), before places and norm; ``extra["causal"]`` (N,) where rows are sequence to sequence."""
         hidden = self.words(text.ids)
-        if not self.core.by_mode:
+        if not self.by_mode:
             hidden = hidden + self.segments.weight[SENTENCE]
         layout = Layout.for_text(text.mask, text.special)
         if self.special_route != TEXT:
@@ -161,11 +153,8 @@ class SingleStream(Model):
         return EncoderOutput(hidden, layout, extra=extra)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """Regions, a separator, and concepts with theirs (M, R + 1 + L + 1, D), before places and norm."""
-        if images.regions is None:
-            raise DataError("The model reads region features, and the batch has none.", hint="name a store: features")
-        roles = [None, None] if self.core.by_mode else [self.segments.weight[REGION], self.segments.weight[CONCEPTS]]
-        regions = images.regions
+        regions = images.regions_for("dimbert")
+        roles = [None, None] if self.by_mode else [self.segments.weight[REGION], self.segments.weight[CONCEPTS]]
         x = self.region_tokens(regions, roles[0])
         parts, layout = [x], Layout.for_boxes(regions.boxes, regions.mask, source=1)
         if self.separators:
@@ -179,12 +168,12 @@ class SingleStream(Model):
         return EncoderOutput(torch.cat(parts, 1), layout)
 
     def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
-        """Regions as tokens (M, R, D), with their segment's row (D,) where roles have one."""
-        out: Tensor = self.regions(regions, segment)
-        return out
+        """Embeds regions (M, R, D), with their segment's row (D,) where roles have one."""
+        tokens: Tensor = self.regions(regions, segment)
+        return tokens
 
     def _concepts(self, images: Images, role: Tensor | None) -> tuple[Tensor, Layout, Tensor]:
-        """Word pieces of concepts (M, L, D), where they stand, and the place after them (M,)."""
+        # Word pieces of concepts (M, L, D), their layout, and the position after them (M,).
         if images.concepts is None or self.concepts is None:
             hint = "name a store of concepts in `features`, or leave them out: concepts: 0"
             raise DataError("The model reads visual concepts, and the batch has none.", hint=hint)
@@ -192,12 +181,12 @@ class SingleStream(Model):
         real = pieces >= 0
         tokens = self.words(pieces.clamp(min=0))
         layout = Layout.for_text(real, route=CONCEPT, source=1)
-        layout.index = real.long().cumsum(1) - 1 if self.core.by_piece else slot
+        layout.index = real.long().cumsum(1) - 1 if self.by_piece else slot
         after = (layout.index.masked_fill(~real, -1)).amax(1) + 1
         return tokens if role is None else tokens + role, layout, after
 
     def _separator(self, rows: int, place: Tensor | int, role: Tensor | None) -> tuple[Tensor, Layout]:
-        """[SEP] (M, 1, D) at a place of its own."""
+        # [SEP] (M, 1, D) at a position of its own.
         word = self.words.weight[self.data_spec.sep_id]
         x = (word if role is None else word + role).expand(rows, 1, -1)
         real = torch.ones(rows, 1, dtype=torch.bool, device=x.device)
@@ -206,16 +195,13 @@ class SingleStream(Model):
         return x, layout
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Regions, concepts and words, row i with row i.
-
-        ``FusionOutput.text`` has the layout of the text, [CLS] first. ``FusionOutput.image`` are the regions (of all
-        images); its ``extra["concepts"]`` are the hidden states of the concepts' pieces.
-        """
+        # [CLS], image and words: ``FusionOutput.text`` has the text's layout, ``FusionOutput.image`` the regions of
+        # all images, and in ``extra["concepts"]`` the hidden states of the concepts' pieces.
         prefix, causal = 1 + image.hidden.shape[1], text.extra.get("causal")
         x = torch.cat([text.hidden[:, :1], image.hidden, text.hidden[:, 1:]], 1)
         layout = text.layout.cut(0, 1) + image.layout + text.layout.cut(1, text.hidden.shape[1])
         x = self._placed(x, layout, prefix, causal)
-        mask = self._mask(layout, prefix, causal)
+        mask = AttentionMask.sequence_to_sequence(layout.valid, prefix, causal)
         hidden, kept = self.stack(x, layout, mask, record=record, name="fuse", keep=self.output_hidden_states)
         words, *layers = (torch.cat([x[:, :1], x[:, prefix:]], 1) for x in (hidden, *kept.values()))
         block = hidden[:, 1:prefix]
@@ -232,19 +218,26 @@ class SingleStream(Model):
         return EncoderOutput(torch.cat([hidden[:, a:b] for a, b in columns], 1), sum(places[1:], places[0]))
 
     def _placed(self, x: Tensor, layout: Layout, prefix: int, causal: Tensor | None) -> Tensor:
-        """Tokens with their places and, by mode, their segments, normalised."""
-        self._check_length(layout, prefix)
+        # Tokens (P, T, D) with their positions and, by mode, their segments, normalised.
+        longest = len(self.places.weight)
+        words = layout.route.shape[1] - (0 if self.running else prefix - 1)
+        if not torch.compiler.is_exporting() and words > longest:
+            raise DataError(
+                "A sequence is longer than the position table.",
+                where="model dimbert",
+                got=f"{words} tokens",
+                expected=f"at most {longest}",
+                hint="lower text.length, or raise the model's length",
+            )
         if self.which_picture is not None:
             x = x + self._picture_rows(layout, self.which_picture)
-        place = layout.valid.long().cumsum(1) - 1 if self.core.running else layout.index
-        return self._normed(x, self._off_regions(place, layout), prefix, causal)
+        place = layout.valid.long().cumsum(1) - 1 if self.running else layout.index
+        return self._normed(x, place.masked_fill(layout.route == IMAGE, -1), prefix, causal)  # regions have none
 
     def _picture_rows(self, layout: Layout, table: nn.Embedding) -> Tensor:
-        """(P, T, D): which of an example's pictures a token belongs to; nothing for words.
-
-        Regions are sums of normalised terms, concepts and separators of embeddings as small as they were drawn: each
-        gets its row at its own scale, or it would not be seen among the former and drown the latter.
-        """
+        # (P, T, D): the row of a token's picture; nothing for words. Regions are sums of normalised terms, concepts and
+        # separators of embeddings as small as they were drawn: each gets its row at its own scale, or it would not be
+        # seen among the former and drown the latter.
         number = layout.source - 1  # words are source 0
         if not torch.compiler.is_exporting() and int(number.max()) >= len(table.weight):
             raise DataError(
@@ -255,51 +248,29 @@ class SingleStream(Model):
                 hint="raise the model's `images`",
             )
         scale = torch.where(layout.route == IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
-        out: Tensor = table(number.clamp(min=0)) * scale[..., None]
-        return out
-
-    @staticmethod
-    def _off_regions(place: Tensor, layout: Layout) -> Tensor:
-        return place.masked_fill(layout.route == IMAGE, -1)
+        rows: Tensor = table(number.clamp(min=0)) * scale[..., None]
+        return rows
 
     def _normed(self, x: Tensor, place: Tensor, prefix: int, causal: Tensor | None) -> Tensor:
-        """``place`` (P, T), -1 for none; the first ``prefix`` tokens are the prefix."""
+        # ``place`` (P, T), -1 for none; the first ``prefix`` tokens are the prefix.
         rows = len(self.places.weight)
         x = x + self.places(place.clamp(0, rows - 1)).masked_fill((place < 0)[..., None], 0)
-        if self.core.by_mode:
+        if self.by_mode:
             mode = place.new_zeros(x.shape[0], 1) if causal is None else 4 * causal.long()[:, None]
-            after = mode + 1
-            segment = torch.cat([mode.expand(-1, prefix), after.expand(-1, x.shape[1] - prefix)], 1)
+            segment = torch.cat([mode.expand(-1, prefix), (mode + 1).expand(-1, x.shape[1] - prefix)], 1)  # (P, T)
             x = x + self.segments(segment)
-        out: Tensor = self.drop(self.normalise(x, prefix))
-        return out
+        tokens: Tensor = self.drop(self.normalise(x, prefix))
+        return tokens
 
     def normalise(self, x: Tensor, prefix: int) -> Tensor:
-        """Tokens (P, T, D), the first ``prefix`` of them the prefix, before the first layer."""
-        out: Tensor = self.norm(x)
-        return out
+        """Normalises tokens (P, T, D), the first ``prefix`` of them the prefix, before the first layer."""
+        tokens: Tensor = self.norm(x)
+        return tokens
 
-    def _check_length(self, layout: Layout, prefix: int) -> None:
-        longest = len(self.places.weight)
-        words = layout.route.shape[1] - (0 if self.core.running else prefix - 1)
-        if not torch.compiler.is_exporting() and words > longest:
-            raise DataError(
-                "A sequence is longer than the position table.",
-                where="model dimbert",
-                got=f"{words} tokens",
-                expected=f"at most {longest}",
-                hint="lower text.length, or raise the model's length",
-            )
-
-    @staticmethod
-    def _mask(layout: Layout, prefix: int, causal: Tensor | None) -> AttentionMask:
-        """One rule for rows of both modes: a row that is not causal is all prefix."""
-        if causal is None:
-            return AttentionMask(layout.valid)
-        return AttentionMask(layout.valid, causal=True, prefix=torch.where(causal, prefix, layout.route.shape[1]))
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: 0 for embeddings; heads lie above the last layer."""
         if name.startswith("stack.layers."):
             return int(name.split(".")[2]) + 1
         above = name.startswith(("pooler.", "word_head."))

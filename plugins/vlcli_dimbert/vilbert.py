@@ -156,25 +156,20 @@ class ViLBERT(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.text_pool.dense.out_features
 
     def input_spec(self) -> InputSpec:
-        """Texts and region features."""
         return InputSpec(text=True, regions=True)
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings."""
         return self.text.words
 
     def embed_text(self, text: Text) -> EncoderOutput:
-        """Words (N, T, D) after the layers that stand alone."""
         x, layout = self.text(text)
         hidden, _ = self.lower(x, layout, AttentionMask(layout.valid))
         return EncoderOutput(hidden, layout)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """The whole picture and its regions (M, 1 + R, D)."""
         regions = images.regions
         if regions is None:
             raise DataError("The model reads region features, and the batch has none.", hint="name a store: features")
@@ -187,7 +182,6 @@ class ViLBERT(Model):
         return EncoderOutput(self.drop(self.look_norm(x)), Layout.for_boxes(boxes, mask))
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Both streams together, row i with row i; recorded under ``co.N``, ``text.N`` and ``image.N``."""
         words, regions, layout = text.hidden, image.hidden, text.layout + image.layout
         masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
         both = AttentionMask(layout.valid, dense=None if self.joint else self._crossing(words, regions))
@@ -205,19 +199,16 @@ class ViLBERT(Model):
 
     @staticmethod
     def _crossing(words: Tensor, regions: Tensor) -> Tensor:
-        """(1, T + R, T + R): a token sees the other stream."""
         of_words = torch.arange(words.shape[1] + regions.shape[1], device=words.device) < words.shape[1]
         return (of_words[:, None] != of_words[None])[None]
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Files of BERT under our names: the text stream's layers are its layers, as the released code has it."""
         own, made = set(self.state_dict()), {}
         for name, value in state.items():
             made[name if name in own or name.startswith("objectives.") else self._text_name(name)] = value
         return made
 
     def _text_name(self, name: str) -> str:
-        """Where the text stream has what BERT calls ``name``; that name where it has it not."""
         plain, below = our_name(name) or name, len(self.lower.layers)
         if found := _LAYER.fullmatch(plain):
             number = int(found[1])
@@ -225,7 +216,6 @@ class ViLBERT(Model):
         return next((ours + plain[len(ofs) :] for ofs, ours in _OUTSIDE.items() if plain.startswith(ofs)), plain)
 
     def layer_of(self, name: str) -> int | None:
-        """Depth in turns of the streams."""
         part, _, rest = name.partition(".")
         below = len(self.lower.layers)
         if part == "lower":

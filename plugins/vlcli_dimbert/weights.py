@@ -99,7 +99,6 @@ def adapt(model: SingleStream, state: Mapping[str, Tensor], report: list[str]) -
 
 
 def _unwrapped(name: str) -> str:
-    """Without wrappers, with today's norm names and the prefix that a bare BERT lacks."""
     name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name.removeprefix("module.")))
     return f"bert.{name}" if re.match(r"(embeddings|encoder|pooler)\.", name) else name
 
@@ -109,7 +108,6 @@ def _translate(name: str, table: Mapping[str, str]) -> str | None:
 
 
 def _split_fused(made: State, own: Mapping[str, Tensor], report: list[str]) -> None:
-    """UniLM's ``num_qkv``: several sets of projections in one layer, one after another."""
     split = 0
     for name in list(made):
         found = _FUSED.fullmatch(name)
@@ -126,7 +124,6 @@ def _split_fused(made: State, own: Mapping[str, Tensor], report: list[str]) -> N
 
 
 def _choose_task(made: State, own: Mapping[str, Tensor], report: list[str]) -> None:
-    """UniLM's ``relax_projection``: of the word head's transforms the one for sequence to sequence."""
     for name in [name for name in made if name.startswith("word_head.transform.") and name in own]:
         if len(made[name]) == TASKS * len(own[name]):
             made[name] = made[name].chunk(TASKS)[-1]
@@ -134,7 +131,6 @@ def _choose_task(made: State, own: Mapping[str, Tensor], report: list[str]) -> N
 
 
 def _grow_segments(model: SingleStream, made: State, own: Mapping[str, Tensor], report: list[str]) -> None:
-    """Segment rows: BERT has 2, VLP and UniLM 6, roles are 3 (regions, concepts, sentence)."""
     table, wanted = made.get("segments.weight"), len(own["segments.weight"])
     if table is None or len(table) == wanted:
         return

@@ -44,12 +44,10 @@ class ImageText(nn.Module):
         super().__init__()
         self.model: Any = load_model(AutoModel, folder)
         if not hasattr(self.model, "get_text_features") or not hasattr(self.model, "logit_scale"):
-            raise ComponentError(
-                f"A model of the type {model_type(folder)!r} does not score words against pictures.",
-                where=str(folder / "config.json"),
-                got=type(self.model).__name__,
-                expected="clip, siglip, siglip2, owlv2 or grounding_dino, with its text encoder",
-            )
+            what = f"A model of the type {model_type(folder)!r} does not score words against pictures."
+            where, got = str(folder / "config.json"), type(self.model).__name__
+            expected = "clip, siglip, siglip2, owlv2 or grounding_dino, with its text encoder"
+            raise ComponentError(what, where=where, got=got, expected=expected)
         self.tokenizer, self.template = tokenizer(folder), template
         self.bias = getattr(self.model, "logit_bias", None)
         self.sigmoid = scores == "sigmoid" or (scores == "auto" and self.bias is not None)
@@ -66,14 +64,13 @@ class ImageText(nn.Module):
         length = int(self.model.config.text_config.max_position_embeddings)
         # SigLIP was trained on sentences padded to one length, and reads their last token.
         padding = "max_length" if self.bias is not None else True
-        made = self.tokenizer(said, padding=padding, max_length=length, truncation=True, return_tensors="pt")
+        tokens = self.tokenizer(said, padding=padding, max_length=length, truncation=True, return_tensors="pt")
         device = next(self.model.parameters()).device
-        fed = {name: made[name].to(device) for name in ("input_ids", "attention_mask") if name in made}
-        found: Tensor = self.model.get_text_features(**fed).pooler_output
-        return found
+        fed = {name: tokens[name].to(device) for name in ("input_ids", "attention_mask") if name in tokens}
+        features: Tensor = self.model.get_text_features(**fed).pooler_output  # (words, D)
+        return features
 
     def forward(self, items: list[Shown], device: torch.device) -> Tensor:
-        """The probability of each word for each picture (B, W)."""
         fed: dict[str, Any] = {"pixel_values": stacked(list(items), device)}
         if any(items[0].patches):
             shapes = torch.tensor([item.patches for item in items], device=device)
@@ -93,15 +90,12 @@ class OpenVocabularyConcepts(FolderExtractor):
     concept model. A detector's word stands at the box that speaks most for it, others at the whole picture.
 
     Args:
-        weights: the model's folder, under the data root.
-        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
         words: a list, a file with one word a line (or JSON), or None for the class names of the stage's data.
         template: the sentence that CLIP and SigLIP score; ``{}`` stands for the word.
         scores: of CLIP and SigLIP: ``softmax`` over the words, ``sigmoid`` of each word, or ``auto``: what the model
             was trained with.
         top: most words of a picture; 0 for all.
         min_score: words less probable than this are left out.
-        batch_size: images at a time where the stage does not say.
     """
 
     paper = "Radford et al. 2021, CLIP; Zhai et al. 2023, SigLIP; DiMBERT (Liu et al. 2021), visual concepts"
@@ -136,34 +130,25 @@ class OpenVocabularyConcepts(FolderExtractor):
         self.network.ask(words)
 
     def attach(self, labels: Labels) -> None:
-        """Score the class names of the data, where the recipe names no words.
-
-        Raises:
-            UsageError: there are none.
-        """
         if not self.words:
             self._ask(words_of_data(labels, self.name))
 
     def notes(self) -> list[str]:
-        """Which model was loaded, and how many words it scores."""
         return [f"{self.name}: {self.model_class} of {self.folder}, {len(self.words)} words"]
 
     def provenance(self) -> dict[str, Any]:
-        """What :class:`FolderExtractor` says, and the words that the ids stand for."""
         return {**super().provenance(), WORDS: list(self.words)}
 
     def regions(self) -> str:
-        """Where a word stands."""
         return "whole pictures" if isinstance(self.network, ImageText) else "the best box of each word"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """The words of each picture."""
         if isinstance(self.network, ImageText):
             items = [item for item in batch if isinstance(item, Shown)]
             return [self._record(item, row) for item, row in zip(items, self.network(items, self.device), strict=True)]
-        found = self.network(stacked(batch, self.device))
+        out = self.network(stacked(batch, self.device))
         records = []
-        for item, parts, probs in zip(batch, found.boxes.float(), found.probs.float(), strict=True):
+        for item, parts, probs in zip(batch, out.boxes.float(), out.probs.float(), strict=True):
             best, queries = probs.max(0)
             records.append(self._record(item, best, original_boxes(item, parts)[queries]))
         return records

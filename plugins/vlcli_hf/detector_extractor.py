@@ -27,8 +27,6 @@ class TransformersDetector(FolderExtractor):
     names come from the configuration; open-vocabulary detectors look for ``words``.
 
     Args:
-        weights: the model's folder, under the data root.
-        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
         words: of open-vocabulary detectors: a list, a file with one word a line (or JSON), or None for the class names
             of the stage's data.
         confidence: regions with a lower score stay only to make up ``min_boxes``.
@@ -36,8 +34,6 @@ class TransformersDetector(FolderExtractor):
         max_boxes: most regions of an image, by score.
         nms: overlap above which the less certain of two boxes of a class goes; 1 for no such rule (DETR needs none).
         class_probs: store the probabilities of all classes or words.
-        precision: ``float32``, or ``bf16`` and ``fp16`` autocast.
-        batch_size: images at a time where the stage does not say.
     """
 
     paper = "Carion et al. 2020, DETR; Zhao et al. 2024, RT-DETR; Liu et al. 2024, Grounding DINO; Minderer et al. 2023"
@@ -69,33 +65,24 @@ class TransformersDetector(FolderExtractor):
         self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
 
     def attach(self, labels: Labels) -> None:
-        """Look for the class names of the data, where the recipe names no words.
-
-        Raises:
-            UsageError: the detector looks for words, and there are none.
-        """
         if self.network.open_vocabulary and not self.network.names:
             self.network.ask(words_of_data(labels, self.name))
 
     def notes(self) -> list[str]:
-        """Which model was loaded, and what it looks for."""
         names = self.network.names
         some = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
         return [f"{self.name}: {self.model_class} of {self.folder}, {len(names)} classes: {some}"]
 
     def provenance(self) -> dict[str, Any]:
-        """What :class:`FolderExtractor` says, and the names of the classes."""
         return {**super().provenance(), **Labels(self.network.names).provenance()}
 
     def regions(self) -> str:
-        """The detector finds them."""
         return "detected"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """The regions of each picture."""
         with autocast(self.device, self.precision):
-            found = self.network(stacked(batch, self.device))
-        rows = zip(batch, found.features.float(), found.boxes.float(), found.probs.float(), strict=True)
+            out = self.network(stacked(batch, self.device))
+        rows = zip(batch, out.features.float(), out.boxes.float(), out.probs.float(), strict=True)
         return [self._record(*row) for row in rows]
 
     def _record(self, item: Prepared, features: Tensor, parts: Tensor, probs: Tensor) -> Record:
@@ -114,7 +101,6 @@ class TransformersDetector(FolderExtractor):
         return Record(id=item.id, size=item.size, **plain)
 
     def _choose(self, boxes: Tensor, scores: Tensor, classes: Tensor) -> Tensor:
-        """Rows of the regions that stay, the most certain first."""
         order: Tensor
         if self.nms < 1:
             order = batched_nms(boxes, scores, classes, self.nms)
@@ -135,6 +121,5 @@ def original_boxes(item: Prepared, parts: Tensor) -> Tensor:
 
 
 def _width(config: Any) -> int:
-    """Numbers of an object query's feature."""
     vision = getattr(config, "vision_config", None)
     return int(vision.hidden_size if vision is not None else getattr(config, "d_model", None) or config.hidden_size)

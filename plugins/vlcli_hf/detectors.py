@@ -32,7 +32,7 @@ class Queries:
 
 
 class ClosedDetector(nn.Module):
-    """A detector with classes of its own: DETR, RT-DETR and others that ``AutoModelForObjectDetection`` knows.
+    """A detector with a fixed list of classes: DETR, RT-DETR and others that ``AutoModelForObjectDetection`` knows.
 
     Args:
         folder: of transformers.
@@ -54,14 +54,11 @@ class ClosedDetector(nn.Module):
         Raises:
             ComponentError: always.
         """
-        raise ComponentError(
-            "This detector finds the classes of its configuration, and no others.",
-            got=f"words: {', '.join(words[:5])}",
-            expected="no words, or an open-vocabulary detector: grounding_dino, owlv2",
-        )
+        what, got = "This detector finds the classes of its configuration, and no others.", ", ".join(words[:5])
+        expected = "no words, or an open-vocabulary detector: grounding_dino, owlv2"
+        raise ComponentError(what, got=f"words: {got}", expected=expected)
 
     def forward(self, pixels: Tensor) -> Queries:
-        """Object queries with their classes; a class "no object" is left out."""
         out = self.model(pixel_values=pixels)
         states = out.last_hidden_state[:, -out.logits.shape[1] :]  # YOLOS: the last tokens are the queries
         closed = out.logits.shape[-1] == len(self.names) + 1
@@ -70,9 +67,8 @@ class ClosedDetector(nn.Module):
 
 
 class _Open(nn.Module):
-    """What open-vocabulary detectors share."""
-
     open_vocabulary = True
+    names: tuple[str, ...]
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForZeroShotObjectDetection
@@ -83,11 +79,12 @@ class _Open(nn.Module):
         self.folder, self.names = folder, ()
         self.prompt: dict[str, Tensor] = {}
 
-    names: tuple[str, ...]
-
-    def _fed(self, count: int, device: torch.device) -> dict[str, Tensor]:
-        """The prompt for ``count`` pictures."""
-        return {name: value.to(device).repeat(count, *[1] * (value.ndim - 1)) for name, value in self.prompt.items()}
+    def _output(self, pixels: Tensor) -> Any:
+        prompts = {
+            name: value.to(pixels.device).repeat(len(pixels), *[1] * (value.ndim - 1))
+            for name, value in self.prompt.items()
+        }
+        return self.model(pixel_values=pixels, **prompts)
 
 
 class OwlDetector(_Open):
@@ -100,15 +97,13 @@ class OwlDetector(_Open):
         """Look for these words: each is a prompt."""
         self.names = tuple(words)
         length = int(self.model.config.text_config.max_position_embeddings)
-        made = self.tokenizer(
-            list(words), padding="max_length", max_length=length, truncation=True, return_tensors="pt"
-        )
-        self.prompt = {name: made[name] for name in ("input_ids", "attention_mask")}
+        options = {"padding": "max_length", "max_length": length, "truncation": True, "return_tensors": "pt"}
+        tokens = self.tokenizer(list(words), **options)
+        self.prompt = {name: tokens[name] for name in ("input_ids", "attention_mask")}
 
     def forward(self, pixels: Tensor) -> Queries:
-        """Patches with the probability of each word."""
-        out = self.model(pixel_values=pixels, **self._fed(len(pixels), pixels.device))
-        features = out.image_embeds.flatten(1, 2)
+        out = self._output(pixels)
+        features = out.image_embeds.flatten(1, 2)  # (B, Q, D)
         return Queries(features, box_convert(out.pred_boxes, "cxcywh", "xyxy"), out.logits.sigmoid())
 
 
@@ -124,22 +119,26 @@ class GroundedDetector(_Open):
             DataError: the prompt is longer than the detector reads.
         """
         self.names = tuple(words)
-        text, spans = _sentence(words)
-        made = self.tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
-        places = made.pop("offset_mapping")[0].tolist()
+        text, spans = "", []
+        for word in words:
+            plain = word.lower().replace(".", " ").strip()
+            text += " " if text else ""
+            spans.append((len(text), len(text) + len(plain)))
+            text += f"{plain}."
+        prompt = self.tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
+        offsets = prompt.pop("offset_mapping")[0].tolist()
         longest = int(getattr(self.model.config, "max_text_len", 256))
-        if len(places) > longest:
-            got = f"{len(words)} words, {len(places)} tokens"
+        if len(offsets) > longest:
+            got = f"{len(words)} words, {len(offsets)} tokens"
             raise DataError("The text prompt is too long for this detector.", got=got, expected=f"{longest} tokens")
-        self.prompt = {name: value for name, value in made.items() if name in PROMPT}
-        self.tokens = [[n for n, (a, b) in enumerate(places) if start <= a < b <= end] for start, end in spans]
-        if empty := [word for word, found in zip(words, self.tokens, strict=True) if not found]:
+        self.prompt = {name: value for name, value in prompt.items() if name in PROMPT}
+        self.tokens = [[n for n, (a, b) in enumerate(offsets) if start <= a < b <= end] for start, end in spans]
+        if empty := [word for word, tokens in zip(words, self.tokens, strict=True) if not tokens]:
             raise DataError("The tokenizer has no tokens for a word.", where=str(self.folder), got=empty[0])
 
     def forward(self, pixels: Tensor) -> Queries:
-        """Object queries with the probability of each word."""
-        out = self.model(pixel_values=pixels, **self._fed(len(pixels), pixels.device))
-        probs = out.logits.sigmoid()
+        out = self._output(pixels)
+        probs = out.logits.sigmoid()  # (B, Q, tokens)
         words = torch.stack([probs[..., tokens].amax(-1) for tokens in self.tokens], -1)
         return Queries(out.last_hidden_state, box_convert(out.pred_boxes, "cxcywh", "xyxy"), words)
 
@@ -147,22 +146,11 @@ class GroundedDetector(_Open):
 PROMPT = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def _sentence(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The prompt of all words in lower case, each ended by a full stop, and where each stands in it."""
-    text, spans = "", []
-    for word in words:
-        plain = word.lower().replace(".", " ").strip()
-        text += " " if text else ""
-        spans.append((len(text), len(text) + len(plain)))
-        text += f"{plain}."
-    return text, spans
-
-
 OWL = ("owlvit", "owlv2")
 
 
 def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetector:
-    """The detector of a folder of transformers.
+    """Load the detector of a folder of transformers.
 
     Raises:
         ComponentError: its model is no detector.
@@ -178,10 +166,7 @@ def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetect
             return GroundedDetector(folder)
     if kind in modeling_auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES:
         return ClosedDetector(folder)
-    raise ComponentError(
-        f"A model of the type {kind!r} is no detector.",
-        where=str(folder / "config.json"),
-        got=kind,
-        expected="detr, rt_detr, grounding_dino, owlv2, or a type that AutoModelForObjectDetection knows",
-        hint="vision towers and backbones are read by the extractor transformers" if kind in TOWERS else "",
-    )
+    what, where = f"A model of the type {kind!r} is no detector.", str(folder / "config.json")
+    expected = "detr, rt_detr, grounding_dino, owlv2, or a type that AutoModelForObjectDetection knows"
+    hint = "vision towers and backbones are read by the extractor transformers" if kind in TOWERS else ""
+    raise ComponentError(what, where=where, got=kind, expected=expected, hint=hint)

@@ -24,8 +24,6 @@ class TransformersExtractor(FolderExtractor):
     convolutional map) is a region; class tokens and registers are left out. Given boxes are pooled by RoIAlign.
 
     Args:
-        weights: the model's folder, under the data root.
-        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
         boxes: ``cells`` (each patch or cell of the map is a region), ``given``, ``grid`` or ``given-or-grid``.
         grid: rows and columns of the grid.
         limit: most given boxes of an image, by score; 0 for all.
@@ -34,8 +32,6 @@ class TransformersExtractor(FolderExtractor):
             may crop (DINOv2 and CLIP see the centre). Given boxes are always pooled from whole pictures.
         resolution: RoIAlign's cells per side of a box.
         sampling: RoIAlign's samples per side of a cell; 0 adapts to the box.
-        precision: ``float32``, or ``bf16`` and ``fp16`` autocast.
-        batch_size: images at a time where the stage does not say.
     """
 
     paper = "Wolf et al. 2020, Transformers; Oquab et al. 2024, DINOv2; Zhai et al. 2023, SigLIP"
@@ -67,7 +63,6 @@ class TransformersExtractor(FolderExtractor):
         self.preparation = ProcessorPreparation(0, 0, boxes, cells, limit or None, processor=processor)
 
     def notes(self) -> list[str]:
-        """Which model was loaded, and what its regions are."""
         down, across = (f"{side:g}" for side in self.network.stride)
         regions = f"patches or cells of {down} x {across} pixels" if self._cells else "RoIAlign of boxes"
         return [f"transformers: {self.model_class} of {self.folder}, {self.dim} numbers a region, {regions}"]
@@ -77,7 +72,6 @@ class TransformersExtractor(FolderExtractor):
         return self.preparation.boxes == "cells"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Features of each picture's patches, cells or boxes."""
         items = cast("list[Shown]", batch)
         patches = [item.patches for item in items] if any(items[0].patches) else None
         with autocast(self.device, self.precision):

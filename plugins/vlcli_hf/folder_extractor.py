@@ -1,4 +1,4 @@
-"""What the extractors of this package share: one folder with model and image processor, and what a store says of it."""
+"""Base class of the extractors: one folder with model and image processor, and the store's record of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from vlcli import __version__
 from vlcli.detection import Extractor
-from vlcli_hf.folder import HELP, INSTALL, digest, locate, require
+from vlcli_hf.folder import HELP, digest, locate
 
 HIDDEN = ("self", "__class__", "weights", "batch_size", "words")
 """What a store does not keep among the parameters: where the folder lies (its hash is kept), how many pictures go at a
@@ -23,6 +23,10 @@ class FolderExtractor(Extractor):
 
     Args:
         parameters: of the subclass, by name (its ``locals()``), with ``weights``, ``hub`` and ``batch_size``.
+        weights: the model's folder, under the data root.
+        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
+        precision: ``float32``, or ``bf16`` and ``fp16`` autocast.
+        batch_size: images at a time where the stage does not say.
 
     Attributes:
         name: under which recipes know the extractor.
@@ -30,19 +34,15 @@ class FolderExtractor(Extractor):
         network: holds the model of transformers as its attribute ``model``; a subclass sets it.
 
     Raises:
-        ComponentError: transformers is not installed.
         UsageError: the folder is named twice, or not at all.
         DataError: there is no such folder.
     """
 
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = INSTALL
     weights_help: ClassVar[str] = HELP
     name: ClassVar[str]
     network: Any
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        require()
         self._parameters = {key: value for key, value in parameters.items() if key not in HIDDEN}
         self.folder = locate(parameters["weights"], parameters["hub"])
         self.trained_on = parameters["hub"] or self.folder.name
@@ -50,7 +50,7 @@ class FolderExtractor(Extractor):
 
     @property
     def model_class(self) -> str:
-        """The class of transformers that was loaded."""
+        """Name of the class of transformers that was loaded."""
         return type(self.network.model).__name__
 
     @cached_property
@@ -58,11 +58,12 @@ class FolderExtractor(Extractor):
         return digest(self.folder)
 
     def regions(self) -> str:
-        """What the regions are, as the store says it."""
+        """Return what the regions are, as the store says it; called by :meth:`provenance`."""
         return self.preparation.boxes
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, class of the model, hash of weights and settings, what the regions are, versions."""
+        import transformers
+
         parameters = {key: list(v) if isinstance(v, tuple) else v for key, v in self._parameters.items()}
         return {
             "extractor": self.name,
@@ -72,22 +73,19 @@ class FolderExtractor(Extractor):
             "weights_sha256": self._sha256,
             "trained_on": self.trained_on,
             "boxes": self.regions(),
-            "versions": versions(),
+            "versions": {
+                "vlcli": __version__,
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
         }
 
 
-def versions() -> dict[str, str]:
-    """Of the packages that decide features."""
-    import transformers
-
-    return {"vlcli": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-
-
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """The context in which a network of ``precision`` runs."""
+    """Return the context in which a network of ``precision`` runs."""
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
 
 
-__all__ = ["FolderExtractor", "autocast", "versions"]
+__all__ = ["FolderExtractor", "autocast"]

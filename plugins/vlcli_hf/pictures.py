@@ -29,18 +29,25 @@ class Window:
 
 
 def window_of(processor: Any, size: tuple[int, int]) -> Window:
-    """Where an image processor puts a picture.
+    """Return where an image processor puts a picture.
 
     Args:
         processor: an image processor of transformers.
         size: height and width of the picture in pixels.
     """
     if hasattr(processor, "max_num_patches"):
-        return _whole(_naflex(processor, size))
+        from transformers.models.siglip2.image_processing_siglip2 import get_image_size_for_max_num_patches as naflex
+
+        height, width = naflex(*size, processor.patch_size, processor.max_num_patches)
+        return _whole((int(height), int(width)))
     if _crops_by_percentage(processor):
-        return _percentage(processor, size)
+        side = _value(processor.size, "shortest_edge")
+        if side >= LEAST_WARPED:
+            return _whole((side, side))
+        resized = _shorter_to(int(side / processor.crop_pct), size)
+        return Window(resized, (_margin(resized[0], side), _margin(resized[1], side)), (side, side))
     resized = _resized(processor, size) if getattr(processor, "do_resize", True) else size
-    if _pads_to_square(processor):
+    if getattr(processor, "do_pad", False) and type(processor).__name__.startswith("Owlv2"):  # pads to a square
         side = max(size)
         return Window((size[0] * resized[0] / side, size[1] * resized[1] / side), (0, 0), resized)
     if not getattr(processor, "do_center_crop", None):
@@ -66,29 +73,9 @@ def _crops_by_percentage(processor: Any) -> bool:
     return bool(getattr(processor, "crop_pct", None)) and bool(_value(processor.size, "shortest_edge"))
 
 
-def _percentage(processor: Any, size: tuple[int, int]) -> Window:
-    side = _value(processor.size, "shortest_edge")
-    if side >= LEAST_WARPED:
-        return _whole((side, side))
-    resized = _shorter_to(int(side / processor.crop_pct), size)
-    return Window(resized, (_margin(resized[0], side), _margin(resized[1], side)), (side, side))
-
-
 def _shorter_to(short: int, size: tuple[int, int]) -> tuple[int, int]:
     other = int(short * max(size) / min(size))
     return (short, other) if size[0] <= size[1] else (other, short)
-
-
-def _pads_to_square(processor: Any) -> bool:
-    """OWLv2 pads every picture below or on the right, then resizes the square; others pad to the batch, if at all."""
-    return bool(getattr(processor, "do_pad", False)) and type(processor).__name__.startswith("Owlv2")
-
-
-def _naflex(processor: Any, size: tuple[int, int]) -> tuple[int, int]:
-    from transformers.models.siglip2.image_processing_siglip2 import get_image_size_for_max_num_patches
-
-    height, width = get_image_size_for_max_num_patches(*size, processor.patch_size, processor.max_num_patches)
-    return int(height), int(width)
 
 
 def _resized(processor: Any, size: tuple[int, int]) -> tuple[int, int]:
@@ -107,8 +94,7 @@ def _resized(processor: Any, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def _value(size: Any, key: str) -> int:
-    found = size.get(key) if isinstance(size, dict) else getattr(size, key, None)
-    return int(found or 0)
+    return int((size.get(key) if isinstance(size, dict) else getattr(size, key, None)) or 0)
 
 
 def _pair(size: Any) -> tuple[int, int] | None:
@@ -129,12 +115,11 @@ class Shown(Prepared):
     patches: tuple[int, int] = (0, 0)
 
     def scaled_boxes(self) -> Tensor:
-        """The boxes in pixels of the model's input (N, 4), float32."""
         x, y = self.offset
         return super().scaled_boxes() - torch.tensor([x, y, x, y])
 
     def geometry(self, stride: tuple[float, float]) -> MapGeometry:
-        """Where the cells of a map lie whose cells have ``stride`` (height, width) in pixels of the model's input."""
+        """Return where the cells of a map lie; ``stride``: their height and width in pixels of the model's input."""
         return MapGeometry(stride, self.scale, self.offset)
 
 
@@ -149,21 +134,14 @@ class ProcessorPreparation(Preparation):
     processor: Any = None
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the model's input for a picture of ``size``."""
         return window_of(self.processor, size).shown
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Run the image processor and settle the regions.
-
-        Raises:
-            ValueError: the processor cannot take the picture, or gives another size than its settings say; or boxes are
-                needed and not given.
-        """
         size = (image.height, image.width)
-        made = self.processor(images=image, return_tensors="pt")
-        pixels: Tensor = made["pixel_values"][0]
+        inputs = self.processor(images=image, return_tensors="pt")
+        pixels: Tensor = inputs["pixel_values"][0]
         window = window_of(self.processor, size)
-        patches = tuple(int(side) for side in made["spatial_shapes"][0]) if "spatial_shapes" in made else (0, 0)
+        patches = tuple(int(side) for side in inputs["spatial_shapes"][0]) if "spatial_shapes" in inputs else (0, 0)
         if not any(patches) and tuple(pixels.shape[-2:]) != window.shown:
             got = f"{pixels.shape[-2]} x {pixels.shape[-1]} pixels where {window.shown} were expected"
             raise ValueError(f"the image processor {type(self.processor).__name__} gives {got}")
@@ -173,7 +151,7 @@ class ProcessorPreparation(Preparation):
 
 
 def whole_pictures(processor: Any, side: tuple[int, int] | None) -> Any:
-    """The processor, set to resize whole pictures to one size and to crop nothing.
+    """Return the processor, set to resize whole pictures to one size and to crop nothing.
 
     Args:
         processor: of transformers; changed in place.
@@ -182,30 +160,21 @@ def whole_pictures(processor: Any, side: tuple[int, int] | None) -> Any:
     if hasattr(processor, "max_num_patches"):
         return processor
     if _crops_by_percentage(processor):
-        return _plain(processor, side or (_value(processor.size, "shortest_edge"),) * 2)
-    cropped = _pair(processor.crop_size) if getattr(processor, "do_center_crop", None) else None
-    wanted = side or cropped
-    if wanted is not None:
-        processor.size = _like(processor.size, wanted)
+        from transformers import ViTImageProcessor
+
+        height, width = side or (_value(processor.size, "shortest_edge"),) * 2
+        names = ("image_mean", "image_std", "resample", "rescale_factor", "do_normalize", "do_rescale")
+        return ViTImageProcessor(size={"height": height, "width": width}, **{n: getattr(processor, n) for n in names})
+    side = side or (_pair(processor.crop_size) if getattr(processor, "do_center_crop", None) else None)
+    if side is not None:
+        size = {"height": side[0], "width": side[1]}
+        processor.size = size if isinstance(processor.size, dict) else type(processor.size)(**size)
         processor.do_center_crop = False
     return processor
 
 
-def _plain(processor: Any, side: tuple[int, int]) -> Any:
-    """A processor that stretches pictures and treats their colours as ``processor`` does."""
-    from transformers import ViTImageProcessor
-
-    names = ("image_mean", "image_std", "resample", "rescale_factor", "do_normalize", "do_rescale")
-    return ViTImageProcessor(size={"height": side[0], "width": side[1]}, **{n: getattr(processor, n) for n in names})
-
-
-def _like(former: Any, side: tuple[int, int]) -> Any:
-    made = {"height": side[0], "width": side[1]}
-    return made if isinstance(former, dict) else type(former)(**made)
-
-
 def stacked(batch: list[Prepared], device: torch.device) -> Tensor:
-    """The pixels of a batch (B, ...)."""
+    """Return the pixels of a batch (B, ...)."""
     return torch.stack([item.pixels for item in batch]).to(device, non_blocking=True)
 
 

@@ -79,28 +79,15 @@ class Tower(nn.Module):
         self.model: Any = _tower(folder, self.kind) if self.kind else _backbone(folder, layer)
         self.what, self.config = type(self.model).__name__, self.model.config
         if self.kind is None:
-            self.dim, self.stride = _probe(self.model)
-        else:
-            patch = _square(self.config.patch_size)
-            self.dim, self.stride = int(self.config.hidden_size), (float(patch[0]), float(patch[1]))
-            self._check_layer()
-        self.skip = 0 if self.kind is None else self.kind.specials + int(getattr(self.config, REGISTERS, 0) or 0)
-
-    def _check_layer(self) -> None:
-        layers = int(self.config.num_hidden_layers)
-        if not -layers - 1 <= self.layer <= -1:
-            raise ComponentError("The tower has no such layer.", got=f"{self.layer}", expected=f"-1 to {-layers - 1}")
+            self.skip, (self.dim, self.stride) = 0, _probe(self.model)
+            return
+        self.skip = self.kind.specials + int(getattr(self.config, REGISTERS, 0) or 0)
+        patch, lowest = _square(self.config.patch_size), -int(self.config.num_hidden_layers) - 1
+        self.dim, self.stride = int(self.config.hidden_size), (float(patch[0]), float(patch[1]))
+        if not lowest <= layer <= -1:
+            raise ComponentError("The tower has no such layer.", got=f"{layer}", expected=f"-1 to {lowest}")
 
     def forward(self, pixels: Tensor, patches: list[tuple[int, int]] | None = None) -> list[Tensor]:
-        """The maps of a batch.
-
-        Args:
-            pixels: as the image processor gives them (B, 3, H, W), or patches in a row (B, P, 3 p p) of SigLIP 2.
-            patches: rows and columns of each picture's patches, of SigLIP 2 only.
-
-        Returns:
-            Of each picture the features of its patches or cells with the channels last (h, w, D).
-        """
         if self.kind is None:
             return list(self.model(pixels).feature_maps[-1].permute(0, 2, 3, 1))
         if patches is not None:
@@ -115,8 +102,8 @@ class Tower(nn.Module):
     def _more(self, pixels: Tensor, cells: tuple[int, int]) -> dict[str, Any]:
         assert self.kind is not None
         more: dict[str, Any] = {}
-        own = _square(getattr(self.config, "image_size", pixels.shape[-1]))
-        if self.kind.interpolates and tuple(pixels.shape[-2:]) != own:
+        trained_size = _square(getattr(self.config, "image_size", pixels.shape[-1]))
+        if self.kind.interpolates and tuple(pixels.shape[-2:]) != trained_size:
             more["interpolate_pos_encoding"] = True
         if self.kind.name.startswith("ViTMAE"):  # it keeps patches in the order of this noise
             order = torch.linspace(0, 1, cells[0] * cells[1], device=pixels.device)
@@ -131,10 +118,8 @@ class Tower(nn.Module):
         return [row[: h * w].unflatten(0, (h, w)) for row, (h, w) in zip(rows, patches, strict=True)]
 
     def _states(self, **fed: Any) -> Tensor:
-        if self.layer == -1:
-            last: Tensor = self.model(**fed).last_hidden_state
-            return last
-        states: Tensor = self.model(**fed, output_hidden_states=True).hidden_states[self.layer]
+        out = self.model(**fed, output_hidden_states=self.layer != -1)
+        states: Tensor = out.last_hidden_state if self.layer == -1 else out.hidden_states[self.layer]
         return states
 
 
@@ -164,13 +149,10 @@ def _backbone(folder: Path, layer: int) -> Any:
 
     kind = model_type(folder)
     if kind not in MODEL_FOR_BACKBONE_MAPPING_NAMES:
-        raise ComponentError(
-            f"A model of the type {kind!r} is neither a vision tower nor a backbone.",
-            where=str(folder / "config.json"),
-            got=kind,
-            expected=f"{', '.join(name for name in TOWERS if '_vision_' not in name)}, or another type of AutoBackbone",
-            hint="detectors (detr, rt_detr, grounding_dino, owlv2) are read by the extractor transformers-detector",
-        )
+        what = f"A model of the type {kind!r} is neither a vision tower nor a backbone."
+        expected = f"{', '.join(name for name in TOWERS if '_vision_' not in name)}, or another type of AutoBackbone"
+        hint = "detectors (detr, rt_detr, grounding_dino, owlv2) are read by the extractor transformers-detector"
+        raise ComponentError(what, where=str(folder / "config.json"), got=kind, expected=expected, hint=hint)
     # AutoBackbone itself takes names of the hub only.
     target = getattr(transformers, MODEL_FOR_BACKBONE_MAPPING_NAMES[kind])
     return load_model(target, folder, may_miss=UNTRAINED_NORMS, out_indices=[layer])
@@ -178,7 +160,6 @@ def _backbone(folder: Path, layer: int) -> Any:
 
 @torch.no_grad()
 def _probe(model: Any) -> tuple[int, tuple[float, float]]:
-    """Channels of a backbone's map and the pixels of its cells, by asking for the map of an empty picture."""
     height, width = _square(getattr(model.config, "image_size", None) or 224)
     shape = model(torch.zeros(1, int(getattr(model.config, "num_channels", 3)), height, width)).feature_maps[-1].shape
     return int(shape[1]), (float(height // shape[2]), float(width // shape[3]))

@@ -14,7 +14,7 @@ Words = tuple[str, ...] | str | None
 
 
 def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
-    """The words of a recipe; None where the class names of the data shall stand for them.
+    """Return the words of a recipe; None where the class names of the data are to be used.
 
     Args:
         words: as the recipe says.
@@ -36,7 +36,7 @@ def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
 
 
 def words_of_data(labels: Labels, who: str) -> tuple[str, ...]:
-    """The class names of the data as words.
+    """Return the class names of the data as words.
 
     Raises:
         UsageError: the data name no classes.
@@ -45,17 +45,14 @@ def words_of_data(labels: Labels, who: str) -> tuple[str, ...]:
 
 
 def checked(words: Sequence[str], who: str, where: str) -> tuple[str, ...]:
-    """Words without blanks around them, each once.
+    """Return words without blanks around them, each once.
 
     Raises:
         UsageError: there are none.
     """
-    found = tuple(dict.fromkeys(text for word in words if (text := " ".join(str(word).split()))))
-    if not found:
-        raise UsageError(
-            f"The extractor {who} has no words to look for.",
-            where=where,
-            got=f"{len(words)} words, all of them blank" if words else "no words",
-            expected="words: [red circle, cat], words: FILE with one word a line, or data whose classes have names",
-        )
-    return found
+    known = tuple(dict.fromkeys(text for word in words if (text := " ".join(str(word).split()))))
+    if not known:
+        got = f"{len(words)} words, all of them blank" if words else "no words"
+        expected = "words: [red circle, cat], words: FILE with one word a line, or data whose classes have names"
+        raise UsageError(f"The extractor {who} has no words to look for.", where=where, got=got, expected=expected)
+    return known

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot
+from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot, within
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import BucketPlan, BucketPosition, Init, OffPlane, Side, box_objection, look_up, pairs_of, plus
-from vlcli_irpe.ops import by_key, by_query, with_blank
+from vlcli_irpe.lookup import (
+    PLANE,
+    BucketPosition,
+    box_objection,
+    by_key,
+    by_query,
+    look_up,
+    plus,
+    with_blank,
+)
 from vlcli_irpe.relative_index import RelativeIndex, bucket_ids, by_pair
 
 Plane = Literal["image", "sequence"]
@@ -34,10 +41,6 @@ class Shaw(BucketPosition):
         plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance k; 3 makes the 7x7 table of iRPE's Table 5.
         value: also add vectors to values (Eq. 7); the cost that Table 5 gives is that of keys alone.
-        shared_heads: one table for all heads of a layer.
-        off_plane: what pairs without an offset get.
-        cells: cells per side on which centres of boxes are measured.
-        init: of the tables.
     """
 
     paper = "Shaw et al., NAACL 2018, arXiv:1803.02155; iRPE Eq. 7-9"
@@ -49,49 +52,30 @@ class Shaw(BucketPosition):
         plane: Plane = "image",
         distance: int = 3,
         value: bool = False,
-        shared_heads: bool = True,
-        off_plane: OffPlane = "bucket",
-        cells: int = 14,
-        init: Init = "zero",
+        **options: Any,
     ) -> None:
-        sides: tuple[Side, ...] = ("key", "value") if value else ("key",)
-        plan = BucketPlan(_clipped(plane, distance), sides, shared_heads=shared_heads, off_plane=off_plane)
-        super().__init__(shape, replace(plan, cells=cells, init=init))
+        super().__init__(shape, _clipped(plane, distance), ("key", "value") if value else ("key",), **options)
 
 
 class Huang(BucketPosition):
-    """Query, key and relative place together: one vector per offset meets both (Huang et al., method 4).
+    """One vector per offset that meets queries and keys (Huang et al., method 4).
 
     Args:
         shape: of the stack it serves.
         plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance.
-        shared_heads: one table for all heads of a layer.
-        off_plane: what pairs without an offset get.
-        cells: cells per side on which centres of boxes are measured.
-        init: of the tables.
     """
 
     paper = "Huang et al., Findings of EMNLP 2020, arXiv:2009.13658; iRPE Eq. 11"
 
-    def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        plane: Plane = "image",
-        distance: int = 3,
-        shared_heads: bool = True,
-        off_plane: OffPlane = "bucket",
-        cells: int = 14,
-        init: Init = "zero",
-    ) -> None:
-        plan = BucketPlan(_clipped(plane, distance), shared_heads=shared_heads, off_plane=off_plane)
-        super().__init__(shape, replace(plan, cells=cells, init=init))
+    def __init__(self, shape: AttentionShape, *, plane: Plane = "image", distance: int = 3, **options: Any) -> None:
+        super().__init__(shape, _clipped(plane, distance), **options)
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """(q + p)(k + p) - p p without q k: what q and k each give p."""
+        # (q + p)(k + p) - p p without q k
         (table,), (ids,) = self.tables(layer, "key"), by_pair(state.keys)
-        return plus(by_query(self.scores(q, table, state), ids), by_key(self.scores(k, table, state), ids))
+        of_queries = by_query(self.scores(q, table, state), ids)  # (B, H, Tq, Tk)
+        return plus(of_queries, by_key(self.scores(k, table, state), ids))
 
 
 class SASA(BucketPosition):
@@ -100,44 +84,21 @@ class SASA(BucketPosition):
     Args:
         shape: of the stack it serves.
         distance: largest offset with a vector of its own; 13 is all of a 14x14 grid.
-        shared_heads: one table for all heads of a layer.
-        off_plane: what pairs without an offset get.
-        cells: cells per side on which centres of boxes are measured.
-        init: of the tables.
     """
 
     paper = "Ramachandran et al., NeurIPS 2019, arXiv:1906.05909; iRPE Eq. 12"
 
-    def __init__(
-        self,
-        shape: AttentionShape,
-        *,
-        distance: int = 13,
-        shared_heads: bool = True,
-        off_plane: OffPlane = "bucket",
-        cells: int = 14,
-        init: Init = "zero",
-    ) -> None:
+    def __init__(self, shape: AttentionShape, *, distance: int = 13, **options: Any) -> None:
         if shape.head_dim % 2:
             raise ComponentError("SASA halves a head, whose width must be even.", got=str(shape.head_dim))
-        rule = BucketRule("cross", distance / 2, "clip")
-        plan = BucketPlan(rule, shared_heads=shared_heads, off_plane=off_plane, cells=cells, init=init)
-        super().__init__(shape, replace(plan, width=shape.head_dim // 2))
+        super().__init__(shape, BucketRule("cross", distance / 2, "clip"), width=shape.head_dim // 2, **options)
 
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """Columns read the first half of a query, rows the second (Eq. 12)."""
         half = self.shape.head_dim // 2
         rows, columns = self.tables(layer, "key")
-        scores = [self.scores(q[..., half:], rows, state), self.scores(q[..., :half], columns, state)]
-        return look_up(scores, state.keys)
-
-
-@dataclass(frozen=True)
-class Waves:
-    """State of :class:`TransformerXL`: bucket ids, and the sinusoid of every bucket's offset (K, d)."""
-
-    ids: RelativeIndex
-    waves: Tensor
+        # Columns read the first half of a query, rows the second (Eq. 12).
+        scores = [self.scores(q[..., half:], rows, state), self.scores(q[..., :half], columns, state)]  # (B, H, Tq, K)
+        return look_up(scores, state.keys)  # (B, H, Tq, Tk)
 
 
 class TransformerXL(PairwisePosition):
@@ -168,7 +129,7 @@ class TransformerXL(PairwisePosition):
         if shape.head_dim % 4:
             raise ComponentError("Sinusoids need a head width that 4 divides.", got=str(shape.head_dim))
         self.rule, self.cells, self.distance = _clipped(plane, distance), cells, distance
-        self.encodes = pairs_of(self.rule)
+        self.encodes = within("word", "cell") if plane == "sequence" else within(*PLANE)
         heads, d = 1 if shared_heads else shape.heads, shape.head_dim
         self.content = nn.Parameter(torch.zeros(shape.layers, heads, d))  # u
         self.place = nn.Parameter(torch.zeros(shape.layers, heads, d))  # v
@@ -176,40 +137,35 @@ class TransformerXL(PairwisePosition):
         nn.init.normal_(self.project, std=0.02)
 
     def objection(self, slot: Slot) -> str:
-        """No pairs here that it measures, or boxes, which a one-dimensional rule cannot number."""
         return box_objection(self.rule, slot) or super().objection(slot)
 
-    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Waves:
-        """Ids of every pair, and the sinusoids of all offsets."""
-        ids = bucket_ids(self.rule, x_layout, y_layout, cells=self.cells)
-        return Waves(ids, self.waves().to(x.device))
+    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[RelativeIndex, Tensor]:
+        return bucket_ids(self.rule, x_layout, y_layout, cells=self.cells), self.waves().to(x.device)
 
     def waves(self) -> Tensor:
-        """The sinusoid of each bucket's offset: (K, d)."""
-        line = torch.arange(-self.distance, self.distance + 1, dtype=torch.float32, device="cpu")
+        """Returns the sinusoid of each bucket's offset: (K, d)."""
+        line = torch.arange(-self.distance, self.distance + 1, dtype=torch.float32, device="cpu")  # (S,)
+        width = self.shape.head_dim if self.rule.method == "sequence" else self.shape.head_dim // 2
+        rate = torch.exp(torch.arange(0, width, 2, device="cpu") * (-math.log(10000.0) / width))
+        angle = line[:, None] * rate
+        half = torch.cat([angle.sin(), angle.cos()], -1)  # (S, width)
         if self.rule.method == "sequence":
-            return _sinusoid(line, self.shape.head_dim)
-        half = _sinusoid(line, self.shape.head_dim // 2)  # (S, d / 2)
+            return half
         rows, columns = half[:, None].expand(-1, len(line), -1), half[None].expand(len(line), -1, -1)
-        return torch.cat([columns, rows], -1).flatten(0, 1)
+        return torch.cat([columns, rows], -1).flatten(0, 1)  # (S * S, d)
 
-    def logits(self, q: Tensor, k: Tensor, state: Waves, layer: int) -> Tensor | None:
-        """U k + (q + v) W^R s, scaled: (B, H, Tq, Tk)."""
+    def logits(self, q: Tensor, k: Tensor, state: tuple[RelativeIndex, Tensor], layer: int) -> Tensor | None:
+        # u k + (q + v) W^R s
+        ids, waves = state
         scale = self.shape.head_dim**-0.5
         content, place = (part[layer][:, None].to(q.dtype) for part in (self.content, self.place))  # (Hs, 1, d)
-        table = state.waves.to(q.dtype) @ self.project[layer].to(q.dtype)  # (Hs, K, d)
+        table = waves.to(q.dtype) @ self.project[layer].to(q.dtype)  # (Hs, K, d)
         z = ((q + place) * scale) @ table.transpose(-1, -2)  # (B, H, Tq, K)
-        z = with_blank(z) if state.ids.outside else z
-        by_key_alone: Tensor = (k @ (content * scale).transpose(-1, -2)).transpose(-1, -2)
-        met: Tensor = by_query(z, by_pair(state.ids.keys)[0])
-        return met + by_key_alone
+        z = with_blank(z) if ids.outside else z
+        of_keys: Tensor = (k @ (content * scale).transpose(-1, -2)).transpose(-1, -2)  # (B, H, 1, Tk)
+        of_pairs: Tensor = by_query(z, by_pair(ids.keys)[0])  # (B, H, Tq, Tk)
+        return of_pairs + of_keys
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """Biases are not decayed."""
+        """Returns the biases without weight decay."""
         return [("^(content|place)$", {"decay": 0.0})]
-
-
-def _sinusoid(place: Tensor, width: int) -> Tensor:
-    rate = torch.exp(torch.arange(0, width, 2, device=place.device) * (-math.log(10000.0) / width))
-    angle = place[:, None] * rate
-    return torch.cat([angle.sin(), angle.cos()], -1)

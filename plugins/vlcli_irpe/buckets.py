@@ -1,6 +1,6 @@
-"""Which bucket a relative place falls into: the index functions of iRPE and its four methods (paper section 3.2).
+"""Maps relative positions to buckets: iRPE's index functions and its four methods (paper section 3.2).
 
-An offset is the query's place minus the key's, rows first. Published and released definitions differ in two methods
+An offset is the query's position minus the key's, rows first. Published and released definitions differ in two methods
 (``form``): released code feeds Quantization the squared distance and rounds Euclidean distances before the index
 function; the paper ranks distances and does not round.
 """
@@ -23,17 +23,10 @@ Form = Literal["as_released", "as_published"]
 
 
 def piecewise(x: Tensor, ratio: float) -> Tensor:
-    """The piecewise index g (Eq. 18) with alpha : beta : gamma = 1 : 2 : 8 and alpha = ``ratio``.
+    """Returns the piecewise index g (Eq. 18) of distances, with alpha : beta : gamma = 1 : 2 : 8 and alpha = ``ratio``.
 
     Identity up to alpha, logarithmic beyond, never past beta. Where beta is no integer the bound is cut after rounding,
     as in the released code, so that the largest index is floor(beta).
-
-    Args:
-        x: distances of any shape, real.
-        ratio: alpha.
-
-    Returns:
-        Integers of the same shape.
     """
     x = _real(x)
     size = x.abs()
@@ -43,20 +36,18 @@ def piecewise(x: Tensor, ratio: float) -> Tensor:
 
 
 def clip(x: Tensor, ratio: float) -> Tensor:
-    """The clip index h (Eq. 9) with beta = 2 ``ratio``: integers of the shape of ``x``."""
+    """Returns the clip index h (Eq. 9) of distances, with beta = 2 ``ratio``."""
     bound = math.floor(2 * ratio)
     return _real(x).round().clamp(-bound, bound).long()
 
 
 @dataclass(frozen=True)
 class BucketRule:
-    """How offsets become bucket ids.
+    """Maps offsets to bucket ids.
 
     Attributes:
         method: of the paper, or ``sequence``: the one-dimensional offset of earlier encodings.
         ratio: alpha; beta is twice, gamma eight times as much.
-        index: ``piecewise`` (Eq. 18) or ``clip`` (Eq. 9).
-        form: where paper and code differ, which one holds.
         trim: undirected methods only: leave out the lower half of the table, whose ids never occur.
     """
 
@@ -72,53 +63,37 @@ class BucketRule:
         return math.floor(2 * self.ratio)
 
     @property
-    def undirected(self) -> bool:
-        """Whether only the distance counts."""
-        return self.method in ("euclidean", "quantization")
-
-    @property
     def tables(self) -> int:
-        """How many ids a pair has: two for Cross."""
+        """Number of ids of a pair: two for Cross."""
         return 2 if self.method == "cross" else 1
 
     @property
     def buckets(self) -> int:
-        """Ids of one table, without the bucket of pairs off the plane."""
-        if self.trim and self.undirected:
+        """Number of ids of one table, without the bucket of pairs off the plane."""
+        if self.trim and self.method in ("euclidean", "quantization"):
             return self.bound + 1
         side = 2 * self.bound + 1
         return side * side if self.method == "product" else side
 
     def __call__(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, ...]:
-        """Ids of offsets; broadcasts, one int64 tensor per table."""
-        if self.method == "cross":
-            return self._signed(rows) + 0 * columns.long(), self._signed(columns) + 0 * rows.long()
-        if self.method == "sequence":
-            return (self._signed(rows) + 0 * columns.long(),)
+        index = piecewise if self.index == "piecewise" else clip
+        if self.method in ("euclidean", "quantization"):
+            distance = _real(rows) ** 2 + _real(columns) ** 2  # squared
+            if self.method == "euclidean":
+                distance = distance.sqrt() if self.form == "as_published" else distance.sqrt().round()
+            elif self.form == "as_published":
+                distance = _rank(distance, math.ceil(8 * self.ratio) + 2)
+            ids = index(distance, self.ratio)
+            return (ids if self.trim else ids + self.bound,)
+        by_row, by_column = index(rows, self.ratio) + self.bound, index(columns, self.ratio) + self.bound
         if self.method == "product":
-            return (self._signed(rows) * (2 * self.bound + 1) + self._signed(columns),)
-        made = self._index(self._distance(rows, columns))
-        return (made if self.trim else made + self.bound,)
-
-    def _signed(self, offsets: Tensor) -> Tensor:
-        return self._index(offsets) + self.bound
-
-    def _index(self, x: Tensor) -> Tensor:
-        return piecewise(x, self.ratio) if self.index == "piecewise" else clip(x, self.ratio)
-
-    def _distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        square = _real(rows) ** 2 + _real(columns) ** 2
-        if self.method == "euclidean":
-            return square.sqrt() if self.form == "as_published" else square.sqrt().round()
-        return _rank(square, self._ranks()) if self.form == "as_published" else square
-
-    def _ranks(self) -> int:
-        """From this rank on the index no longer changes."""
-        return math.ceil(8 * self.ratio) + 2
+            return (by_row * (2 * self.bound + 1) + by_column,)
+        by_row = by_row + 0 * columns.long()  # broadcast
+        return (by_row,) if self.method == "sequence" else (by_row, by_column + 0 * rows.long())
 
 
 def ratio_for(buckets: int, method: Method) -> float:
-    """The ratio whose table has ``buckets`` ids, the bucket of pairs off the plane not counted (Figure 3's axis).
+    """Returns the ratio whose table has ``buckets`` ids, the bucket of pairs off the plane not counted (Figure 3).
 
     Several ratios give one size; this is the one whose beta is an integer (81 is 2.0, 225 is 3.5).
 
@@ -148,10 +123,8 @@ def _real(x: Tensor) -> Tensor:
 
 
 def _rank(squares: Tensor, count: int) -> Tensor:
-    """The rank of each squared distance among all that a plane has: 0, 1, 2, 4, 5, 8 are 0 to 5.
-
-    Ranking over the whole plane and not over one grid keeps an offset's bucket when the resolution changes.
-    """
+    # Squared distances 0, 1, 2, 4, 5, 8 have the ranks 0 to 5. Ranking over the whole plane and not over one grid keeps
+    # an offset's bucket when the resolution changes.
     known = torch.tensor(_sums_of_squares(count), device=squares.device, dtype=squares.dtype)
     return torch.searchsorted(known, squares.contiguous()).clamp(max=count)
 
@@ -160,7 +133,7 @@ def _rank(squares: Tensor, count: int) -> Tensor:
 def _sums_of_squares(count: int) -> tuple[int, ...]:
     side = 4
     while True:
-        found = sorted({a * a + b * b for a in range(side) for b in range(side) if a * a + b * b < side * side})
-        if len(found) > count:
-            return tuple(found[: count + 1])
+        sums = sorted({a * a + b * b for a in range(side) for b in range(side) if a * a + b * b < side * side})
+        if len(sums) > count:
+            return tuple(sums[: count + 1])
         side *= 2

@@ -1,15 +1,14 @@
-"""The exporter ``irpe-names``: weights under the names of the published code, iRPE's tables among them."""
+"""Exports weights under the names of the published code, iRPE's tables among them (``irpe-names``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from vlcli.errors import ComponentError
 from vlcli.export import Exported, Exporter, Trained
@@ -35,41 +34,30 @@ class ReleasedNames(Exporter):
         self.file = file
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model.FILE`` whole, and read it back.
-
-        Raises:
-            ComponentError: the model is neither of the two.
-        """
-        model = trained.model
-        own = model.state_dict()
-        made = {name: value.detach().cpu().contiguous() for name, value in _released(model, own).items()}
+        model, state = trained.model, trained.model.state_dict()
+        named: dict[str, Tensor] = {}
+        if isinstance(model, Model):
+            with suppress(NotImplementedError):
+                named = model.released_state(state)
+        if not named:
+            raise ComponentError(
+                "The release has no names for this model.",
+                where="exporter irpe-names",
+                got=type(model).__name__,
+                expected="model: deit or detr",
+                hint="format: safetensors",
+            )
+        named = {name: value.detach().cpu().contiguous() for name, value in named.items()}
         final = folder / f"model.{self.file}"
         with written(final) as beside:
             if self.file == "pth":
-                torch.save({"model": made}, beside)
+                torch.save({"model": named}, beside)
             else:
-                save_file(made, beside, {"format": "pt"})
-        lost = _difference(own, model.adapt(dict(read_weights(final)), []))
-        tables = sum("lookup_table" in name for name in made)
-        note = f"{final}: {len(made)} tensors, {tables} tables; largest change of a weight {lost:.2g}"
+                save_file(named, beside, {"format": "pt"})
+        again = model.adapt(dict(read_weights(final)), [])
+        lost = float("inf")  # a weight did not come back
+        if state.keys() == again.keys():
+            lost = max(float((value.cpu().float() - again[name].float()).abs().max()) for name, value in state.items())
+        tables = sum("lookup_table" in name for name in named)
+        note = f"{final}: {len(named)} tensors, {tables} tables; largest change of a weight {lost:.2g}"
         return Exported({"model": final.name}, [note], {"max_weight_change": lost})
-
-
-def _released(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    with suppress(NotImplementedError):
-        if isinstance(model, Model):
-            return model.released_state(state)
-    raise ComponentError(
-        "The release has no names for this model.",
-        where="exporter irpe-names",
-        got=type(model).__name__,
-        expected="model: deit or detr",
-        hint="format: safetensors",
-    )
-
-
-def _difference(own: Mapping[str, Tensor], again: Mapping[str, Tensor]) -> float:
-    """The largest change of any weight; infinite where one did not come back."""
-    if own.keys() != again.keys():
-        return float("inf")
-    return max(float((value.cpu().float() - again[name].float()).abs().max()) for name, value in own.items())

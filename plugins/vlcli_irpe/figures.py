@@ -1,7 +1,8 @@
-"""The pictures of the iRPE paper that need no training: index functions (Figure 2) and bucket maps (Figures 6 to 9)."""
+"""Draws the figures of the iRPE paper that need no training: index functions (2) and bucket maps (6 to 9)."""
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,6 @@ class IndexFunctions(Drawing):
         self.ratio, self.reach = ratio, int(10 * ratio) if reach is None else reach
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``index.png``, its numbers in ``index.json``."""
         x = torch.arange(-self.reach, self.reach + 1)
         lines = {"piecewise g(x)": piecewise(x, self.ratio), "clip h(x)": clip(x, self.ratio)}
         figure = new_figure(6.4, 4.2)
@@ -50,7 +50,7 @@ class IndexFunctions(Drawing):
 
 
 class BucketMaps(Drawing):
-    """Which bucket each cell of a grid falls into, seen from reference cells (Figures 6 to 9).
+    """The bucket of each cell of a grid, seen from reference cells (Figures 6 to 9).
 
     Args:
         method: how a 2-D offset becomes a bucket; Cross has two maps, rows and columns.
@@ -81,44 +81,39 @@ class BucketMaps(Drawing):
         self.grid, self.numbers = grid, numbers
         self.rule = BucketRule(method, RELEASED[method] if ratio is None else ratio, index, form)
         self.at = at or list(dict.fromkeys([(rows // 2, columns // 2), (min(1, rows - 1), min(2, columns - 1))]))
-        outside = [place for place in self.at if not (0 <= place[0] < rows and 0 <= place[1] < columns)]
+        outside = [cell for cell in self.at if not (0 <= cell[0] < rows and 0 <= cell[1] < columns)]
         if outside:
             where, expected = "drawing irpe-buckets, at", f"rows 0 to {rows - 1}, columns 0 to {columns - 1}"
             raise UsageError("This cell is not on the grid.", where=where, got=str(outside[0]), expected=expected)
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``buckets-METHOD.png``; the ids of every map in a JSON file of the same name."""
-        grid = TokenGrid(*self.grid, 0)
+        grid = TokenGrid(*self.grid)
         tables = grid_ids(self.rule, grid, grid)
         names = ["rows", "columns"] if self.rule.tables == 2 else [self.rule.method]
         rows, columns = self.grid
-        wide, high = max(2.2, 0.36 * columns), max(2.2, 0.36 * rows)
-        figure = new_figure(wide * len(self.at) * len(tables) + 0.5, high + 0.6)
-        axes = figure.subplots(1, len(self.at) * len(tables), squeeze=False)[0]
         panels = [(at, name, ids) for at in self.at for name, ids in zip(names, tables, strict=True)]
-        found = []
-        for panel, (at, name, ids) in zip(axes, panels, strict=True):
+        width, height = max(2.2, 0.36 * columns), max(2.2, 0.36 * rows)
+        figure = new_figure(width * len(panels) + 0.5, height + 0.6)
+        maps = []
+        for axes, (at, name, ids) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             seen = ids[at[0] * columns + at[1]].reshape(rows, columns)  # the reference is the query
-            self._map(panel, seen, at, f"{name}, from ({at[0]}, {at[1]})")
-            found.append({"from": list(at), "table": name, "ids": seen.tolist()})
+            self._map(axes, seen, at, f"{name}, from ({at[0]}, {at[1]})")
+            maps.append({"from": list(at), "table": name, "ids": seen.tolist()})
         stem = scene.folder / f"buckets-{self.rule.method}"
-        facts = {"ratio": self.rule.ratio, "allocated": self.rule.buckets, "maps": found}
+        facts = {"ratio": self.rule.ratio, "allocated": self.rule.buckets, "maps": maps}
         facts["used"] = sum(len(ids.unique()) for ids in tables)
         return [save_picture(figure, stem.with_suffix(".png")), save_numbers(facts, stem.with_suffix(".json"))]
 
     def _map(self, axes: Any, ids: Any, at: tuple[int, int], title: str) -> None:
-        """Neighbouring ids get unlike colours, equal ids the same one in every map."""
+        # Neighbouring ids get unlike colours, equal ids the same one in every map.
         from matplotlib import colormaps
 
         shades = (ids * 0.618033988749895) % 1.0  # the golden ratio spreads them
         axes.imshow(colormaps["hsv"](shades.numpy()) * [0.75, 0.75, 0.75, 1] + [0.25, 0.25, 0.25, 0])
         axes.plot(at[1], at[0], marker="*", markersize=14, color="red", markeredgecolor="white")
         if self.numbers and ids.numel() <= 1024:
-            for row in range(ids.shape[0]):
-                for column in range(ids.shape[1]):
-                    if (row, column) != at:
-                        text = str(int(ids[row, column]))
-                        axes.text(column, row, text, ha="center", va="center", fontsize=6)
+            for row, column in product(range(ids.shape[0]), range(ids.shape[1])):
+                if (row, column) != at:
+                    axes.text(column, row, str(int(ids[row, column])), ha="center", va="center", fontsize=6)
         axes.set_title(f"{title}: {len(ids.unique())} buckets", fontsize=9)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])

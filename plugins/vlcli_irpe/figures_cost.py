@@ -1,4 +1,4 @@
-"""What encodings cost: multiply-accumulates by resolution (Figure 4), time and memory as measured here (Figure 10)."""
+"""Draws the cost of encodings: multiply-accumulates by resolution (Figure 4), measured time and memory (Figure 10)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from vlcli import registry
 from vlcli.drawings import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import UsageError
-from vlcli.nn import DataSpec, model_macs
+from vlcli.nn import DataSpec, Model, model_macs
 from vlcli.registry import Spec
 
 SIDES = {"K": ["key"], "QK": ["query", "key"], "QKV": ["query", "key", "value"]}
@@ -58,7 +58,6 @@ class ExtraMacs(Drawing):
         self.size, self.resolutions, self.sides = size, resolutions, sides
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``macs.png``, exact integers in ``macs.json``."""
         rows = []
         with scene.progress.task("count", len(self.resolutions), "px") as bar:
             for pixels in self.resolutions:
@@ -97,16 +96,7 @@ class ExtraMacs(Drawing):
 
 @dataclass(frozen=True)
 class Trial:
-    """What is measured.
-
-    Attributes:
-        size: of DeiT.
-        pixels: side of the picture.
-        batch: pictures at a time.
-        train: forward and backward.
-        device: where.
-        dtype: in which numbers.
-    """
+    """One measurement: DeiT's size, side of a picture, pictures a batch, forward and backward or forward alone."""
 
     size: str
     pixels: int
@@ -147,8 +137,7 @@ class Speed(Drawing):
         train: bool = False,
         dtype: Literal["float32", "bfloat16", "float16"] = "float32",
     ) -> None:
-        unknown = [name for name in encodings or [] if name not in ENCODINGS]
-        if unknown:
+        if unknown := [name for name in encodings or [] if name not in ENCODINGS]:
             expected = ", ".join(ENCODINGS)
             raise UsageError("No such encoding.", where="drawing irpe-speed", got=unknown[0], expected=expected)
         self.names = list(dict.fromkeys(["none", *(encodings or ENCODINGS)]))
@@ -156,7 +145,6 @@ class Speed(Drawing):
         self.trial = Trial(size, resolution, batch, train, "cpu", dtype)
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``speed.png``, every round's seconds and the peaks in ``speed.json``."""
         trial = replace(self.trial, device=str(scene.device))
         times = self._times(trial, scene)
         peaks = {}
@@ -164,7 +152,17 @@ class Speed(Drawing):
             for name in self.names:
                 peaks[name] = peak(trial, name)
                 bar.advance()
-        rows = [self._row(name, times, peaks) for name in self.names]
+        rows = [
+            {
+                "encoding": name,
+                "seconds": times[name],
+                "images_per_second": trial.batch / min(times[name]),
+                "time_ratio": statistics.median(t / base for t, base in zip(times[name], times["none"], strict=True)),
+                "peak_mib": peaks[name],
+                "memory_ratio": peaks[name] / peaks["none"],
+            }
+            for name in self.names
+        ]
         facts = {"trial": vars(trial), "torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
         figure = self._figure(rows, trial)
         return [save_picture(figure, scene.folder / "speed.png"), save_numbers(facts, scene.folder / "speed.json")]
@@ -184,22 +182,10 @@ class Speed(Drawing):
                 bar.advance()
         return times
 
-    def _row(self, name: str, times: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> dict[str, Any]:
-        ratios = [own / base for own, base in zip(times[name], times["none"], strict=True)]
-        return {
-            "encoding": name,
-            "seconds": times[name],
-            "images_per_second": self.trial.batch / min(times[name]),
-            "time_ratio": statistics.median(ratios),
-            "peak_mib": peaks[name],
-            "memory_ratio": peaks[name] / peaks["none"],
-        }
-
     def _figure(self, rows: Sequence[Mapping[str, Any]], trial: Trial) -> Any:
         figure = new_figure(10, 4.2)
-        for axes, key, label in zip(
-            figure.subplots(1, 2), ("time_ratio", "memory_ratio"), ("time", "peak memory"), strict=True
-        ):
+        panels = {"time_ratio": "time", "memory_ratio": "peak memory"}
+        for axes, (key, label) in zip(figure.subplots(1, 2), panels.items(), strict=True):
             bars = axes.bar([row["encoding"] for row in rows], [row[key] for row in rows], color="#4363d8")
             axes.bar_label(bars, fmt="%.2f", fontsize=8)
             axes.axhline(1.0, color="0.4", linewidth=0.8)
@@ -216,12 +202,12 @@ class Speed(Drawing):
 
 
 def deit(**options: Any) -> Any:
-    """The registered model ``deit`` for ImageNet's classes, with these options."""
-    return registry.models.build({"name": "deit", **options}, DataSpec())
+    """Returns the registered model ``deit`` for ImageNet's classes, with these options."""
+    return registry.of(Model).build({"name": "deit", **options}, DataSpec())
 
 
 def step_of(trial: Trial, name: str) -> Callable[[], None]:
-    """One step of DeiT with an encoding, ready to be called."""
+    """Returns a function that runs one step of DeiT with an encoding."""
     torch.manual_seed(0)
     model = deit(size=trial.size, image_size=trial.pixels, position=ENCODINGS[name], drop_path=0.0)
     dtype = getattr(torch, trial.dtype)
@@ -230,9 +216,9 @@ def step_of(trial: Trial, name: str) -> Callable[[], None]:
 
     def step() -> None:
         with torch.set_grad_enabled(trial.train), torch.inference_mode(not trial.train):
-            made = model(pixels)
+            scores = model(pixels)
         if trial.train:
-            made.float().square().mean().backward()
+            scores.float().square().mean().backward()
             model.zero_grad()
 
     return step
@@ -246,7 +232,7 @@ def _clock(trial: Trial) -> float:
 
 
 def peak(trial: Trial, name: str) -> float:
-    """Peak memory in MiB of two steps."""
+    """Returns the peak memory in MiB of two steps."""
     if trial.device.startswith("cuda"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -258,10 +244,9 @@ def peak(trial: Trial, name: str) -> float:
     process.start()
     send.close()
     try:
-        found: float = receive.recv()
+        return float(receive.recv())
     finally:
         process.join()
-    return found
 
 
 def _twice(trial: Trial, name: str) -> None:
@@ -278,7 +263,7 @@ def _resident(trial: Trial, name: str, threads: int, send: Any) -> None:
 
 
 def _high_water() -> float:
-    """The most memory in MiB that this process has held at a time."""
+    # The most memory in MiB that this process has held at a time.
     status = Path("/proc/self/status")
     if status.is_file():  # getrusage would count what the parent held before this program was started in its place
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

@@ -1,10 +1,11 @@
-"""What a trained model's encoding adds to attention, block by block (Figure 5)."""
+"""Draws the terms that a trained model's encoding adds to attention, block by block (Figure 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,7 @@ from vlcli.nn import Layout, PairwisePosition
 
 @dataclass
 class Terms:
-    """What was added to the scores in one pass.
-
-    Attributes:
-        added: by layer, averaged over pictures and heads: (T, T).
-        grid: rows and columns.
-        front: special tokens before them.
-    """
+    """Terms on the scores by layer, averaged over pictures and heads (T, T), of ``front`` special tokens and a grid."""
 
     added: list[Tensor] = field(default_factory=list)
     grid: tuple[int, int] = (0, 0)
@@ -33,7 +28,7 @@ class Terms:
 
 
 class PositionTerms(Drawing):
-    """What position adds to attention in each block of a trained model, for reference cells of the grid (Figure 5).
+    """The terms that position adds to attention in each block, for reference cells of the grid (Figure 5).
 
     Args:
         blocks: which ones; None: the first and the last but one, as in the paper (blocks 0 and 10 of 12).
@@ -50,11 +45,6 @@ class PositionTerms(Drawing):
         self.blocks, self.references, self.pictures = blocks, references, pictures
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``block-N.png`` for every chosen block.
-
-        Raises:
-            UsageError: the model has no encoding that adds to the scores, or not so many blocks.
-        """
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.pictures)
         batch = runner.data.batch(range(min(self.pictures, runner.data.total))).to(scene.device)
@@ -63,14 +53,12 @@ class PositionTerms(Drawing):
         if not terms.added:
             what = "The model's attention has no encoding that adds to the scores."
             raise UsageError(what, where=str(bundle.folder), expected="position: irpe on keys or queries")
-        return [self._block(scene, terms, number) for number in self._chosen(len(terms.added))]
-
-    def _chosen(self, count: int) -> list[int]:
-        chosen = self.blocks if self.blocks is not None else sorted({0, max(count - 2, 0)})
-        if beyond := [number for number in chosen if not 0 <= number < count]:
+        count = len(terms.added)
+        blocks = self.blocks if self.blocks is not None else sorted({0, max(count - 2, 0)})
+        if beyond := [number for number in blocks if not 0 <= number < count]:
             where, expected = "drawing irpe-terms, blocks", f"0 to {count - 1}"
             raise UsageError("There is no such block.", where=where, got=str(beyond[0]), expected=expected)
-        return chosen
+        return [self._block(scene, terms, number) for number in blocks]
 
     def _block(self, scene: DrawingContext, terms: Terms, number: int) -> Path:
         rows, columns = terms.grid
@@ -81,40 +69,33 @@ class PositionTerms(Drawing):
         figure = new_figure(1.5 * len(across) + 0.8, 1.5 * len(down) * rows / columns + 0.5)
         panels = figure.subplots(len(down), len(across), squeeze=False)
         image: Any = None
-        for line, row in zip(panels, down, strict=True):
-            for axes, column in zip(line, across, strict=True):
-                seen = added[row * columns + column].cpu().numpy()
-                image = axes.imshow(seen, vmin=low, vmax=high, cmap="viridis")
-                axes.plot(column, row, marker="*", color="red", markersize=7)
-                axes.set_xticks([])
-                axes.set_yticks([])
+        for axes, (row, column) in zip(panels.ravel(), product(down, across), strict=True):
+            image = axes.imshow(added[row * columns + column].cpu().numpy(), vmin=low, vmax=high, cmap="viridis")
+            axes.plot(column, row, marker="*", color="red", markersize=7)
+            axes.set(xticks=[], yticks=[])
         figure.colorbar(image, ax=panels.ravel().tolist(), shrink=0.7)
         figure.suptitle(f"block {number}: added to the scores, mean over heads and pictures", fontsize=9)
         return save_picture(figure, scene.folder / f"block-{number}.png")
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """Indices at the middle of ``count`` equal parts of a side."""
     count = min(count, length)
     return [int((number + 0.5) * length / count) for number in range(count)]
 
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[Terms]:
-    """Keep what every pairwise encoding of a model adds to the scores while it runs."""
-    found = [m for m in model.modules() if isinstance(m, PairwisePosition) and not _holds_others(m)]
+    """Keeps the terms that every pairwise encoding of a model adds to the scores while it runs."""
+    encodings = [module for module in model.modules() if isinstance(module, PairwisePosition)]
+    single = [one for one in encodings if not any(other in encodings for other in one.modules() if other is not one)]
     terms = Terms()
-    for module in found:
+    for module in single:
         _watch(module, terms)
     try:
         yield terms
     finally:
-        for module in found:
+        for module in single:
             del module.prepare, module.logits
-
-
-def _holds_others(module: nn.Module) -> bool:
-    return any(isinstance(other, PairwisePosition) for other in module.modules() if other is not module)
 
 
 def _watch(module: Any, terms: Terms) -> None:

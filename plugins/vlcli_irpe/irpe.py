@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from torch import nn
+
+from vlcli import foreign
 from vlcli.errors import ComponentError
-from vlcli.nn import AttentionShape
+from vlcli.nn import AttentionShape, PairwisePosition
+from vlcli.registry import Spec
 from vlcli_irpe.buckets import BucketRule, Form, Index, ratio_for
-from vlcli_irpe.lookup import LETTERS, BucketPlan, BucketPosition, Init, OffPlane, Side
+from vlcli_irpe.lookup import LETTERS, BucketPosition, Side
 from vlcli_irpe.relative_index import Align
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class IRPE(BucketPosition):
@@ -29,14 +35,11 @@ class IRPE(BucketPosition):
         index: piecewise, or clip as in earlier encodings.
         form: where paper and released code differ, which one holds: rank or squared distance, rounding before the
             index, bias divided by sqrt(d) or not, r_ij or its mirror image on queries, tables decayed or not.
-        shared_heads: one table for all heads of a layer.
-        off_plane: what pairs get of which one token has no place: a bucket of their own, or nothing.
-        cells: cells per side on which centres of boxes are measured.
         align: grids of two sizes: each in its own cells, or the queries' stretched over the keys'.
         trim: drop the half of an undirected table that no pair can reach.
-        init: of the tables; released DETR ends with Xavier, all else is zero.
         decay: whether weight decay applies to the tables; None follows the form (published no, released yes).
         scale_bias: whether bias mode is divided by sqrt(d); None follows the form (published yes, released no).
+        init: of the tables; released DETR ends with Xavier, all else is zero.
     """
 
     paper = "iRPE, Wu et al., ICCV 2021, arXiv:2107.14222, Eq. 13-27"
@@ -52,51 +55,53 @@ class IRPE(BucketPosition):
         buckets: int | None = None,
         index: Index = "piecewise",
         form: Form = "as_released",
-        shared_heads: bool = True,
-        off_plane: OffPlane = "bucket",
-        cells: int = 14,
         align: Align = "cells",
         trim: bool = False,
-        init: Init = "zero",
         decay: bool | None = None,
         scale_bias: bool | None = None,
+        cells: int = 14,
+        **options: Any,
     ) -> None:
-        _check(mode, sides, ratio, cells)
-        ratio = ratio if buckets is None else ratio_for(buckets, method)
+        where = "position irpe"
+        if not sides:
+            expected = "some of query, key, value"
+            raise ComponentError("iRPE needs a side.", where=where, got="sides: []", expected=expected)
+        if mode == "bias" and "value" in sides:
+            raise ComponentError(
+                "A bias on values is not defined: values are vectors (Eq. 17).",
+                where=where,
+                got=f"mode: bias, sides: {sides}",
+                expected="query or key",
+                hint="use mode: contextual, or leave value out",
+            )
+        if ratio < 0.5 or cells < 1:
+            got, expected = f"ratio {ratio}, cells {cells}", "ratio at least 0.5, cells at least 1"
+            raise ComponentError("iRPE's sizes are off.", where=where, got=got, expected=expected)
         released = form == "as_released"
-        scaled = not released if scale_bias is None else scale_bias
-        plan = BucketPlan(
-            rule=BucketRule(method, ratio, index, form, trim),
-            sides=tuple(side for side in LETTERS if side in sides),
-            contextual=mode == "contextual",
-            scaled=mode == "contextual" or scaled,
-            shared_heads=shared_heads,
-            mirrored=released,
-            off_plane=off_plane,
-            cells=cells,
-            align=align,
-            init=init,
-        )
-        super().__init__(shape, plan)
+        rule = BucketRule(method, ratio if buckets is None else ratio_for(buckets, method), index, form, trim)
+        ordered = tuple(side for side in LETTERS if side in sides)
+        scaled = mode == "contextual" or (not released if scale_bias is None else scale_bias)
+        super().__init__(shape, rule, ordered, mode == "contextual", scaled, released, align, cells=cells, **options)
         self.decay = released if decay is None else decay
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """No weight decay on the tables where the form says so (supplement 2)."""
+        """Returns the tables without weight decay where the form says so (supplement 2)."""
         return () if self.decay else [("lookup_table_", {"decay": 0.0})]
 
 
-def _check(mode: str, sides: list[Any], ratio: float, cells: int) -> None:
-    where = "position irpe"
-    if not sides:
-        raise ComponentError("iRPE needs a side.", where=where, got="sides: []", expected="some of query, key, value")
-    if mode == "bias" and "value" in sides:
-        raise ComponentError(
-            "A bias on values is not defined: values are vectors (Eq. 17).",
-            where=where,
-            got=f"mode: bias, sides: {sides}",
-            expected="query or key",
-            hint="use mode: contextual, or leave value out",
-        )
-    if ratio < 0.5 or cells < 1:
-        got, wanted = f"ratio {ratio}, cells {cells}", "ratio at least 0.5, cells at least 1"
-        raise ComponentError("iRPE's sizes are off.", where=where, got=got, expected=wanted)
+def equip(model: M, position: Spec | str | PairwisePosition | None = None, **options: Any) -> M:
+    """Gives a model of another library a relative position encoding, in place: :func:`vlcli.foreign.equip`.
+
+    Args:
+        model: whose attention one of the ``equippers`` knows.
+        position: a registered pairwise encoding or attention, or a module; None: iRPE.
+        options: of the encoding, as a recipe would set them, and those of :func:`vlcli.foreign.equip`.
+
+    Returns:
+        The same model. Tables are added under the names of the iRPE release (``rpe_k.lookup_table_weight`` beside the
+        projections); weights and their names stay as they are.
+
+    Raises:
+        ComponentError: no attention was found that it could be added to; the message says what was looked for.
+    """
+    return foreign.equip(model, "irpe" if position is None else position, **options)

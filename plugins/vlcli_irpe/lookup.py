@@ -1,18 +1,25 @@
-"""Encodings that look a table up by bucket: the base of iRPE and of the encodings it is compared with."""
+"""Looks tables up by bucket (paper Eq. 27): the base of iRPE and of the encodings it is compared with.
+
+    z = q P            (T, K)     once per bucket, not once per pair
+    logits[i, j] = z[i, id(i, j)]
+    values[i]    = sum over buckets of (sum of a[i, j] whose id is that bucket) P[bucket]
+
+A look-up and the sum per bucket are each other's transpose, so the gradient of one is the other and nothing but the ids
+is kept for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal, cast
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Slot, Sort, within
 from vlcli_irpe.blocks import LEAST, BlockedAttention, Stretches, grid_blocks
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.ops import bucket_sums, bucket_sums_axes, by_key, by_query, by_query_axes, with_blank
 from vlcli_irpe.relative_index import Align, AxisIndex, Indices, RelativeIndex, bucket_ids
 
 Side = Literal["query", "key", "value"]
@@ -23,285 +30,215 @@ PLANE: tuple[Sort, Sort] = ("cell", "box")
 LETTERS: dict[Side, str] = {"query": "rpe_q", "key": "rpe_k", "value": "rpe_v"}
 
 
-@dataclass(frozen=True)
-class BucketPlan:
-    """How an encoding of buckets works.
-
-    Attributes:
-        rule: which bucket an offset falls into.
-        sides: what has tables.
-        contextual: vectors that meet the tokens, or scalars.
-        scaled: divide by sqrt(d).
-        shared_heads: one table for all heads of a layer.
-        mirrored: the term on queries looks up key minus query, as in the released iRPE.
-        off_plane: pairs without an offset share a bucket, or get nothing.
-        cells: cells per side on which centres of boxes are measured.
-        align: grids of two sizes.
-        init: of the tables.
-        width: of the vectors; 0: of a head.
-    """
-
-    rule: BucketRule
-    sides: tuple[Side, ...] = ("key",)
-    contextual: bool = True
-    scaled: bool = True
-    shared_heads: bool = True
-    mirrored: bool = False
-    off_plane: OffPlane = "bucket"
-    cells: int = 14
-    align: Align = "cells"
-    init: Init = "zero"
-    width: int = 0
-
-
-@dataclass(frozen=True)
-class TableSize:
-    """What a table is made for.
-
-    Attributes:
-        heads: 1 where heads share it.
-        head_dim: width of a head; 0 for a scalar per bucket (bias mode).
-        buckets: its ids, the extra one included.
-        init: of its values.
-    """
-
-    heads: int
-    head_dim: int
-    buckets: int
-    init: Init
-
-
 class LookupTable(nn.Module):
     """Encodings per bucket, under the names of the released code.
 
     Args:
-        size: shape and initial values.
-        side: queries and keys keep (heads, d, buckets), values (heads, buckets, d), bias (heads, buckets).
+        shape: (heads or 1, d, buckets) on queries and keys, (heads or 1, buckets, d) on values, (heads, buckets) for a
+            scalar per bucket.
+        init: of the values.
     """
 
-    def __init__(self, size: TableSize, side: Side) -> None:
+    def __init__(self, shape: tuple[int, ...], init: Init) -> None:
         super().__init__()
-        inner = (size.head_dim, size.buckets) if side != "value" else (size.buckets, size.head_dim)
-        table = nn.Parameter(torch.zeros(size.heads, *(inner if size.head_dim else (size.buckets,))))
-        self.name = "lookup_table_weight" if size.head_dim else "lookup_table_bias"
-        self.register_parameter(self.name, table)
-        if size.init == "xavier":
-            nn.init.xavier_uniform_(table)
-        elif size.init == "normal":
-            nn.init.normal_(table, std=0.02)
+        self.name = "lookup_table_weight" if len(shape) == 3 else "lookup_table_bias"
+        self.register_parameter(self.name, nn.Parameter(torch.zeros(shape)))
+        if init == "xavier":
+            nn.init.xavier_uniform_(self.table)
+        elif init == "normal":
+            nn.init.normal_(self.table, std=0.02)
 
     @property
     def table(self) -> Tensor:
         """The parameter."""
-        out: Tensor = getattr(self, self.name)
-        return out
-
-    def tables(self) -> tuple[Tensor, ...]:
-        """All tables of this side."""
-        return (self.table,)
-
-
-class CrossTables(nn.Module):
-    """Two tables, of rows and of columns (the Cross method)."""
-
-    def __init__(self, size: TableSize, side: Side) -> None:
-        super().__init__()
-        self.rp_rows, self.rp_cols = LookupTable(size, side), LookupTable(size, side)
-
-    def tables(self) -> tuple[Tensor, ...]:
-        """Rows, columns."""
-        return self.rp_rows.table, self.rp_cols.table
-
-
-class LayerTables(nn.Module):
-    """The tables of one layer: ``rpe_q``, ``rpe_k``, ``rpe_v`` as far as they are used."""
-
-    def __init__(self, sides: Iterable[Side], size: TableSize, crossed: bool) -> None:
-        super().__init__()
-        for side in sides:
-            self.add_module(LETTERS[side], (CrossTables if crossed else LookupTable)(size, side))
-
-    def of(self, side: Side) -> tuple[Tensor, ...]:
-        """The tables of a side."""
-        out: tuple[Tensor, ...] = getattr(self, LETTERS[side]).tables()
-        return out
-
-
-def pairs_of(rule: BucketRule) -> frozenset[tuple[Sort, Sort]]:
-    """The pairs of tokens that a rule measures: those of one picture, or of one line."""
-    return within("word", "cell") if rule.method == "sequence" else within(*PLANE)
-
-
-def box_objection(rule: BucketRule, slot: Slot) -> str:
-    """Why a one-dimensional rule cannot stand where boxes are; empty where it can."""
-    numbered = rule.method == "sequence" and "box" in slot.holds | slot.keys
-    return "it numbers tokens in line, and boxes have no order: use plane: image" if numbered else ""
+        table: Tensor = getattr(self, self.name)
+        return table
 
 
 class BucketPosition(PairwisePosition):
-    """Base: tables per layer, looked up by bucket.
+    """Base of encodings with a table for each layer, looked up by bucket.
 
     Args:
         shape: of the stack it serves.
-        plan: how it works.
+        rule: maps offsets to buckets.
+        sides: what has tables.
+        contextual: vectors that meet the tokens, or scalars.
+        scaled: divide by sqrt(d).
+        mirrored: the term on queries looks up key minus query, as in the released iRPE.
+        align: of grids of two sizes.
+        width: of the vectors; 0: of a head.
+        shared_heads: one table for all heads of a layer.
+        off_plane: what pairs get of which one token has no place: a bucket of their own, or nothing.
+        cells: cells per side on which centres of boxes are measured.
+        init: of the tables.
     """
 
-    def __init__(self, shape: AttentionShape, plan: BucketPlan) -> None:
+    def __init__(
+        self,
+        shape: AttentionShape,
+        rule: BucketRule,
+        sides: tuple[Side, ...] = ("key",),
+        contextual: bool = True,
+        scaled: bool = True,
+        mirrored: bool = False,
+        align: Align = "cells",
+        width: int = 0,
+        *,
+        shared_heads: bool = True,
+        off_plane: OffPlane = "bucket",
+        cells: int = 14,
+        init: Init = "zero",
+    ) -> None:
         super().__init__(shape)
-        self.plan, self.rule = plan, plan.rule
-        self.scale = shape.head_dim**-0.5 if plan.scaled else 1.0
-        self.uses_weights = "value" in plan.sides
-        self.encodes = pairs_of(plan.rule)
-        self.layers = nn.ModuleList(self._layer() for _ in range(shape.layers))
+        self.rule, self.sides, self.contextual, self.mirrored = rule, sides, contextual, mirrored
+        self.align, self.off_plane, self.cells = align, off_plane, cells
+        self.scale = shape.head_dim**-0.5 if scaled else 1.0
+        self.uses_weights = "value" in sides
+        self.encodes = within("word", "cell") if rule.method == "sequence" else within(*PLANE)
+        heads, count = 1 if shared_heads else shape.heads, rule.buckets + (off_plane == "bucket")
+        self.layers = nn.ModuleList()
+        for _ in range(shape.layers):
+            layer = nn.ModuleDict()
+            for side in sides:
+                inner = (width or shape.head_dim, count) if contextual else (count,)
+                size = (heads, *(inner[::-1] if side == "value" else inner))
+                parts = ("rp_rows", "rp_cols")[: rule.tables]
+                tables = nn.ModuleDict({part: LookupTable(size, init) for part in parts})
+                layer[LETTERS[side]] = tables if rule.tables == 2 else tables["rp_rows"]
+            self.layers.append(layer)
 
     def objection(self, slot: Slot) -> str:
-        """No pairs here that it measures, or boxes, which a one-dimensional rule cannot number."""
         return box_objection(self.rule, slot) or super().objection(slot)
 
-    def _layer(self) -> nn.Module:
-        plan = self.plan
-        count = plan.rule.buckets + (plan.off_plane == "bucket")
-        heads = 1 if plan.shared_heads else self.shape.heads
-        width = (plan.width or self.shape.head_dim) if plan.contextual else 0
-        return LayerTables(plan.sides, TableSize(heads, width, count, plan.init), plan.rule.tables == 2)
-
     def layer_parts(self, layer: int) -> dict[str, nn.Module]:
-        """The tables of one layer, under the names of the released code: ``rpe_q``, ``rpe_k``, ``rpe_v``."""
         return dict(self.layers[layer].named_children())
 
     def tables(self, layer: int, side: Side) -> tuple[Tensor, ...]:
-        """The tables of one layer that ``side`` reads: one, or two with the cross method."""
-        return cast("LayerTables", self.layers[layer]).of(side)
+        """Returns the tables of one layer that ``side`` reads: one, or two with the cross method."""
+        part: Any = self.layers[layer][LETTERS[side]]  # type: ignore[index]
+        return (part.table,) if isinstance(part, LookupTable) else (part["rp_rows"].table, part["rp_cols"].table)
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> RelativeIndex:
-        """Bucket ids of every pair, for all layers."""
-        plan = self.plan
-        reads = "query" in plan.sides
+        reads = "query" in self.sides
         ids = bucket_ids(
-            plan.rule,
+            self.rule,
             x_layout,
             y_layout,
-            mirrored=reads and plan.mirrored,
-            cells=plan.cells,
-            align=plan.align,
+            mirrored=reads and self.mirrored,
+            cells=self.cells,
+            align=self.align,
             queries=reads,
             axes=True,
         )
         return ids if isinstance(ids.keys, AxisIndex) or ids.queries else replace(ids, queries=ids.keys)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """The whole attention a few heads at a time, where that is faster; else None."""
-        if state.grid is None or not self._blocked(q):
+        # In blocks where that is faster: on large grids, on a CPU, without a gradient.
+        plain = type(self).logits is BucketPosition.logits and type(self).values is BucketPosition.values
+        fits = self.rule.method == "product" and self.contextual and self.sides != ("value",)
+        fast = q.device.type == "cpu" and q.dtype == torch.float32 and not torch.is_grad_enabled()
+        if state.grid is None or not (plain and fits and fast and q.shape[2] >= LEAST):
             return None
-        blocks = grid_blocks(self.rule, state.grid, self.plan.mirrored)
+        blocks, terms = grid_blocks(self.rule, state.grid, self.mirrored), []
         sides: tuple[tuple[Side, Stretches, Tensor], ...] = (("key", blocks.keys, q), ("query", blocks.queries, k))
-        terms = [
-            (stretches, self._padded(self.scores(tokens, self.tables(layer, side)[0], state)))
-            for side, stretches, tokens in sides
-            if side in self.plan.sides
-        ]
+        for side, stretches, tokens in sides:
+            if side in self.sides:
+                z = self.scores(tokens, self.tables(layer, side)[0], state)  # (B, H, T, K)
+                terms.append((stretches, z if z.shape[-1] > self.rule.buckets else with_blank(z)))
         table = self.tables(layer, "value")[0] if self.uses_weights else None
         return BlockedAttention(blocks, terms, table, q.shape[-1] ** -0.5)(q, k, v)
 
-    def _blocked(self, q: Tensor) -> bool:
-        """Whether attention in blocks is possible and faster: on large grids, on a CPU, without a gradient."""
-        own = type(self).logits is BucketPosition.logits and type(self).values is BucketPosition.values
-        fits = self.rule.method == "product" and self.plan.contextual and self.plan.sides != ("value",)
-        plain = q.device.type == "cpu" and q.dtype == torch.float32 and not torch.is_grad_enabled()
-        return own and fits and plain and q.shape[2] >= LEAST
-
-    def _padded(self, z: Tensor) -> Tensor:
-        """With the extra bucket, where a picture has no tokens off the plane and none was made."""
-        return z if z.shape[-1] > self.rule.buckets else with_blank(z)
-
     def logits(self, q: Tensor, k: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """The terms on keys and queries (iRPE Eq. 13-16): (B or 1, H or 1, Tq, Tk)."""
         total: Tensor | None = None
-        if "key" in self.plan.sides:
-            tables = self.tables(layer, "key")
-            total = look_up([self.scores(q, table, state) for table in tables], state.keys)
-        if "query" in self.plan.sides:
-            tables = self.tables(layer, "query")
-            term = look_up([self.scores(k, table, state) for table in tables], state.queries, by_keys=True)
-            total = plus(total, term)
+        if "key" in self.sides:
+            scores = [self.scores(q, table, state) for table in self.tables(layer, "key")]  # (B or 1, H, Tq, K)
+            total = look_up(scores, state.keys)  # (B or 1, H, Tq, Tk)
+        if "query" in self.sides:
+            scores = [self.scores(k, table, state) for table in self.tables(layer, "query")]  # (B or 1, H, Tk, K)
+            total = plus(total, look_up(scores, state.queries, by_keys=True))  # (B or 1, H, Tq, Tk)
         return total
 
     def values(self, weights: Tensor, state: RelativeIndex, layer: int) -> Tensor | None:
-        """The term on values: the sum over keys j of a_ij r_ij (iRPE Eq. 17), with r_ij the table's vector of the pair.
-
-        Pairs of one bucket share a vector, so probabilities are summed per bucket first (B, H, Tq, K) and then
-        multiplied with the table (H or 1, K, d); with the cross method the terms of rows and columns are added.
-        Attention calls this after the softmax, once per layer.
-
-        Args:
-            weights: probabilities of attention, after dropout (B, H, Tq, Tk).
-            state: the bucket ids from :meth:`prepare`.
-            layer: the layer whose tables are read.
-
-        Returns:
-            (B, H, Tq, d), added to the weighted sum of the values; None where the plan has no tables for values.
-        """
+        # iRPE Eq. 17: the sum over keys j of a_ij r_ij. Pairs of one bucket share a vector, so probabilities are summed
+        # per bucket first; with the cross method the terms of rows and columns are added.
         if not self.uses_weights:
             return None
         total: Tensor | None = None
-        count = self.rule.buckets + (self.plan.off_plane == "bucket" or state.outside)
-        for table, sums in zip(self.tables(layer, "value"), add_up(weights, state.keys, count), strict=True):
-            total = plus(total, sums[..., : table.shape[-2]] @ table.to(weights.dtype))
+        count = self.rule.buckets + (self.off_plane == "bucket" or state.outside)
+        if isinstance(state.keys, AxisIndex):
+            sums = bucket_sums_axes(weights, state.keys, count)
+        else:
+            sums = tuple(bucket_sums(weights, part, count) for part in state.keys)  # each (B, H, Tq, K)
+        for table, of_bucket in zip(self.tables(layer, "value"), sums, strict=True):
+            total = plus(total, of_bucket[..., : table.shape[-2]] @ table.to(weights.dtype))  # (B, H, Tq, d)
         return total
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
-        """Tables with or without the bucket of pairs off the plane, made to fit.
-
-        A missing bucket is filled with zeros, as tables start; a superfluous one is dropped.
-        """
+        # Tables start at zero, so a missing bucket of pairs off the plane is filled with zeros.
         if ".lookup_table_" not in name or value.dim() != wanted.dim():
             return value
-        differing = [axis for axis, (a, b) in enumerate(zip(value.shape, wanted.shape, strict=True)) if a != b]
-        if len(differing) != 1 or differing[0] == 0:
+        axes = [axis for axis, (a, b) in enumerate(zip(value.shape, wanted.shape, strict=True)) if a != b]
+        if len(axes) != 1 or axes[0] == 0 or abs(value.shape[axes[0]] - wanted.shape[axes[0]]) != 1:
             return value
-        axis = differing[0]
-        return _with_buckets(name, value, axis, wanted.shape[axis], report)
+        axis, count = axes[0], wanted.shape[axes[0]]
+        if value.shape[axis] > count:
+            report.append(f"{name}: the bucket of pairs off the plane dropped")
+            return value.narrow(axis, 0, count)
+        report.append(f"{name}: a zero bucket for pairs off the plane added")
+        return torch.cat([value, torch.zeros_like(value.narrow(axis, 0, 1))], axis)
 
     def scores(self, tokens: Tensor, table: Tensor, state: RelativeIndex) -> Tensor:
-        """What each token gives each bucket: (B, H, T, K), or (1, H, T, K) in bias mode, already scaled."""
+        """Returns the scaled score of each token (B, H, T, d) and bucket: (B, H, T, K), or (1, H, T, K) of scalars."""
         table = table.to(tokens.dtype) * self.scale
-        if not self.plan.contextual:
-            z = table[None, :, None].expand(-1, -1, tokens.shape[2], -1)
+        if not self.contextual:
+            z = table[None, :, None].expand(-1, -1, tokens.shape[2], -1)  # (1, H, T, K)
         elif len(table) == 1:  # one product over all heads; projections lie as (B, T, H, d), so nothing is copied
-            z = (tokens.transpose(1, 2) @ table[0]).transpose(1, 2)
+            z = (tokens.transpose(1, 2) @ table[0]).transpose(1, 2)  # (B, H, T, K)
         else:
-            z = tokens @ table
-        return with_blank(z) if self.plan.off_plane == "nothing" and state.outside else z
+            z = tokens @ table  # (B, H, T, K)
+        return with_blank(z) if self.off_plane == "nothing" and state.outside else z
 
 
-def _with_buckets(name: str, value: Tensor, axis: int, needs: int, report: list[str]) -> Tensor:
-    """The table with one bucket fewer or more along ``axis``, where that gives ``needs`` of them."""
-    if value.shape[axis] == needs + 1:
-        report.append(f"{name}: the bucket of pairs off the plane dropped")
-        return value.narrow(axis, 0, needs)
-    if value.shape[axis] == needs - 1:
-        report.append(f"{name}: a zero bucket for pairs off the plane added")
-        blank = value.new_zeros(*value.shape[:axis], 1, *value.shape[axis + 1 :])
-        return torch.cat([value, blank], axis)
-    return value
+def box_objection(rule: BucketRule, slot: Slot) -> str:
+    """Returns why a one-dimensional rule does not fit where boxes are; empty where it does."""
+    numbered = rule.method == "sequence" and "box" in slot.holds | slot.keys
+    return "it numbers tokens in line, and boxes have no order: use plane: image" if numbered else ""
+
+
+def with_blank(z: Tensor) -> Tensor:
+    """Appends a bucket of zeros to ``z`` (..., K), for pairs off the plane that get nothing."""
+    return F.pad(z, (0, 1))
 
 
 def plus(total: Tensor | None, term: Tensor) -> Tensor:
-    """The sum, in place: look-ups keep nothing of their result for the gradient, and a (Tq, Tk) copy is spared."""
+    """Adds in place: look-ups keep nothing of their result for the gradient, and a (Tq, Tk) copy is spared."""
     return term if total is None else total.add_(term)
 
 
+def by_query(z: Tensor, ids: Tensor) -> Tensor:
+    """``out[b, h, i, j] = z[b, h, i, ids[b, i, j]]`` of z (B or 1, H, Tq, K) and int64 ids (B or 1, 1, Tq, Tk)."""
+    rows = max(len(z), len(ids))
+    return z.expand(rows, -1, -1, -1).gather(-1, ids.expand(rows, z.shape[1], -1, -1))  # (B, H, Tq, Tk)
+
+
+def by_key(z: Tensor, ids: Tensor) -> Tensor:
+    """``out[b, h, i, j] = z[b, h, j, ids[b, i, j]]`` of z (B or 1, H, Tk, K) and int64 ids (B or 1, 1, Tq, Tk)."""
+    rows = max(len(z), len(ids))
+    # Gathering along the bucket axis writes rows of queries in order: no transposed copy of the (Tq, Tk) result.
+    return z.transpose(-1, -2).expand(rows, -1, -1, -1).gather(-2, ids.expand(rows, z.shape[1], -1, -1))
+
+
 def look_up(scores: list[Tensor], ids: Indices | AxisIndex, by_keys: bool = False) -> Tensor:
-    """What every pair gets of the scores (B or 1, H, T, K) of each table: (B, H, Tq, Tk).
+    """Returns the score of every pair: (B, H, Tq, Tk).
 
     Args:
-        scores: of the queries, or of the keys where ``by_keys``.
+        scores: (B or 1, H, T, K) for each table: of the queries, or of the keys where ``by_keys``.
         ids: buckets of every pair.
         by_keys: whether a pair reads its key's scores.
     """
     if isinstance(ids, AxisIndex):
-        made = by_query_axes(scores[0], scores[1], ids)
-        return made.transpose(-1, -2) if by_keys else made
+        pairs = _by_query_axes(scores[0], scores[1], ids)
+        return pairs.transpose(-1, -2) if by_keys else pairs
     total: Tensor | None = None
     for z, part in zip(scores, ids, strict=True):
         total = plus(total, by_key(z, part) if by_keys else by_query(z, part))
@@ -309,8 +246,48 @@ def look_up(scores: list[Tensor], ids: Indices | AxisIndex, by_keys: bool = Fals
     return total
 
 
-def add_up(weights: Tensor, ids: Indices | AxisIndex, buckets: int) -> tuple[Tensor, ...]:
-    """Probabilities (B, H, Tq, Tk) summed per bucket of each table: (B, H, Tq, K)."""
-    if isinstance(ids, AxisIndex):
-        return bucket_sums_axes(weights, ids, buckets)
-    return tuple(bucket_sums(weights, part, buckets) for part in ids)
+def _by_query_axes(rows: Tensor, columns: Tensor, ids: AxisIndex) -> Tensor:
+    # Two small look-ups and one sum over all pairs, of scores (B or 1, H, T, K) of row and of column buckets.
+    plane = (by_query(rows, ids.rows)[..., :, None] + by_query(columns, ids.columns)[..., None, :]).flatten(-2)
+    if not ids.other.outside:
+        return plane  # (B, H, T, Tk)
+    off = (rows[..., -1:] + columns[..., -1:]).expand(*plane.shape[:-1], -1)  # (B, H, T, 1): the extra bucket
+    parts = [off.expand(*off.shape[:-1], ids.other.front), plane, off.expand(*off.shape[:-1], ids.other.back)]
+    return torch.cat(parts, -1)
+
+
+def bucket_sums(weights: Tensor, ids: Tensor, buckets: int) -> Tensor:
+    """``out[b, h, i, k]`` = the sum of ``weights[b, h, i, j]`` over the j whose id is k.
+
+    Args:
+        weights: (B, H, Tq, Tk) probabilities.
+        ids: (B or 1, 1, Tq, Tk) int64.
+        buckets: K.
+
+    Returns:
+        (B, H, Tq, K); summed in float32 at least.
+    """
+    exact = weights if weights.dtype in (torch.float32, torch.float64) else weights.float()
+    blank = exact.new_zeros(*exact.shape[:-1], buckets)
+    return blank.scatter_add(-1, ids.expand_as(exact), exact).to(weights.dtype)
+
+
+def bucket_sums_axes(weights: Tensor, ids: AxisIndex, buckets: int) -> tuple[Tensor, Tensor]:
+    """Sums probabilities per row bucket and per column bucket, over columns and rows of the keys' grid first.
+
+    Args:
+        weights: (B, H, Tq, Tk) probabilities.
+        ids: of the queries against the keys' grid.
+        buckets: K, the extra one included where there are tokens off the plane.
+
+    Returns:
+        Two of (B, H, Tq, K).
+    """
+    front, cells = ids.other.front, ids.other.rows * ids.other.columns
+    plane = weights[..., front : front + cells].unflatten(-1, (ids.other.rows, ids.other.columns))  # (B, H, Tq, h, w)
+    sums = bucket_sums(plane.sum(-1), ids.rows, buckets), bucket_sums(plane.sum(-2), ids.columns, buckets)
+    if ids.other.outside:
+        off = weights[..., :front].sum(-1) + weights[..., front + cells :].sum(-1)  # (B, H, Tq)
+        for part in sums:
+            part[..., -1].add_(off)
+    return sums

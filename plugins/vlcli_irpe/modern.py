@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, PairwisePosition, Sort, TokenPosition, between, within
 from vlcli_irpe.buckets import BucketRule
-from vlcli_irpe.lookup import PLANE, BucketPlan, BucketPosition, OffPlane
-from vlcli_irpe.ops import by_query, with_blank
+from vlcli_irpe.lookup import PLANE, BucketPosition, OffPlane, by_query, with_blank
 from vlcli_irpe.relative_index import RelativeIndex, bucket_ids, by_pair
-
-Turns = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class RoPE2D(PairwisePosition):
@@ -52,16 +49,14 @@ class RoPE2D(PairwisePosition):
         axial = torch.stack([torch.cat([rate, still]), torch.cat([still, rate])])  # (2, d / 2): rows, columns
         self.mixed = frequencies == "mixed"
         if self.mixed:
-            self.rates = nn.Parameter(self._directions(rate))
+            angle = torch.rand(shape.layers, shape.heads, 1) * 2 * math.pi
+            first = torch.stack([rate * angle.cos(), rate * angle.sin()], -2)  # (layers, H, 2, d / 4)
+            second = torch.stack([-rate * angle.sin(), rate * angle.cos()], -2)  # perpendicular
+            self.rates = nn.Parameter(torch.cat([first, second], -1))  # (layers, H, 2, d / 2)
         else:
             self.register_buffer("rates", axial[None, None], persistent=False)
 
     def zero(self) -> None:
-        """Learned directions set to zero, so that nothing is turned.
-
-        Raises:
-            ComponentError: the directions are fixed.
-        """
         if not self.mixed:
             raise ComponentError(
                 "Axial rotations have no tables, so they always change a model.",
@@ -70,39 +65,28 @@ class RoPE2D(PairwisePosition):
             )
         super().zero()
 
-    def _directions(self, rate: Tensor) -> Tensor:
-        """(layers, H, 2, d / 2): two perpendicular directions a head, drawn once."""
-        angle = torch.rand(self.shape.layers, self.shape.heads, 1) * 2 * math.pi
-        first = torch.stack([rate * angle.cos(), rate * angle.sin()], -2)
-        second = torch.stack([-rate * angle.sin(), rate * angle.cos()], -2)
-        return torch.cat([first, second], -1)
-
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
-        """Angles, for all layers at once where they share them."""
-        places = tuple(self._places(layout) for layout in (x_layout, y_layout))
-        return places if self.mixed else tuple(self._turn(place, self.rates[0]) for place in places)
-
-    def _places(self, layout: Layout) -> Tensor:
-        centre = layout.centre * self.cells if layout.boxes is not None else layout.centre
-        return centre.nan_to_num(0.0)[:, None].float()  # (B, 1, T, 2)
+        centres = [
+            (one.centre * self.cells if one.boxes is not None else one.centre).nan_to_num(0.0)[:, None].float()
+            for one in (x_layout, y_layout)
+        ]  # (B, 1, T, 2)
+        return centres if self.mixed else [self._turn(centre, self.rates[0]) for centre in centres]
 
     @staticmethod
-    def _turn(place: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+    def _turn(centre: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
         # No product of matrices: autocast would round the angles to half precision.
         rates = rates.to(torch.promote_types(rates.dtype, torch.float32))
-        angle = place[..., :1] * rates[..., :1, :] + place[..., 1:] * rates[..., 1:, :]  # (B, H or 1, T, d / 2)
+        angle = centre[..., :1] * rates[..., :1, :] + centre[..., 1:] * rates[..., 1:, :]  # (B, H or 1, T, d / 2)
         return angle.cos(), angle.sin()
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys, each pair of channels turned by its angle."""
-        turns = [self._turn(place, self.rates[layer]) for place in state] if self.mixed else state
-        return _rotated(q, *turns[0]), _rotated(k, *turns[1])
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+        turns = [self._turn(centre, self.rates[layer]) for centre in state] if self.mixed else state
+        turned = []
+        for x, (cos, sin) in zip((q, k), turns, strict=True):
+            a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, T, d / 2)
+            cos_x, sin_x = cos.to(x.dtype), sin.to(x.dtype)
+            turned.append(torch.stack([a * cos_x - b * sin_x, a * sin_x + b * cos_x], -1).flatten(-2))
+        return turned[0], turned[1]
 
 
 class SwinBias(BucketPosition):
@@ -121,22 +105,21 @@ class SwinBias(BucketPosition):
         self, shape: AttentionShape, *, window: int = 7, off_plane: OffPlane = "bucket", std: float = 0.02
     ) -> None:
         rule = BucketRule("product", (window - 1) / 2, "clip")
-        plan = BucketPlan(rule, contextual=False, scaled=False, shared_heads=False, off_plane=off_plane)
-        super().__init__(shape, plan)
+        super().__init__(shape, rule, contextual=False, scaled=False, shared_heads=False, off_plane=off_plane)
         for parameter in self.parameters():
             nn.init.trunc_normal_(parameter, std=std)
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """Bicubic interpolation of the offsets' table from one window to another; the extra bucket is kept."""
         was, now = 2 * max(old) - 1, 2 * max(new) - 1
-        return state if was == now else {name: _resized(table, was, now) for name, table in state.items()}
-
-
-def _resized(table: Tensor, was: int, now: int) -> Tensor:
-    image = table[:, : was * was].reshape(1, -1, was, was)
-    image = image if image.dtype == torch.float64 else image.float()
-    grown = F.interpolate(image, size=(now, now), mode="bicubic", align_corners=False)
-    return torch.cat([grown.flatten(2)[0].to(table.dtype), table[:, was * was :]], 1)
+        if was == now:
+            return state
+        resized = {}
+        for name, table in state.items():  # (H, was * was, and the extra bucket)
+            image = table[:, : was * was].reshape(1, -1, was, was)
+            image = image if image.dtype == torch.float64 else image.float()
+            grown = F.interpolate(image, size=(now, now), mode="bicubic", align_corners=False)  # (1, H, now, now)
+            resized[name] = torch.cat([grown.flatten(2)[0].to(table.dtype), table[:, was * was :]], 1)
+        return resized
 
 
 class LogCPB(PairwisePosition):
@@ -176,11 +159,6 @@ class LogCPB(PairwisePosition):
         )
 
     def zero(self) -> None:
-        """The networks' last layers set to zero; the hidden ones stay drawn, or no gradient would reach them.
-
-        Raises:
-            ComponentError: it is not centred, so that a network of zeros still tells pairs with an offset from others.
-        """
         if not self.centred:
             raise ComponentError(
                 "A network of zeros makes a bias of 8.", where="position log-cpb", hint="centred: true"
@@ -189,19 +167,17 @@ class LogCPB(PairwisePosition):
             nn.init.zeros_(cast("nn.Linear", network[-1]).weight)  # type: ignore[index]
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[RelativeIndex, Tensor]:
-        """Ids of every pair, and every offset in log-spaced coordinates (K, 2)."""
         ids = bucket_ids(self.rule, x_layout, y_layout)
         line = torch.arange(-self.window + 1, self.window, dtype=torch.float32, device="cpu") * (8 / (self.trained - 1))
         line = line.sign() * torch.log2(1 + line.abs()) / 3
-        return ids, torch.cartesian_prod(line, line).to(x.device)
+        return ids, torch.cartesian_prod(line, line).to(x.device)  # (K, 2)
 
     def logits(self, q: Tensor, k: Tensor, state: tuple[RelativeIndex, Tensor], layer: int) -> Tensor | None:
-        """16 sigmoid(network(offset)): (1 or B, H, Tq, Tk)."""
         ids, offsets = state
         network = self.networks[layer]
         table = 16 * network(offsets.to(next(network.parameters()).dtype)).sigmoid()  # (K, H)
         table = table - 8 if self.centred else table
-        z = table.T.to(q.dtype)[None, :, None].expand(-1, -1, q.shape[2], -1)
+        z = table.T.to(q.dtype)[None, :, None].expand(-1, -1, q.shape[2], -1)  # (1, H, Tq, K)
         return by_query(with_blank(z) if ids.outside else z, by_pair(ids.keys)[0])
 
 
@@ -233,7 +209,6 @@ class ConvolutionalGenerator(TokenPosition):
         )
 
     def forward(self, x: Tensor, layout: Layout, block: int | None = None) -> Tensor:
-        """Tokens (B, T, dim) with the convolution of ``block`` (None: the first) over their grid added."""
         if layout.grid is None:
             raise ComponentError(
                 "The convolutional generator needs one full grid.", where="position cpvt", hint="use it on images"
@@ -242,7 +217,7 @@ class ConvolutionalGenerator(TokenPosition):
         count = layout.grid[0] * layout.grid[1]
         # Without memory there is nothing to look at: special tokens stand before the grid.
         front = here.shape[1] - count if here.is_meta else int(here[0].long().argmax())
-        cells = x[:, front : front + count]
+        cells = x[:, front : front + count]  # (B, h w, dim)
         image = cells.transpose(1, 2).unflatten(2, layout.grid)  # (B, dim, h, w)
         added = self.convolutions[0 if block is None else self.after.index(block)](image).flatten(2).transpose(1, 2)
         return torch.cat([x[:, :front], cells + added, x[:, front + count :]], 1)

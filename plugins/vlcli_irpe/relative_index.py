@@ -1,4 +1,4 @@
-"""Relative position index: the bucket id of every pair of tokens, once per grid, or per batch where tokens are boxes.
+"""Computes the bucket id of every pair of tokens, once per grid, or per batch where tokens are boxes.
 
 Ids of full grids depend on the rule and the two grids alone, so all layers, stacks and models share one cache, kept as
 the smallest integers that hold them and bounded in bytes. Boxes, several pictures in one sequence and sentences are
@@ -26,14 +26,7 @@ Indices = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """A full grid in row-major order with tokens off the plane around it.
-
-    Attributes:
-        rows: of the grid.
-        columns: of the grid.
-        front: tokens before it (class tokens, a sentence).
-        back: tokens behind it.
-    """
+    """A full grid in row-major order, with ``front`` tokens off the plane before it and ``back`` behind it."""
 
     rows: int
     columns: int
@@ -42,7 +35,7 @@ class TokenGrid:
 
     @property
     def outside(self) -> int:
-        """How many tokens are off the plane."""
+        """Number of tokens off the plane."""
         return self.front + self.back
 
 
@@ -81,7 +74,7 @@ class RelativeIndex:
 
 
 def by_pair(ids: Indices | AxisIndex) -> Indices:
-    """Ids as :func:`bucket_ids` returns them without ``axes``: one tensor (B or 1, 1, Tq, Tk) per table."""
+    """Returns ids that :func:`bucket_ids` gave without ``axes``: one tensor (B or 1, 1, Tq, Tk) per table."""
     assert not isinstance(ids, AxisIndex)
     return ids
 
@@ -97,10 +90,10 @@ def bucket_ids(
     axes: bool = False,
     queries: bool = False,
 ) -> RelativeIndex:
-    """Bucket ids of queries ``x_layout`` against keys ``y_layout``.
+    """Returns the bucket ids of queries ``x_layout`` against keys ``y_layout``.
 
     Args:
-        rule: which buckets there are.
+        rule: the buckets.
         x_layout: layout of the queries.
         y_layout: layout of the keys.
         mirrored: also give the ids of key minus query.
@@ -109,30 +102,41 @@ def bucket_ids(
         axes: give ids by axis where the rule and the layouts allow it.
         queries: with ``axes``: whether the side of the queries is used at all.
     """
-    (here, own), (there, other) = token_grid(x_layout), token_grid(y_layout)
-    if here is not None and there is not None and own == other and rule.method != "sequence":
-        device = x_layout.centre.device
-        if axes and rule.method == "cross":
-            return _by_axis(rule, here, there, align, mirrored, queries, device)
-        keys = _wide(CACHE.get(rule, here, there, align, False, device))
-        mirror = _wide(CACHE.get(rule, here, there, align, True, device)) if mirrored else ()
-        return RelativeIndex(keys, mirror, bool(here.outside + there.outside), here if here == there else None)
-    return _from_coordinates(rule, x_layout, y_layout, mirrored, cells, align)
+    (x, x_source), (y, y_source), device = token_grid(x_layout), token_grid(y_layout), x_layout.centre.device
+    if x is None or y is None or x_source != y_source or rule.method == "sequence":
+        return _from_coordinates(rule, x_layout, y_layout, mirrored, cells, align)
+
+    def ids(mirror: bool, of: str = "") -> Indices:
+        # gather wants int64 (int32 is converted inside, slower); one copy serves all layers of a forward pass.
+        return tuple(part.long()[None, None] for part in CACHE.get(rule, x, y, align, mirror, device, of))
+
+    outside = bool(x.outside + y.outside)
+    if axes and rule.method == "cross":
+        of_queries = AxisIndex(*ids(mirrored, "columns"), x) if queries else ()
+        return RelativeIndex(AxisIndex(*ids(False, "rows"), y), of_queries, outside)
+    return RelativeIndex(ids(False), ids(True) if mirrored else (), outside, x if x == y else None)
 
 
 def token_grid(layout: Layout) -> tuple[TokenGrid | None, int]:
-    """The grid of a layout and the number of its image; None where tokens form no grid (or a program is traced)."""
+    """Returns the grid of a layout and the number of its image; None where tokens form no grid or torch compiles."""
     if layout.grid is None or layout.boxes is not None or torch.compiler.is_compiling():
         return None, 0
-    rows, columns = layout.grid
-    if layout.centre.device.type == "meta":
+    (rows, columns), centre = layout.grid, layout.centre
+    if centre.device.type == "meta":
         return TokenGrid(rows, columns, len(layout) - rows * columns), 0
-    version = (layout.grid, 0 if layout.centre.is_inference() else layout.centre._version)
-    known = _read.get(layout.centre)
-    if known is None or known[0] != version:
-        known = (version, _read_grid(layout))
-        _read[layout.centre] = known
-    grid: tuple[TokenGrid | None, int] = known[1]
+    version = (layout.grid, 0 if centre.is_inference() else centre._version)
+    if (known := _read.get(centre)) is not None and known[0] == version:
+        return known[1]  # type: ignore[no-any-return]
+    off = centre[..., 0].isnan()  # (B, T)
+    alike = centre.stride(0) == 0 or bool((off == off[:1]).all())
+    listed = off[0].tolist()
+    front = listed.index(False) if False in listed else len(listed)
+    back = len(listed) - front - rows * columns
+    grid: tuple[TokenGrid | None, int] = (None, 0)
+    plane, rest = listed[front : front + rows * columns], listed[front + rows * columns :]
+    if alike and back >= 0 and not any(plane) and all(rest):
+        grid = TokenGrid(rows, columns, front, back), int(layout.source[0, front])
+    _read[centre] = (version, grid)
     return grid
 
 
@@ -140,76 +144,61 @@ def token_grid(layout: Layout) -> tuple[TokenGrid | None, int]:
 _read: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 
-def _read_grid(layout: Layout) -> tuple[TokenGrid | None, int]:
-    rows, columns = layout.grid or (0, 0)
-    off = layout.centre[..., 0].isnan()
-    alike = layout.centre.stride(0) == 0 or bool((off == off[:1]).all())
-    listed = off[0].tolist()
-    front = listed.index(False) if False in listed else len(listed)
-    back = len(listed) - front - rows * columns
-    whole = back >= 0 and not any(listed[front : front + rows * columns]) and all(listed[front + rows * columns :])
-    if not (alike and whole):
-        return None, 0
-    return TokenGrid(rows, columns, front, back), int(layout.source[0, front])
-
-
 def grid_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align = "cells", mirrored: bool = False) -> Indices:
-    """Ids of one pair of grids, computed anew: each (Tq, Tk) int64 on the CPU."""
-    rows, columns = _axis(x.rows, y.rows, align), _axis(x.columns, y.columns, align)
-    if mirrored:
-        rows, columns = -rows, -columns
+    """Computes the ids of one pair of grids: each (Tq, Tk) int64 on the CPU."""
+    rows, columns = _offsets(x, y, align, mirrored)
     tables = rule(rows[:, None, :, None], columns[None, :, None, :])  # (hq, wq, hk, wk)
     return tuple(_framed(table.reshape(x.rows * x.columns, -1), x, y, rule.buckets) for table in tables)
 
 
-def _axis(here: int, there: int, align: Align) -> Tensor:
-    """Offsets (here, there) along one side."""
-    x = torch.arange(here, device="cpu", dtype=torch.float64)
-    y = torch.arange(there, device="cpu", dtype=torch.float64)
-    if align == "extent" and here != there:
-        x = (x + 0.5) * (there / here) - 0.5
-    return x[:, None] - y
-
-
-def axis_buckets(rule: BucketRule, grid: TokenGrid) -> tuple[Tensor, Tensor]:
-    """What Product's id of a pair consists of: the bucket of both rows (rows, rows), and of both columns."""
-    side, none = 2 * rule.bound + 1, torch.zeros(1, device="cpu")
-    rows, columns = _axis(grid.rows, grid.rows, "cells"), _axis(grid.columns, grid.columns, "cells")
-    return rule(rows, none)[0] // side, rule(none, columns)[0] % side
-
-
-def _framed(ids: Tensor, x: TokenGrid, y: TokenGrid, extra: int) -> Tensor:
-    if not (x.outside or y.outside):
-        return ids
-    wide = ids.new_full((len(ids) + x.outside, ids.shape[1] + y.outside), extra)
-    wide[x.front : x.front + len(ids), y.front : y.front + ids.shape[1]] = ids
-    return wide
-
-
-def _by_axis(
-    rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool, queries: bool, device: torch.device
-) -> RelativeIndex:
-    rows, columns = _wide(CACHE.get(rule, x, y, align, False, device, "rows"))
-    keys = AxisIndex(rows, columns, y)
-    made: Indices | AxisIndex = ()
-    if queries:
-        rows, columns = _wide(CACHE.get(rule, x, y, align, mirrored, device, "columns"))
-        made = AxisIndex(rows, columns, x)
-    return RelativeIndex(keys, made, bool(x.outside + y.outside))
-
-
 def axis_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool, of: str) -> Indices:
-    """Cross ids (T, rows of the other grid) and (T, columns of the other grid) of the queries, or ``of`` the keys."""
-    rows, columns = _axis(x.rows, y.rows, align), _axis(x.columns, y.columns, align)
-    if mirrored:
-        rows, columns = -rows, -columns
+    """Computes the ids of Cross by axis.
+
+    Args:
+        rule: Cross.
+        x: grid of the queries.
+        y: grid of the keys.
+        align: for grids of two sizes.
+        mirrored: of key minus query.
+        of: ``rows``: of the queries against the keys' rows and columns; ``columns``: the reverse.
+
+    Returns:
+        (T, rows of the other grid) and (T, columns of the other grid).
+    """
+    rows, columns = _offsets(x, y, align, mirrored)
     grid = x
     if of == "columns":
         rows, columns, grid = rows.T, columns.T, y
     blank = torch.zeros(1, device="cpu")
     by_row = rule(rows, blank)[0].repeat_interleave(grid.columns, 0)  # (h w, other rows)
-    by_column = rule(blank, columns)[1].repeat(grid.rows, 1)
+    by_column = rule(blank, columns)[1].repeat(grid.rows, 1)  # (h w, other columns)
     return tuple(_framed(ids, grid, TokenGrid(1, ids.shape[1]), rule.buckets) for ids in (by_row, by_column))
+
+
+def axis_buckets(rule: BucketRule, grid: TokenGrid) -> tuple[Tensor, Tensor]:
+    """Returns the two parts of Product's id: the bucket of both rows (rows, rows), and of both columns."""
+    side, none = 2 * rule.bound + 1, torch.zeros(1, device="cpu")
+    rows, columns = _offsets(grid, grid, "cells", False)
+    return rule(rows, none)[0] // side, rule(none, columns)[0] % side
+
+
+def _offsets(x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool) -> tuple[Tensor, Tensor]:
+    sides = []
+    for here, there in ((x.rows, y.rows), (x.columns, y.columns)):
+        own, other = (torch.arange(side, device="cpu", dtype=torch.float64) for side in (here, there))
+        if align == "extent" and here != there:
+            own = (own + 0.5) * (there / here) - 0.5
+        offsets = own[:, None] - other  # (here, there)
+        sides.append(-offsets if mirrored else offsets)
+    return sides[0], sides[1]
+
+
+def _framed(ids: Tensor, x: TokenGrid, y: TokenGrid, extra: int) -> Tensor:
+    if not (x.outside or y.outside):
+        return ids
+    framed = ids.new_full((len(ids) + x.outside, ids.shape[1] + y.outside), extra)  # (Tq, Tk)
+    framed[x.front : x.front + len(ids), y.front : y.front + ids.shape[1]] = ids
+    return framed
 
 
 class IndexCache:
@@ -234,7 +223,7 @@ class IndexCache:
         device: torch.device,
         axes: str = "",
     ) -> Indices:
-        """Ids (Tq, Tk) as int16 or int32 on ``device``; with ``axes`` those of :func:`axis_ids`."""
+        """Returns ids (Tq, Tk) as int16 or int32 on ``device``; with ``axes`` those of :func:`axis_ids`."""
         key = (rule, x, y, align, mirrored, device, axes)
         with self._lock:
             if key in self._kept:
@@ -244,10 +233,14 @@ class IndexCache:
         small = torch.int16 if rule.buckets < 2**15 else torch.int32
         with torch.inference_mode(False):  # else the first evaluation would leave ids that training cannot use
             whole = axis_ids(rule, x, y, align, mirrored, axes) if axes else grid_ids(rule, x, y, align, mirrored)
-            made = tuple(ids.to(small).to(device) for ids in whole)
-        if all(type(ids) is Tensor for ids in made):  # tensors of a tracer must not outlive it
-            self._keep(key, made)
-        return made
+            ids = tuple(part.to(small).to(device) for part in whole)
+        if all(type(part) is Tensor for part in ids):  # tensors of a tracer must not outlive it
+            with self._lock:
+                self._kept[key] = ids
+                self.size = sum(part.nbytes for parts in self._kept.values() for part in parts)
+                while self.size > self.limit and len(self._kept) > 1:
+                    self.size -= sum(part.nbytes for part in self._kept.popitem(last=False)[1])
+        return ids
 
     def clear(self) -> None:
         """Forget everything."""
@@ -258,48 +251,29 @@ class IndexCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def _keep(self, key: tuple[object, ...], made: Indices) -> None:
-        with self._lock:
-            self._kept[key] = made
-            self.size = sum(map(_bytes, self._kept.values()))
-            while self.size > self.limit and len(self._kept) > 1:
-                self.size -= _bytes(self._kept.popitem(last=False)[1])
-
 
 CACHE = IndexCache()
 """The one cache of this process."""
 
 
-def _bytes(ids: Indices) -> int:
-    return sum(part.numel() * part.element_size() for part in ids)
-
-
-def _wide(ids: Indices) -> Indices:
-    # gather wants int64 (int32 is converted inside, slower); one copy serves all layers of a forward pass.
-    return tuple(part.long()[None, None] for part in ids)
-
-
 def _from_coordinates(
     rule: BucketRule, x_layout: Layout, y_layout: Layout, mirrored: bool, cells: int, align: Align
 ) -> RelativeIndex:
-    x, y = _coordinates(rule, x_layout, cells), _coordinates(rule, y_layout, cells)
+    x, y = _coordinates(rule, x_layout, cells), _coordinates(rule, y_layout, cells)  # (B, T, 2)
     if align == "extent" and x_layout.grid and y_layout.grid and x_layout.grid != y_layout.grid:
-        share = x.new_tensor(y_layout.grid) / x.new_tensor(x_layout.grid)
-        x = (x + 0.5) * share - 0.5
+        x = (x + 0.5) * (x.new_tensor(y_layout.grid) / x.new_tensor(x_layout.grid)) - 0.5
     offsets = (x[:, :, None] - y[:, None]).round()  # (B, Tq, Tk, 2)
-    apart = offsets.isnan().any(-1) | (x_layout.source[:, :, None] != y_layout.source[:, None])
-    offsets = offsets.nan_to_num(0.0)
-    keys = rule(offsets[..., 0], offsets[..., 1])
-    queries = rule(-offsets[..., 0], -offsets[..., 1]) if mirrored else ()
-    return RelativeIndex(_marked(keys, apart, rule), _marked(queries, apart, rule), True)
-
-
-def _marked(ids: Indices, apart: Tensor, rule: BucketRule) -> Indices:
-    return tuple(part.masked_fill(apart, rule.buckets)[:, None] for part in ids)
+    apart = offsets.isnan().any(-1) | (x_layout.source[:, :, None] != y_layout.source[:, None])  # (B, Tq, Tk)
+    rows, columns = offsets.nan_to_num(0.0).unbind(-1)  # (B, Tq, Tk)
+    keys, queries = (
+        tuple(part.masked_fill(apart, rule.buckets)[:, None] for part in ids)  # (B, 1, Tq, Tk)
+        for ids in (rule(rows, columns), rule(-rows, -columns) if mirrored else ())
+    )
+    return RelativeIndex(keys, queries, True)
 
 
 def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
-    """(B, T, 2) rows and columns in cells, NaN off the plane; for ``sequence`` the index in the sequence and 0."""
+    # (B, T, 2) rows and columns in cells, NaN off the plane; for ``sequence`` the index in the sequence and 0.
     if rule.method != "sequence":
         return layout.centre * cells if layout.boxes is not None else layout.centre
     if layout.boxes is not None:
@@ -310,6 +284,6 @@ def _coordinates(rule: BucketRule, layout: Layout, cells: int) -> Tensor:
             hint="use plane: product",
         )
     columns = layout.grid[1] if layout.grid else 0
-    line = layout.centre[..., 0] * columns + layout.centre[..., 1]
+    line = layout.centre[..., 0] * columns + layout.centre[..., 1]  # (B, T)
     line = torch.where(layout.index >= 0, layout.index.to(line.dtype), line)
     return torch.stack([line, torch.zeros_like(line)], -1)

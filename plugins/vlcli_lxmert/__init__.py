@@ -47,7 +47,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module of a public name on first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -106,7 +106,7 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> CorpusSource | Non
         splits = [splits] if isinstance(splits, str) else list(splits)
         parts = {}
         for split in splits:
-            reader: Reader = registry.datasets.build({**spec, **change, "split": split}, root)
+            reader: Reader = registry.of(Reader).build({**spec, **change, "split": split}, root)
             if all(file.is_file() for file in reader.files()):
                 parts[split] = reader
         if len(parts) == len(splits) or (parts and (spec, usual) == USUAL[name][-1]):
@@ -180,7 +180,6 @@ def aggregate(
 
 
 def _split_of(key: str, split: str | None, listed: set[str] | None) -> str:
-    """The file an image goes to; ``split`` is where COCO's own sets have it."""
     if listed is not None and key in listed:
         return "mscoco_minival"
     if split is None:

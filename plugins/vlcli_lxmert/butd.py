@@ -124,7 +124,6 @@ class BUTD(Model):
         self.drop = nn.Dropout(dropout)
 
     def _build_bert(self, data_spec: DataSpec, shape: AttentionShape, layers: int, dropout: float) -> None:
-        """Under the names of LXMERT's language encoder, so that whatever fills one fills the other."""
         style = BlockStyle(dropout=dropout)
         self.text = TextEmbeddings(data_spec, shape.dim, build_positions("learned", shape, WORDS)[0], dropout=dropout)
         self.language = Stack.of(layers, shape, None, style)
@@ -135,15 +134,12 @@ class BUTD(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the product of question and regions."""
         return self.hidden
 
     def input_spec(self) -> InputSpec:
-        """Texts and region features."""
         return InputSpec(text=True, regions=True)
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """The question as one vector, ``pooled``."""
         if self.recurrent is not None:
             found: EncoderOutput = self.recurrent(text, record)
             return found
@@ -152,7 +148,6 @@ class BUTD(Model):
         return EncoderOutput(hidden, layout, self.pooler(hidden))
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The regions as they are, or divided by their length: (M, R, F)."""
         regions = images.regions
         if regions is None:
             raise DataError("BUTD reads region features, and the batch has none.", hint="name a store in `features`")
@@ -161,7 +156,6 @@ class BUTD(Model):
         return EncoderOutput(self.drop(features), Layout.for_boxes(regions.boxes, regions.mask))
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Attention of the question over the regions, and the product of both (Eq. 8 to 10)."""
         question, regions = text.pooled, image.hidden  # (P, Q), (P, R, F)
         assert question is not None
         beside = question[:, None].expand(-1, regions.shape[1], -1)
@@ -173,5 +167,4 @@ class BUTD(Model):
         return FusionOutput(text, image, self.of_question(question) * self.of_regions(seen))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of a public BERT under our names."""
         return from_public(state, dict(self.named_parameters()), report)

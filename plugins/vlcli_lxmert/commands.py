@@ -103,7 +103,6 @@ def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
 
 
 def _show(rows: list[dict[str, Any]], json_: bool, facts: dict[str, Any]) -> None:
-    """The table, or with ``facts`` one JSON document."""
     from vlcli_lxmert.readers import TITLES
 
     if json_:

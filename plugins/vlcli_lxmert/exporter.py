@@ -52,11 +52,6 @@ class TransformersLXMERT(TransformersExporter):
         self.architecture = architecture
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The model with the heads that the class has, or its language encoder.
-
-        Raises:
-            ComponentError: transformers' LXMERT cannot express the model, or its weights do not fill the class.
-        """
         if self.architecture == "text":
             return [text_encoder(trained.model)]
         model = checked(trained.model)
@@ -75,11 +70,6 @@ class TransformersBUTD(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("BertModel",)
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The question's encoder with its pooler.
-
-        Raises:
-            ComponentError: it is recurrent.
-        """
         model = of_kind(trained.model, BUTD, "BERT")
         if model.recurrent is not None:
             raise refused("BERT", f"a recurrent encoder ({type(model.recurrent.cell).__name__})", "encoder: bert")
@@ -162,11 +152,6 @@ def _labels(data_spec: DataSpec) -> dict[int, str]:
 
 
 def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Transformers' model with our weights, and the names of ours that have no place in it.
-
-    Raises:
-        ComponentError: a weight of that class is not among ours.
-    """
     import transformers
 
     theirs = getattr(transformers, CLASSES[kind])(configuration(model, objectives)).eval()
@@ -190,7 +175,6 @@ def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict
 
 
 def _shared(name: str) -> bool:
-    """The decoder is the word table."""
     return name.startswith("cls.predictions.decoder")
 
 
@@ -215,14 +199,12 @@ def difference(model: LXMERT, objectives: dict[str, Any], network: Any) -> float
 
 
 def _scores(objectives: dict[str, Any], found: Any) -> list[tuple[str, str]]:
-    """Objectives whose head transformers has, and what it calls their scores."""
     known = [("answering", "question_answering_score"), ("image-qa", "question_answering_score")]
     known += [("matching", "cross_relationship_score")]
     return [(name, score) for name, score in known if name in objectives and found.get(score) is not None]
 
 
 def _draw(batch: Batch, data_spec: DataSpec) -> Batch:
-    """The batch with words of several lengths, features and boxes drawn, so that a difference shows."""
     draw, images = torch.Generator().manual_seed(0), batch.clean.images
     assert images is not None and images.regions is not None  # noqa: PT018
     batch.clean.text = random_text(data_spec, 3)

@@ -38,7 +38,6 @@ class MaskRegions(Corruption):
         self.probability, self.zero, self.swap = probability, zero, swap
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Replace the features of ``sample``'s first picture, and mark which."""
         if not sample.images or sample.images[0].features is None:
             return
         image = sample.images[0]
@@ -119,12 +118,10 @@ class MaskedObject(Objective):
         self.apply(partial(initialise, std=model.init_std))
 
     def corruption(self) -> MaskRegions:
-        """Hide regions."""
         zero, swap = (0.8, 0.1) if self.released else (1.0, 0.0)
         return MaskRegions(self.probability, zero, swap, self.view)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """One loss per target."""
         view, clean = step.view(self.view), step.batch.clean
         regions = None if clean.images is None else clean.images.regions
         mark = view.mask_labels.get(MARK)
@@ -137,7 +134,6 @@ class MaskedObject(Objective):
         return self._losses(hidden, masked, regions, clean_rows)
 
     def _losses(self, hidden: Tensor, masked: Tensor, regions: Regions, rows: Tensor) -> ObjectiveOutput:
-        """Heads see only the regions that count: all real ones, or the hidden ones."""
         real = regions.mask.index_select(0, rows)
         labels = [name for name in self.targets if name != "feature"]
         asked = real if self.released and labels else masked

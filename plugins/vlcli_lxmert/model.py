@@ -80,7 +80,6 @@ class CrossLayer(nn.Module):
 
     @staticmethod
     def _itself(own: AttentionContext, other: AttentionContext, name: str) -> AttentionContext:
-        """The self-attention's context: the keys, and so the mask, are those that the other modality attends to."""
         place = f"cross.{own.layer}.{name}"
         packing = (own.packing[0], None)
         return replace(own, mask=other.mask, y_layout=None, position=None, state=None, name=place, packing=packing)
@@ -226,25 +225,20 @@ class LXMERT(Model):
                 position.table.padding_idx = 0
 
     def _outside(self, module: nn.Module, skipped: set[int]) -> list[nn.Module]:
-        """Every module but pairwise encodings, which initialise themselves (iRPE's tables start at 0)."""
         children = [child for child in module.children() if id(child) not in skipped]
         return [module, *(part for child in children for part in self._outside(child, skipped))]
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.pooler.dense.out_features
 
     def input_spec(self) -> InputSpec:
-        """Texts and region features."""
         return InputSpec(text=True, regions=True)
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings."""
         return self.text.words
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """The language encoder: (N, T, D)."""
         tokens, layout = self.text(text)
         mask = AttentionMask(layout.valid)
         hidden, kept = self.language(
@@ -253,7 +247,6 @@ class LXMERT(Model):
         return EncoderOutput(hidden, layout, layers=kept)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The object-relationship encoder: (M, R, D)."""
         regions = images.regions
         if regions is None:
             raise DataError("LXMERT reads region features, and the batch has none.", hint="name a store in `features`")
@@ -264,12 +257,10 @@ class LXMERT(Model):
         return EncoderOutput(hidden, layout, layers=kept)
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """The cross-modality encoder: row i of the text with row i of the image."""
         words, objects = self.cross(text, image, record)
         return FusionOutput(EncoderOutput(words, text.layout), EncoderOutput(objects, image.layout), self.pooler(words))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of the authors' release or of transformers under our names; longer position tables are cut."""
         own = dict(self.named_parameters())
         made = from_public(state, own, report)
         for name, value in made.items():
@@ -280,7 +271,6 @@ class LXMERT(Model):
         return made
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: both encoders end at the same depth, the cross layers follow."""
         top = max(len(self.language.layers), len(self.objects.layers))
         part, _, rest = name.partition(".layers.")
         if part in ("text", "image") or name.startswith(("text.", "image.")):

@@ -121,7 +121,6 @@ def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _plain(key: str) -> str:
-    """A public key without wrappers, with the release's prefix and today's norm names."""
     stripped = True
     while stripped:
         stripped = False
@@ -136,14 +135,12 @@ def _plain(key: str) -> str:
 
 
 def _answers_pairs(state: Mapping[str, Tensor]) -> bool:
-    """Whether the answer head reads two pooled vectors side by side, as that of NLVR2 does."""
     wide = next((v for k, v in state.items() if _plain(k) == "answer_head.logit_fc.0.weight"), None)
     one = next((v for k, v in state.items() if _plain(k) == "bert.pooler.dense.weight"), None)
     return wide is not None and one is not None and wide.shape[-1] == 2 * one.shape[-1]
 
 
 def _head_name(plain: str, answerer: str) -> str | None:
-    """Our name of a head's weight; ``answerer`` is the objective that an answer head belongs to."""
     for ours, theirs in _FIXED.items():
         other = any(ours.startswith(f"objectives.{name}.") for name in _ANSWERERS if name != answerer)
         if ours.startswith("objectives.") and not other and plain.startswith(theirs):

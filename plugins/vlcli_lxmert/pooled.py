@@ -80,24 +80,19 @@ class Pooled(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden layer."""
         return self.hidden
 
     @property
     def network_shape(self) -> NetworkShape:
-        """One hidden layer of any width takes the same rate."""
         return NetworkShape(self.hidden, 0, post_norm=False, factor=1.2)
 
     def input_spec(self) -> InputSpec:
-        """Texts and region features."""
         return InputSpec(text=self.words is not None, regions=True)
 
     def fit_regions(self, rows: Tensor) -> None:
-        """Set the whitening to the principal components of ``rows`` (N, F)."""
         self.whitening.fit(rows)
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """One row of the words' matrix for each piece (N, T, D), and the bag as one vector, ``pooled`` (N, D)."""
         assert self.words is not None
         real = text.mask & ~text.special  # (N, T)
         bag = self.words.weight.new_zeros(len(text.ids), self.words.in_features)  # (N, V)
@@ -108,7 +103,6 @@ class Pooled(Model):
         return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), pooled, extra={"bag": bag})
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The regions (M, R, F), and their whitened mean through a linear layer, ``pooled`` (M, D)."""
         regions = images.regions
         if regions is None:
             raise DataError("pooled reads region features, and the batch has none.", hint="name a store in `features`")
@@ -121,7 +115,6 @@ class Pooled(Model):
         return out
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Combine the bag of words with the mean region, or with the regions that the words attend to."""
         words, pooled = text.pooled, image.pooled  # (P, D)
         assert words is not None
         assert pooled is not None

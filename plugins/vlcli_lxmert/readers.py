@@ -41,11 +41,9 @@ class Grouped(Reader):
         raise NotImplementedError(f"{type(self).__name__} has no images")
 
     def composition(self) -> list[dict[str, Any]]:
-        """LXMERT's Table 1 for the chosen splits, and the same of each split."""
         return composition(self.data())
 
     def read(self) -> list[Example]:
-        """One example a sentence, key = image, data set and number; training splits hold nothing held out."""
         data = self.data()
         table = None if self.known is None else read_answers(inside(self.root, self.known))
         self._refuse(data)
@@ -77,7 +75,6 @@ class Grouped(Reader):
 
 
 def _known(label: Mapping[str, float], table: AnswerList) -> dict[str, float]:
-    """The answers that a table has, as it writes them."""
     found: dict[str, float] = {}
     for answer, score in label.items():
         if (place := table.find(answer)) is not None:
@@ -126,12 +123,10 @@ class LxmertPretrain(Grouped):
         self._set_up(sets, known, held_out, image_data)
 
     def files(self) -> list[Path]:
-        """The files of the splits, and the table that chooses questions."""
         tables = [] if self.known is None else [inside(self.root, self.known)]
         return [*dict.fromkeys(self.first_file(self.file, ())), *tables]
 
     def data(self) -> dict[str, list[Datum]]:
-        """The images of each chosen split."""
         files = self.first_file(self.file, ())
         return {split: list(read_data(file)) for split, file in zip(self.split_names, files, strict=True)}
 
@@ -183,7 +178,6 @@ class LxmertSources(Grouped):
             raise DataError("There is no such split.", got=", ".join(unknown), expected=", ".join(SPLITS))
 
     def files(self) -> list[Path]:
-        """The official files that are there; where there are none, the first that would be read."""
         try:
             found = [file for source in find_sources(self.root, self.sources) for file in source.files]
         except DataError:  # the world may be made later; reading says what is wrong
@@ -191,7 +185,6 @@ class LxmertSources(Grouped):
         return [*dict.fromkeys(found), *([] if self.known is None else [inside(self.root, self.known)])]
 
     def data(self) -> dict[str, list[Datum]]:
-        """The images of each chosen split; splits that the data do not have are empty."""
         sources = find_sources(self.root, self.sources)
         refuse_tests(sources)
         made = aggregate(sources, self.root, minival_file=self.minival, image_data=self.image_data)

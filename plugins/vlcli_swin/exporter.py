@@ -6,18 +6,18 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vlcli.export import (
     Converted,
     Trained,
     TransformersExporter,
     check_plain,
+    class_difference,
     class_labels,
     encodings,
     fill,
     image_difference,
-    largest_difference,
     of_kind,
     refused,
 )
@@ -36,27 +36,22 @@ class TransformersSwin(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("SwinForImageClassification", "SwinModel")
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The classifier, or the encoder where there is none.
-
-        Raises:
-            ComponentError: transformers' Swin cannot express the model.
-        """
         from transformers import SwinForImageClassification, SwinModel
 
         model = of_kind(trained.model, Swin, "Swin")
         settings = configuration(model)
-        made = renamed(model, settings.window_size)
-        if not model.own_classes:
-            compare = partial(image_difference, model, size=model.image_size)
-            return [Converted(fill(SwinModel(settings), made, "Swin"), compare, processor="ViTImageProcessor")]
-        heads = {f"classifier.{name}": value for name, value in model.head.state_dict().items()}
-        state = {**{f"swin.{name}": value for name, value in made.items()}, **heads}
-        network = fill(SwinForImageClassification(settings), state, "Swin")
-        return [Converted(network, partial(difference, model), processor="ViTImageProcessor")]
+        state = renamed(model, settings.window_size)
+        if model.own_classes:
+            state = {f"swin.{name}": value for name, value in state.items()}
+            state |= {f"classifier.{name}": value for name, value in model.head.state_dict().items()}
+            network = fill(SwinForImageClassification(settings), state, "Swin")
+            return [Converted(network, partial(class_difference, model), processor="ViTImageProcessor")]
+        compare = partial(image_difference, model, size=model.image_size)
+        return [Converted(fill(SwinModel(settings), state, "Swin"), compare, processor="ViTImageProcessor")]
 
 
 def configuration(model: Swin) -> Any:
-    """The ``SwinConfig`` of a model.
+    """Returns the ``SwinConfig`` of a model.
 
     Raises:
         ComponentError: it has encodings or an attention that Swin has not, or maps that are no squares.
@@ -66,7 +61,9 @@ def configuration(model: Swin) -> Any:
     stages = [cast("SwinStage", stage) for stage in model.stages]
     for stage in stages:
         check_plain(stage.blocks, "Swin")
-        _check_position(stage)
+        names = [] if stage.position is None else encodings(stage.position)
+        if names not in ([], ["SwinBias"]):
+            raise refused("Swin", f"the position encoding {' and '.join(names)}", "position: swin-bias")
     (height, width), patch = model.image_size, model.patch.kernel_size[0]
     if height != width or height % patch:
         raise refused("Swin", f"pictures of {height} x {width}", f"squares of a multiple of {patch}")
@@ -88,35 +85,17 @@ def configuration(model: Swin) -> Any:
     )
 
 
-def _check_position(stage: SwinStage) -> None:
-    """Refuse any encoding but Swin's own bias.
-
-    Raises:
-        ComponentError: it names the encoding.
-    """
-    found = [] if stage.position is None else encodings(stage.position)
-    if found not in ([], ["SwinBias"]):
-        raise refused("Swin", f"the position encoding {' and '.join(found)}", "position: swin-bias")
-
-
 def renamed(model: Swin, window: int) -> dict[str, Tensor]:
-    """Weights under the names of transformers' ``SwinModel``; a stage without a bias gets zeros.
+    """Returns weights under the names of transformers' ``SwinModel``; a stage without a bias gets zeros.
 
     Args:
         model: with Swin's bias or none.
         window: side of a window.
     """
-    made = {}
+    state = {}
     for number, stage in enumerate(model.stages):
         for layer, block in enumerate(cast("SwinStage", stage).blocks):
             heads = cast("Any", block).window.attention.heads
-            made[TABLE.format(number, layer)] = torch.zeros((2 * window - 1) ** 2, heads)
-    own = {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
-    return made | to_transformers(own)
-
-
-def difference(model: Swin, network: nn.Module) -> float:
-    """The largest difference of a class score over random pictures."""
-    pixels = torch.randn(2, 3, *model.image_size, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        return largest_difference((model.eval()(pixels), network(pixel_values=pixels).logits))
+            state[TABLE.format(number, layer)] = torch.zeros((2 * window - 1) ** 2, heads)
+    weights = {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
+    return state | to_transformers(weights)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -29,11 +28,13 @@ from vlcli.nn import (
     Recorder,
     Slot,
     build_positions,
+    chosen,
     fit_weights,
-    initialise,
+    has_vit_names,
+    initialise_model,
 )
-from vlcli.registry import AttentionSpec, PositionSpec, Spec
-from vlcli_swin.names import from_transformers, has_transformers_names
+from vlcli.registry import AttentionSpec, PositionSpec, Spec, as_spec
+from vlcli_swin.names import from_timm, from_transformers
 
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     "tiny": (96, (2, 2, 6, 2), (3, 6, 12, 24)),
@@ -46,13 +47,7 @@ STYLE = BlockStyle(norm="pre", eps=1e-5, dropout=0.0)
 
 @dataclass
 class Windows:
-    """How one map is cut.
-
-    Attributes:
-        grid: rows and columns of the map.
-        window: rows and columns of a window.
-        shift: cells by which odd blocks roll the map before cutting.
-    """
+    """Cuts one map into windows and joins them; odd blocks roll the map by ``shift`` cells first."""
 
     grid: tuple[int, int]
     window: tuple[int, int]
@@ -60,30 +55,30 @@ class Windows:
 
     @classmethod
     def of(cls, grid: tuple[int, int], side: int) -> Windows:
-        """Windows of ``side``, or the whole map where it is no larger (then without a shift)."""
+        """Returns windows of ``side``, or of the whole map where it is no larger (then without a shift)."""
         window = (min(side, grid[0]), min(side, grid[1]))
         return cls(grid, window, tuple(side // 2 if n > side else 0 for n in grid))  # type: ignore[arg-type]
 
     @property
     def padded(self) -> tuple[int, int]:
-        """The map's size made a multiple of the window's."""
+        """Rows and columns, rounded up to a multiple of the window's."""
         rows, columns = (-(-n // w) * w for n, w in zip(self.grid, self.window, strict=True))
         return rows, columns
 
     def cut(self, x: Tensor, shifted: bool) -> Tensor:
-        """Tokens (B, h w, D) as windows (B * windows, cells, D)."""
-        x = x.unflatten(1, self.grid)
+        """Cuts tokens (B, h w, D) into windows (B * windows, cells, D)."""
+        x = x.unflatten(1, self.grid)  # (B, h, w, D)
         (rows, columns), (height, width) = self.padded, self.window
         x = F.pad(x, (0, 0, 0, columns - self.grid[1], 0, rows - self.grid[0]))
         if shifted:
             x = x.roll((-self.shift[0], -self.shift[1]), (1, 2))
         x = x.unflatten(2, (-1, width)).unflatten(1, (-1, height))  # (B, nh, height, nw, width, D)
-        return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+        return x.transpose(2, 3).flatten(3, 4).flatten(0, 2)  # (B * nh * nw, height * width, D)
 
     def join(self, windows: Tensor, shifted: bool) -> Tensor:
-        """The tokens back in their order."""
+        """Joins windows (B * windows, cells, D) to tokens (B, h w, D)."""
         (rows, columns), (height, width) = self.padded, self.window
-        x = windows.unflatten(1, self.window).unflatten(0, (-1, rows // height, columns // width))
+        x = windows.unflatten(1, self.window).unflatten(0, (-1, rows // height, columns // width))  # (B, nh, nw, ...)
         x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)  # (B, rows, columns, D)
         if shifted:
             x = x.roll(self.shift, (1, 2))
@@ -91,37 +86,27 @@ class Windows:
         return out
 
     def allowed(self, device: torch.device) -> Tensor | None:
-        """(windows, cells, cells) bool: which cells of a rolled window were neighbours; None without a shift."""
+        """(windows, cells, cells) bool, True for cells that were neighbours before the roll; None without a shift."""
         if self.shift == (0, 0):
             return None
-        marks = [self._marks(axis, device) for axis in (0, 1)]
-        region = marks[0][:, None] * 3 + marks[1]  # (rows, columns)
-        plain = replace(self, grid=self.padded)
-        cells = plain.cut(region.flatten()[None, :, None].float(), False)[..., 0]  # (windows, cells)
+        marks = []
+        for size, window, shift in zip(self.padded, self.window, self.shift, strict=True):
+            line = torch.arange(size, device=device)
+            marks.append((line >= size - window).long() + (line >= size - shift).long() * (shift > 0))  # 0, 1 or 2
+        regions = (marks[0][:, None] * 3 + marks[1]).flatten()[None, :, None].float()  # (1, rows * columns, 1)
+        cells = replace(self, grid=self.padded).cut(regions, False)[..., 0]  # (windows, cells)
         return cells[:, :, None] == cells[:, None]
-
-    def _marks(self, axis: int, device: torch.device) -> Tensor:
-        size, window, shift = self.padded[axis], self.window[axis], self.shift[axis]
-        place = torch.arange(size, device=device)
-        return (place >= size - window).long() + (place >= size - shift).long() * (shift > 0)
 
 
 class WindowBlock(AttentionBlock):
-    """Attention inside windows, with its residual.
-
-    Args:
-        shape: of the attention.
-        style: of the residual.
-        attention: a registered attention.
-        shifted: whether windows are rolled.
-    """
+    """Attention inside windows, rolled ones if ``shifted``, with its residual."""
 
     def __init__(self, shape: AttentionShape, style: BlockStyle, attention: Spec | str, shifted: bool) -> None:
         super().__init__(shape, style, attention)
         self.shifted = shifted
 
     def within(self, x: Tensor, windows: Windows, context: AttentionContext) -> Tensor:
-        """``x`` (B, h w, D) after each token attended to those of its window; the mask is that of shifted windows."""
+        """Lets each token of ``x`` (B, h w, D) attend to its window; ``context`` has the mask of shifted windows."""
         shifted = self.shifted and windows.shift != (0, 0)
         context = context if shifted else replace(context, mask=None)
         seen = self.attention(windows.cut(self.enter(x), shifted), None, context)
@@ -137,23 +122,21 @@ class SwinLayer(nn.Module):
         self.feed_forward = FeedForward(shape.dim, None, style)
 
     def forward(self, x: Tensor, windows: Windows, context: AttentionContext) -> Tensor:
-        """``x`` (B, h w, D) after windowed attention and feed-forward."""
-        out: Tensor = self.feed_forward(self.window.within(x, windows, context))
+        out: Tensor = self.feed_forward(self.window.within(x, windows, context))  # (B, h w, D)
         return out
 
 
 class Merging(nn.Module):
-    """Two by two cells as one, twice as wide (Swin section 3.1)."""
+    """Merges two by two cells into one, twice as wide (Swin section 3.1)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.norm, self.reduction = nn.LayerNorm(4 * dim), nn.Linear(4 * dim, 2 * dim, bias=False)
 
     def forward(self, x: Tensor, grid: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
-        """Tokens (B, h w, D) as (B, h w / 4, 2 D), and their grid; odd maps are padded."""
-        x = F.pad(x.unflatten(1, grid), (0, 0, 0, grid[1] % 2, 0, grid[0] % 2))
-        parts = [x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
-        joined = torch.cat(parts, -1)  # (B, h / 2, w / 2, 4 D)
+        """Returns tokens (B, h w / 4, 2 D) and their grid; odd maps are padded."""
+        x = F.pad(x.unflatten(1, grid), (0, 0, 0, grid[1] % 2, 0, grid[0] % 2))  # (B, h, w, D)
+        joined = torch.cat([x[:, row::2, column::2] for column in (0, 1) for row in (0, 1)], -1)  # (B, h/2, w/2, 4 D)
         return self.reduction(self.norm(joined.flatten(1, 2))), (joined.shape[1], joined.shape[2])
 
 
@@ -175,7 +158,7 @@ class SwinStage(nn.Module):
     def forward(
         self, x: Tensor, grid: tuple[int, int], record: Recorder | None, name: str
     ) -> tuple[Tensor, tuple[int, int]]:
-        """Tokens (B, h w, D) and their grid after the stage."""
+        """Returns tokens (B, h w, D) and their grid."""
         if self.downsample is not None:
             x, grid = self.downsample(x, grid)
         windows = Windows.of(grid, self.side)
@@ -237,69 +220,56 @@ class Swin(Model):
         super().__init__(data_spec)
         width, blocks, counts = SIZES[size]
         width, blocks, counts = hidden or width, tuple(layers or blocks), tuple(heads or counts)
-        height, wide = (image_size, image_size) if isinstance(image_size, int) else image_size
-        self.image_size = (height, wide)
+        self.image_size = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.patch_norm = nn.LayerNorm(width)
         rates = torch.linspace(0, drop_path, sum(blocks), device="cpu").tolist()
+        encodings = [
+            {"window": window, **spec} if spec["name"] in ("swin-bias", "log-cpb") else spec
+            for spec in map(as_spec, chosen(position))
+        ]
         stages, done = [], 0
         for number, (depth, count) in enumerate(zip(blocks, counts, strict=True)):
             shape = AttentionShape(width * 2**number, count, depth, dropout=dropout)
-            own = _with_window(position, window)
-            stages.append(SwinStage(shape, rates[done : done + depth], window, attention, own, number > 0))
+            stages.append(SwinStage(shape, rates[done : done + depth], window, attention, encodings, number > 0))
             done += depth
         self.stages = nn.ModuleList(stages)
         self.norm = nn.LayerNorm(self.dim)
-        rows = len(data_spec.answers) if classes is None else classes
-        self.own_classes = rows
+        self.own_classes = rows = len(data_spec.answers) if classes is None else classes
         self.head = nn.Linear(self.dim, rows) if rows else nn.Identity()
-        self._initialise()
-
-    def _initialise(self) -> None:
-        positions = [cast("SwinStage", stage).position for stage in self.stages]
-        encodings = {part for position in positions if position is not None for part in position.modules()}
-        for module in self.modules():
-            if module not in encodings and isinstance(module, nn.Linear | nn.LayerNorm):
-                initialise(module)
+        initialise_model(self, kinds=nn.Linear | nn.LayerNorm)
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
-        made: int = int(self.patch.out_channels) * 2 ** (len(self.stages) - 1)
-        return made
+        return self.pyramid_channels()[-1]
 
     def input_spec(self) -> InputSpec:
-        """Pixels, normalised as ImageNet's."""
         return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
     def pyramid_channels(self) -> tuple[int, ...]:
-        """Twice as many from stage to stage."""
         return tuple(int(self.patch.out_channels) * 2**number for number in range(len(self.stages)))
 
     def pyramid(self, images: Images) -> list[Tensor]:
-        """The map after each stage (M, C, h, w), each cell normalised."""
-        return self._stages(images.pixels_for("swin"))[1]
+        return self._stages(images.pixels_for("swin"), None)[2]
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The last map (M, T, D), its mean as ``pooled``, and class scores as ``extra["logits"]``."""
         return self._encode(images.pixels_for("swin"), record)
 
-    def _stages(self, pixels: Tensor, record: Recorder | None = None) -> tuple[tuple[Tensor, Grid], list[Tensor]]:
-        """The last stage's tokens (M, h w, C) and grid; the maps after all of them, normalised without weights."""
-        cells = self.patch(pixels.to(self.patch.weight.dtype))
+    def _stages(self, pixels: Tensor, record: Recorder | None) -> tuple[Tensor, Grid, list[Tensor]]:
+        cells = self.patch(pixels.to(self.patch.weight.dtype))  # (M, C, h, w)
         grid = (cells.shape[-2], cells.shape[-1])
-        x, maps = self.patch_norm(cells.flatten(2).transpose(1, 2)), []
+        x, maps = self.patch_norm(cells.flatten(2).transpose(1, 2)), []  # (M, h w, C)
         for number, stage in enumerate(self.stages):
             x, grid = stage(x, grid, record, f"image.{number}")
-            maps.append(F.layer_norm(x, x.shape[-1:]).transpose(1, 2).unflatten(2, grid))
-        return (x, grid), maps
+            maps.append(F.layer_norm(x, x.shape[-1:]).transpose(1, 2).unflatten(2, grid))  # (M, C, h, w), no weights
+        return x, grid, maps
 
     def _encode(self, pixels: Tensor, record: Recorder | None = None) -> EncoderOutput:
-        (x, grid), _ = self._stages(pixels, record)
-        x = self.norm(x)
-        pooled = x.mean(1)
-        scores = {} if isinstance(self.head, nn.Identity) else {"logits": self.head(pooled)}
-        return EncoderOutput(x, Layout.for_grid(*grid, device=x.device), pooled, extra=scores)
+        x, grid, _ = self._stages(pixels, record)
+        x = self.norm(x)  # (M, h w, C)
+        pooled = x.mean(1)  # (M, C)
+        extra = {"logits": self.head(pooled)} if self.own_classes else {}
+        return EncoderOutput(x, Layout.for_grid(*grid, device=x.device), pooled, extra=extra)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
@@ -309,79 +279,17 @@ class Swin(Model):
         return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Weights of timm, of Swin's release or of transformers under our names."""
-        own = dict(self.named_parameters())
-        state = from_transformers(state, own) if has_transformers_names(state) else state
-        made = from_timm_swin(state, own) if any(name.startswith("layers.") for name in state) else dict(state)
-        return fit_weights(self, made, report)
+        names = [name for name, _ in self.named_parameters()]
+        if has_vit_names(state):
+            state = from_transformers(state, names)
+        if any(name.startswith("layers.") for name in state):
+            state = from_timm(state, names)
+        return fit_weights(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: patches 0, blocks from 1 on."""
         parts = name.split(".")
         depths = [len(cast("SwinStage", stage).blocks) for stage in self.stages]
         if parts[0] != "stages":
             return 0 if parts[0].startswith("patch") else sum(depths) + 1
         number = next((int(part) for part in parts[2:] if part.isdecimal()), 0)
         return sum(depths[: int(parts[1])]) + number + 1
-
-
-def _with_window(position: Any, window: int) -> Any:
-    """The window's side for encodings that need to know it and were not told."""
-    if isinstance(position, list):
-        return [_with_window(item, window) for item in position]
-    name = position if isinstance(position, str) else (position or {}).get("name")
-    if name not in ("swin-bias", "log-cpb"):
-        return position
-    return {"name": name, "window": window, **({} if isinstance(position, str) else position)}
-
-
-_FIXED = {"patch.": "patch_embed.proj.", "patch_norm.": "patch_embed.norm.", "head.": "head.fc."}
-_BLOCK = {
-    "window.norm.": "norm1.",
-    "window.attention.dense.": "attn.proj.",
-    "feed_forward.norm.": "norm2.",
-    "feed_forward.inner.": "mlp.fc1.",
-    "feed_forward.outer.": "mlp.fc2.",
-}
-_BIAS = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.rpe_k\.lookup_table_bias$")
-_TABLES = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
-_PROJECTION = re.compile(r"^(query|key|value)\.(weight|bias)$")
-
-
-def timm_swin_name(name: str) -> tuple[str, int | None]:
-    """The public name of one of our parameters, and which third of it (of a joint ``qkv``) is meant."""
-    for ours, theirs in _FIXED.items():
-        if name.startswith(ours):
-            return theirs + name[len(ours) :], None
-    found = re.match(r"^stages\.(\d+)\.(?:blocks\.(\d+)\.)?(.+)$", name)
-    if found is None or (found[2] is None and not found[3].startswith("downsample.")):
-        return name, None
-    if found[2] is None:
-        return f"layers.{found[1]}.{found[3]}", None
-    inside = found[3].removeprefix("window.attention.")
-    if part := _PROJECTION.match(inside):
-        return f"layers.{found[1]}.blocks.{found[2]}.attn.qkv.{part[2]}", ("query", "key", "value").index(part[1])
-    for ours, theirs in _BLOCK.items():
-        if found[3].startswith(ours):
-            return f"layers.{found[1]}.blocks.{found[2]}.{theirs}{found[3][len(ours) :]}", None
-    return name, None
-
-
-def from_timm_swin(state: Mapping[str, Tensor], own: Iterable[str]) -> dict[str, Tensor]:
-    """A public state under our names; what we have no name for keeps its own."""
-    made, used = {}, set()
-    for name in own:
-        theirs, third = timm_swin_name(name)
-        if (found := _BIAS.match(name)) and (table := _bias_name(found)) in state:
-            made[name], theirs = state[table].T, table
-        elif found := _TABLES.match(name):
-            theirs = f"layers.{found[1]}.blocks.{found[2]}.attn.{found[3]}"
-        if theirs not in state:
-            continue
-        used.add(theirs)
-        made.setdefault(name, state[theirs] if third is None else state[theirs].chunk(3)[third])
-    return {**made, **{name: value for name, value in state.items() if name not in used}}
-
-
-def _bias_name(found: re.Match[str]) -> str:
-    return f"layers.{found[1]}.blocks.{found[2]}.attn.relative_position_bias_table"

@@ -102,24 +102,19 @@ class FasterRCNN(Model):
 
     @property
     def dim(self) -> int:
-        """Width of a box's features."""
         return self.width
 
     def input_spec(self) -> InputSpec:
-        """Pictures in [0, 1], as large as they are (the network resizes and normalises), with labelled boxes."""
         return InputSpec(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
     def detect(self, images: Images) -> DetectionOutput:
-        """Objects found, by class and overlap, best first."""
         pictures = pictures_of(images)
-        found = self.network(pictures)
-        shares = [
-            scaled(one["boxes"], (p.shape[1], p.shape[2]), (1, 1)) for one, p in zip(found, pictures, strict=True)
-        ]
-        return DetectionOutput.ragged(shares, [one["labels"] - 1 for one in found], [one["scores"] for one in found])
+        rows = self.network(pictures)
+        sizes = [(picture.shape[1], picture.shape[2]) for picture in pictures]
+        boxes = [scaled(row["boxes"], size, (1, 1)) for row, size in zip(rows, sizes, strict=True)]
+        return DetectionOutput.ragged(boxes, [row["labels"] - 1 for row in rows], [row["scores"] for row in rows])
 
     def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
-        """The losses of proposals, classes, boxes and attributes, each a mean over the pictures."""
         pixels, pictures = _pixels(images), pictures_of(images)
         with _losing(self.network):
             losses = self.network(pictures, targets_of(pixels, pictures))
@@ -127,14 +122,13 @@ class FasterRCNN(Model):
         return {LOSSES[name]: (value * count, count) for name, value in losses.items()}
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Features (M, R, D) of the given boxes of M pictures; zeros where a picture has fewer than R."""
         pixels, pictures = _pixels(images), pictures_of(images)
         if pixels.boxes is None or pixels.box_mask is None:
             raise DataError("The pictures come without boxes.", where="model faster-rcnn")
         seen = look(self.network, pictures)
         boxes = [
-            scaled(own[real], (1, 1), size)
-            for own, real, size in zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
+            scaled(rows[real], (1, 1), size)
+            for rows, real, size in zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
         ]
         rows = self.features(seen, boxes)
         hidden = rows.new_zeros(*pixels.box_mask.shape, rows.shape[-1])
@@ -142,30 +136,28 @@ class FasterRCNN(Model):
         return EncoderOutput(hidden, Layout.for_boxes(pixels.boxes, pixels.box_mask))
 
     def features(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
-        """The box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
+        """Return the box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
         rows: Tensor = BoxFeatures(self.network)(seen, boxes)
         return rows
 
     def attribute_scores(self, rows: Tensor) -> Tensor | None:
-        """Probabilities (N, A) of box features; None without attributes."""
+        """Return probabilities (N, A) of attributes by box features; None without attributes."""
         heads = self.network.roi_heads
         return heads.attribute_predictor(rows).softmax(-1) if isinstance(heads, AttributeHeads) else None
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Published names under ours; a predictor of other classes stays new."""
         if not any(name.startswith("network.") for name in state):
             state = {f"network.{name}": value for name, value in modern_names(state).items()}
-        own = self.state_dict()
-        kept = {n: v for n, v in state.items() if "_predictor." not in n or (n in own and own[n].shape == v.shape)}
+        fresh = self.state_dict()
+        kept = {n: v for n, v in state.items() if "_predictor." not in n or (n in fresh and fresh[n].shape == v.shape)}
         if len(kept) < len(state):
             report.append("the predictors are of other classes and start anew")
-            kept |= {name: value for name, value in own.items() if "_predictor." in name and name not in kept}
+            kept |= {name: value for name, value in fresh.items() if "_predictor." in name and name not in kept}
         return kept
 
 
 @contextmanager
 def _losing(network: Any) -> Iterator[None]:
-    """The parts that choose between losses and detections, set to losses; norms keep their mode."""
     parts = [network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor]
     modes = [part.training for part in parts]
     for part in parts:
@@ -184,7 +176,7 @@ def _pixels(images: Images) -> Pixels:
 
 
 def pictures_of(images: Images) -> list[Tensor]:
-    """The pictures (3, H, W) without what fills them up to the batch's size."""
+    """Return the pictures (3, H, W) without the padding to the batch's size."""
     pixels = _pixels(images)
     if pixels.mask is None:
         return list(pixels.images)
@@ -193,16 +185,16 @@ def pictures_of(images: Images) -> list[Tensor]:
 
 
 def targets_of(pixels: Pixels, pictures: list[Tensor]) -> list[dict[str, Tensor]]:
-    """As torchvision wants them: pixels, labels from 1; boxes without width, height or class are left out."""
+    """Return torchvision's targets: pixels, labels from 1; boxes without width, height or class are left out."""
     if pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
         blank = torch.zeros(0, dtype=torch.long, device=pixels.images.device)
         empty = {"boxes": pixels.images.new_zeros(0, 4), "labels": blank, "attributes": blank}
         return [dict(empty) for _ in pictures]
     attributes = torch.full_like(pixels.classes, -1) if pixels.attributes is None else pixels.attributes
-    made = []
+    targets = []
     for row, picture in enumerate(pictures):
         boxes = scaled(pixels.boxes[row], (1, 1), (picture.shape[1], picture.shape[2]))
         solid = (boxes[:, 2:] > boxes[:, :2]).all(1) & pixels.box_mask[row] & (pixels.classes[row] >= 0)
         labels = pixels.classes[row][solid] + 1
-        made.append({"boxes": boxes[solid], "labels": labels, "attributes": attributes[row][solid]})
-    return made
+        targets.append({"boxes": boxes[solid], "labels": labels, "attributes": attributes[row][solid]})
+    return targets

@@ -16,7 +16,7 @@ from vlcli.features import Record
 from vlcli.images import Labels
 from vlcli_torchvision.load import load_detector
 from vlcli_torchvision.pooling import BoxFeatures, DetectorMaps, look, scaled, watching
-from vlcli_torchvision.select import Choice, Found, select
+from vlcli_torchvision.select import Choice, Regions, select
 
 HIDDEN = ("weights", "batch_size")
 """Parameters that change no feature: where the file lies (its hash is kept) and how many pictures go at a time."""
@@ -79,9 +79,12 @@ class TorchvisionExtractor(Extractor):
         self.fill, self.grid, self.class_probs, self.batch_size = fill, (grid[0], grid[1]), class_probs, batch_size
         self.loaded = load_detector(arch, weights, classes, seed)
         self.network = self.loaded.network
-        self._check(arch)
+        if class_probs and not hasattr(self.network, "roi_heads"):
+            raise UsageError("Only a two-stage detector says how probable every class is.", got=arch)
         floor = 0.01 if fill == "weaker" else confidence
-        _choose(self.network, min(floor, confidence), nms, max(min_boxes, max_boxes))
+        heads = getattr(self.network, "roi_heads", self.network)
+        heads.score_thresh, heads.nms_thresh = min(floor, confidence), nms
+        heads.detections_per_img = max(min_boxes, max_boxes)
         if short:
             self.network.transform.min_size, self.network.transform.max_size = (short,), long or 1_000_000
         self.features = BoxFeatures(self.network)
@@ -90,40 +93,37 @@ class TorchvisionExtractor(Extractor):
 
     def _settle(self, boxes: str) -> None:
         self.boxes = boxes
-        own = "none" if boxes == "detected" else boxes
-        self.preparation = Preparation(0, 0, own, self.grid, self.choice.most or None)
+        prepared = "none" if boxes == "detected" else boxes
+        self.preparation = Preparation(0, 0, prepared, self.grid, self.choice.most or None)
 
     def attach(self, labels: Labels) -> None:
-        """Choose where boxes come from, where that is left open."""
         if self._parameters["boxes"] == "auto":
             known = labels.classes and labels.classes == self.loaded.labels.classes
             self._settle("detected" if known else "given-or-grid")
 
-    def _check(self, arch: str) -> None:
-        if self.class_probs and not self.loaded.two_stages:
-            raise UsageError("Only a two-stage detector says how probable every class is.", got=arch)
-
     def to(self, device: str | torch.device) -> Self:
-        """Move the network."""
         super().to(device)
         self.loaded.move(self.device)
         return self
 
     def notes(self) -> list[str]:
-        """Where the weights come from, and where the boxes do."""
         rows, columns = self.grid
         fills = {"weaker": "filled up by weaker ones", "grid": f"the {rows}x{columns} cells of a grid besides"}
         choice = self.choice
-        own = f"the detector's own, of score {choice.confidence:g} or more, {choice.most} at most"
+        detected = f"the detector's own, of score {choice.confidence:g} or more, {choice.most} at most"
         if choice.least and self.fill in fills:
-            own += f"; fewer than {choice.least}: {fills[self.fill]}"
-        own += "; the whole picture besides" if choice.whole else ""
+            detected += f"; fewer than {choice.least}: {fills[self.fill]}"
+        detected += "; the whole picture besides" if choice.whole else ""
         cells = f"the cells of a {rows}x{columns} grid"
-        boxes = {"detected": own, "given": "those given", "grid": cells, "given-or-grid": f"those given, else {cells}"}
+        boxes = {
+            "detected": detected,
+            "given": "those given",
+            "grid": cells,
+            "given-or-grid": f"those given, else {cells}",
+        }
         return [self.loaded.note, f"boxes: {boxes[self.boxes]}"]
 
     def provenance(self) -> dict[str, Any]:
-        """Name, parameters, hash of the weights, class and attribute names, versions."""
         shown = {key: value for key, value in self._parameters.items() if key not in HIDDEN}
         if not self.choice.whole:
             del shown["whole"]  # stores that were begun without the parameter go on
@@ -140,51 +140,37 @@ class TorchvisionExtractor(Extractor):
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        """Regions of images of one size."""
         pictures = [item.pixels.to(self.device, non_blocking=True).float() / 255 for item in batch]
         if self.boxes != "detected":
-            return self._given(batch, look(self.network, pictures))
+            parts = self._rows(batch, look(self.network, pictures), [i.scaled_boxes().to(self.device) for i in batch])
+            pairs = zip(batch, parts, strict=True)
+            return [to_record(item, rows.float().cpu().numpy(), **self._probs(rows)) for item, rows in pairs]
         with watching(self.network) as seen:
-            found = self.network(pictures)
-        chosen = [self._chosen(one, item.size) for one, item in zip(found, batch, strict=True)]
-        rows = self._rows(seen, [one.boxes for one in chosen], [item.size for item in batch])
+            detections = self.network(pictures)
+        chosen = [self._chosen(one, item.size) for one, item in zip(detections, batch, strict=True)]
+        rows = self._rows(batch, seen, [one.boxes for one in chosen])
         return [self._record(*one) for one in zip(batch, chosen, rows, strict=True)]
 
-    def _given(self, batch: list[Prepared], seen: DetectorMaps) -> list[Record]:
-        boxes = [item.scaled_boxes().to(self.device) for item in batch]
-        rows = self._rows(seen, boxes, [item.size for item in batch])
-        return [
-            to_record(item, part.float().cpu().numpy(), **self._probs(part))
-            for item, part in zip(batch, rows, strict=True)
-        ]
+    def _rows(self, batch: list[Prepared], seen: DetectorMaps, boxes: list[Tensor]) -> list[Tensor]:
+        parts = [scaled(part, i.size, size) for part, i, size in zip(boxes, batch, seen.sizes, strict=True)]
+        return list(self.features(seen, parts).split([len(part) for part in parts]))
 
-    def _rows(self, seen: DetectorMaps, boxes: list[Tensor], sizes: list[tuple[int, int]]) -> list[Tensor]:
-        here = [scaled(own, size, there) for own, size, there in zip(boxes, sizes, seen.sizes, strict=True)]
-        return list(self.features(seen, here).split([len(own) for own in here]))
-
-    def _chosen(self, found: dict[str, Tensor], size: tuple[int, int]) -> Found:
-        everything = Found(found["boxes"], self.loaded.numbers(found["labels"]), found["scores"])
+    def _chosen(self, detected: dict[str, Tensor], size: tuple[int, int]) -> Regions:
+        regions = Regions(detected["boxes"], self.loaded.numbers(detected["labels"]), detected["scores"])
         cells = torch.from_numpy(grid_boxes(size, self.grid).boxes).to(self.device) if self.fill == "grid" else None
-        return select(everything, self.choice, cells, size)
+        return select(regions, self.choice, cells, size)
 
-    def _record(self, item: Prepared, found: Found, rows: Tensor) -> Record:
-        fields = {"scores": found.scores, "classes": found.labels, "class_scores": found.scores}
+    def _record(self, item: Prepared, regions: Regions, rows: Tensor) -> Record:
+        fields = {"scores": regions.scores, "classes": regions.labels, "class_scores": regions.scores}
         scores = self.loaded.attribute_scores(rows)
         if scores is not None and scores.shape[-1]:
             fields["attribute_scores"], fields["attributes"] = scores.max(-1)
         kept = {name: value.cpu().numpy() for name, value in fields.items()} | self._probs(rows)
-        features, boxes = rows.float().cpu().numpy(), found.boxes.float().cpu().numpy()
+        features, boxes = rows.float().cpu().numpy(), regions.boxes.float().cpu().numpy()
         return Record(item.id, features, boxes, item.size, **kept)
 
     def _probs(self, rows: Tensor) -> dict[str, Any]:
-        """The class distribution the detector's head gives box features (N, D), background left out."""
         if not self.class_probs:
             return {}
         scores = self.network.roi_heads.box_predictor(rows)[0].softmax(-1)  # (N, C + 1), background first
         return {"class_probs": scores[:, self.loaded.columns].float().cpu().numpy()}
-
-
-def _choose(network: torch.nn.Module, score: float, nms: float, limit: int) -> None:
-    """Set what torchvision's own selection asks for; its detectors keep it in two places."""
-    place = getattr(network, "roi_heads", network)
-    place.score_thresh, place.nms_thresh, place.detections_per_img = score, nms, limit

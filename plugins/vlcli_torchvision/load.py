@@ -48,35 +48,28 @@ class Loaded:
     trained_on: str = "untrained"
     sha256: str = ""
     model: FasterRCNN | None = None
-    _place: Tensor = field(init=False)
+    _numbers: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        """Turn the columns around."""
-        place = torch.full((max(self.columns) + 2,), -1)
-        place[self.columns] = torch.arange(len(self.columns))
-        self._place = place
-
-    @property
-    def two_stages(self) -> bool:
-        """Whether it has a box head."""
-        return hasattr(self.network, "roi_heads")
+        self._numbers = torch.full((max(self.columns) + 2,), -1)  # the class of each of the network's labels
+        self._numbers[self.columns] = torch.arange(len(self.columns))
 
     def numbers(self, labels: Tensor) -> Tensor:
-        """Our classes (N,) of the network's labels; -1 for those that stand for nothing."""
-        return self._place[labels.clamp(max=len(self._place) - 1)]
+        """Return the classes (N,) of the network's labels; -1 for labels without a class."""
+        return self._numbers[labels.clamp(max=len(self._numbers) - 1)]
 
     def attribute_scores(self, rows: Tensor) -> Tensor | None:
-        """Probabilities (N, A) of attributes, where it was trained on any."""
+        """Return probabilities (N, A) of attributes, where it was trained on any."""
         return None if self.model is None else self.model.attribute_scores(rows)
 
     def move(self, device: torch.device) -> None:
-        """To a device."""
+        """Move the detector to a device."""
         (self.model or self.network).to(device)
-        self._place = self._place.to(device)
+        self._numbers = self._numbers.to(device)
 
 
 def load_detector(arch: str, weights: str | None, classes: int, seed: int) -> Loaded:
-    """A trained ``faster-rcnn`` where ``weights`` is a training stage's file, else torchvision's ``arch``.
+    """Load a trained ``faster-rcnn`` where ``weights`` is a training stage's file, else torchvision's ``arch``.
 
     Raises:
         ComponentError: there is no such detector, or the stage trained something else.
@@ -84,12 +77,13 @@ def load_detector(arch: str, weights: str | None, classes: int, seed: int) -> Lo
     """
     folder = find_bundle(Path(weights).parent) if weights else None
     if folder is not None and weights is not None:
-        return _own(folder, Path(weights))
+        return _trained(folder, Path(weights))
     if arch not in torchvision.models.list_models(module=detection):
         known = ", ".join(torchvision.models.list_models(module=detection))
         raise ComponentError("torchvision has no such detector.", got=arch, expected=known)
     tensors = modern_names(read_weights(weights)) if weights else {}
-    classes = len(tensors[SCORES]) if SCORES in tensors else _usual(arch, classes)
+    classes = 2 if arch.startswith("keypointrcnn") and classes == 91 else classes
+    classes = len(tensors[SCORES]) if SCORES in tensors else classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = torchvision.models.get_model(arch, weights=None, weights_backbone=None, num_classes=classes)
@@ -102,56 +96,34 @@ def load_detector(arch: str, weights: str | None, classes: int, seed: int) -> Lo
     return Loaded(_bare(network), arch, feature_width(network), labels, columns, note, trained_on, sha256)
 
 
-def _own(folder: Path, weights: Path) -> Loaded:
-    """A detector that a training stage made, with the names its data gave the classes."""
+def _trained(folder: Path, weights: Path) -> Loaded:
     bundle = load_bundle(folder)
     model, spec = bundle.model, bundle.model_spec
     if not isinstance(model, FasterRCNN):
-        raise ComponentError(
-            "The stage trained no detector of torchvision.",
-            where=str(folder),
-            got=str(spec["name"]),
-            expected="faster-rcnn",
-            hint="name the stage that trained it in `from`, or another extractor",
-        )
+        what, hint = "The stage trained no detector of torchvision.", "name the stage that trained it in `from`"
+        hint, got = f"{hint}, or another extractor", str(spec["name"])
+        raise ComponentError(what, where=str(folder), got=got, expected="faster-rcnn", hint=hint)
     data_spec = bundle.data_spec
     count = data_spec.region_classes
     labels = Labels(data_spec.class_names, data_spec.class_ids or tuple(range(count)), data_spec.attribute_names)
     stage = str(bundle.info.get("stage", folder.parent.name))
     note = f"faster-rcnn ({spec.get('backbone', 'resnet50')}) trained in stage {stage}: {count} classes"
-    columns = list(range(1, count + 1))
-    return Loaded(
-        _bare(model.network),
-        "faster-rcnn",
-        model.width,
-        labels,
-        columns,
-        note,
-        trained_on=stage,
-        sha256=file_sha256(weights),
-        model=model,
-    )
-
-
-def _usual(arch: str, classes: int) -> int:
-    """The number of classes of published weights where the recipe left COCO's: a keypoint detector knows persons."""
-    return 2 if arch.startswith("keypointrcnn") and classes == 91 else classes
+    network, columns = _bare(model.network), list(range(1, count + 1))
+    return Loaded(network, "faster-rcnn", model.width, labels, columns, note, stage, file_sha256(weights), model)
 
 
 def _published(arch: str, classes: int) -> tuple[list[int], Labels]:
-    """The network's labels that stand for something, and what torchvision calls them."""
     names = list(next(iter(torchvision.models.get_model_weights(arch))).meta["categories"])
     if arch.startswith("keypointrcnn"):
         names = ["__background__", "person"]  # torchvision lists what no detector has: "no person", "person"
     if len(names) != classes:
         columns = list(range(1, classes))
         return columns, Labels((), tuple(columns))
-    columns = [place for place, name in enumerate(names) if name not in UNNAMED]
-    return columns, Labels(tuple(names[place] for place in columns), tuple(columns))
+    columns = [number for number, name in enumerate(names) if name not in UNNAMED]
+    return columns, Labels(tuple(names[number] for number in columns), tuple(columns))
 
 
 def _bare(network: nn.Module) -> nn.Module:
-    """For inference, without the heads whose output nobody reads."""
     heads = getattr(network, "roi_heads", None)
     for name in ("mask_roi_pool", "keypoint_roi_pool") if heads is not None else ():
         setattr(heads, name, None)
@@ -160,7 +132,7 @@ def _bare(network: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def feature_width(network: Any) -> int:
-    """Columns of a box's features: the box head's last layer, else the channels of the finest map."""
+    """Return the columns of a box's features: the box head's last layer, else the channels of the finest map."""
     heads = getattr(network, "roi_heads", None)
     if heads is not None:
         return [part.out_features for part in heads.box_head.modules() if isinstance(part, nn.Linear)][-1]

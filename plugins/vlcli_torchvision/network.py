@@ -50,10 +50,14 @@ class Sizes:
 
 
 def faster_rcnn(sizes: Sizes, classes: int, attributes: int) -> GeneralizedRCNN:
-    """The network for ``classes`` without background; no attribute head where ``attributes`` is 0."""
+    """Build the network for ``classes`` without background; no attribute head where ``attributes`` is 0."""
     backbone, levels, stride = _backbone(sizes)
     anchors = sizes.anchors or (TINY_ANCHORS if levels == 1 else FPN_ANCHORS)
-    transform = _transform(sizes, stride)
+    if sizes.short:
+        longest = sizes.long or 1_000_000
+        transform = GeneralizedRCNNTransform(sizes.short, longest, MEAN, STD, size_divisible=stride)
+    else:
+        transform = SameSize(1, 1, MEAN, STD, size_divisible=stride)
     rpn = _proposer(sizes, anchors, levels, backbone.out_channels)
     return GeneralizedRCNN(backbone, rpn, _heads(sizes, backbone.out_channels, levels, classes, attributes), transform)
 
@@ -67,7 +71,6 @@ class OneMap(nn.Module):
         self.out_channels = TINY_WIDTHS[-1]
 
     def forward(self, x: Tensor) -> OrderedDict[str, Tensor]:
-        """The map under the name "0": (B, 128, H / 8, W / 8)."""
         return OrderedDict([("0", self.body(x))])
 
 
@@ -75,7 +78,7 @@ class SameSize(GeneralizedRCNNTransform):  # type: ignore[misc]  # torchvision h
     """Normalises and pads, and leaves every picture at its size."""
 
     def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
-        """As it is."""
+        """Return the picture as it is."""
         return image, target
 
 
@@ -87,20 +90,18 @@ class MeanHead(nn.Module):
         self.cells, self.mean = nn.Linear(channels * cells, width), nn.Linear(channels, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, D) of regions (N, C, r, r)."""
         return functional.relu(self.cells(x.flatten(1)) + self.mean(x.mean((2, 3))))
 
 
 class Predictor(FastRCNNPredictor):  # type: ignore[misc]
-    """Classes and boxes of torchvision's head; keeps what it was given until the attributes have seen it."""
+    """Classes and boxes of torchvision's head; in training, keeps its input for the attributes."""
 
     seen: Tensor | None = None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Class scores (N, C + 1) and box changes (N, 4 (C + 1)) of box features (N, D)."""
         self.seen = x if self.training else None
-        found: tuple[Tensor, Tensor] = super().forward(x)
-        return found
+        scores, boxes = super().forward(x)
+        return scores, boxes
 
 
 class AttributeHeads(RoIHeads):  # type: ignore[misc]
@@ -115,7 +116,7 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         self._wanted: Tensor | None = None
 
     def select_training_samples(self, proposals: list[Tensor], targets: list[dict[str, Tensor]] | None) -> Any:
-        """The usual choice; notes the attribute of each chosen box, -1 at background."""
+        """Choose as torchvision does, and keep the attribute of each chosen box, -1 at background."""
         chosen = super().select_training_samples(proposals, targets)
         _, matched, labels, _ = chosen
         assert targets is not None
@@ -133,19 +134,16 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         image_shapes: list[tuple[int, int]],
         targets: list[dict[str, Tensor]] | None = None,
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
-        """The usual detections and losses, and ``loss_attribute`` while training."""
-        found, losses = super().forward(features, proposals, image_shapes, targets)
+        detections, losses = super().forward(features, proposals, image_shapes, targets)
         if self.training:
-            losses["loss_attribute"] = self._attribute_loss()
-        return found, losses
-
-    def _attribute_loss(self) -> Tensor:
-        seen, wanted = self.box_predictor.seen, self._wanted
-        assert wanted is not None
-        self.box_predictor.seen = self._wanted = None  # a graph that stays cannot be copied with the module
-        known = wanted >= 0
-        logits = self.attribute_predictor(seen[known]).float()
-        return functional.cross_entropy(logits, wanted[known], reduction="sum") / known.sum().clamp(min=1)
+            seen, wanted = self.box_predictor.seen, self._wanted
+            assert wanted is not None
+            self.box_predictor.seen = self._wanted = None  # a graph that stays cannot be copied with the module
+            known = wanted >= 0
+            logits = self.attribute_predictor(seen[known]).float()  # (known boxes, attributes)
+            total = functional.cross_entropy(logits, wanted[known], reduction="sum")
+            losses["loss_attribute"] = total / known.sum().clamp(min=1)
+        return detections, losses
 
 
 OLD_NAMES = {
@@ -156,32 +154,23 @@ OLD_NAMES = {
 
 
 def modern_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights under the names that torchvision's modules have today."""
+    """Return weights under the names that torchvision's modules have today."""
     for pattern, name in OLD_NAMES.items():
         state = {re.sub(pattern, name, key): value for key, value in state.items()}
     return state
 
 
 def _backbone(sizes: Sizes) -> tuple[Any, int, int]:
-    """The network that makes maps, how many, and what the sides of its input must be divisible by."""
     if sizes.backbone == TINY:
         return OneMap(), 1, 8
-    if not sizes.backbone.startswith(("resnet", "resnext", "wide_resnet")):
-        known = "tiny-conv or a ResNet of torchvision"
-        raise ComponentError("There is no such backbone.", got=sizes.backbone, expected=known)
-    if sizes.backbone not in torchvision.models.list_models():
-        close = ", ".join(torchvision.models.list_models(include=f"{sizes.backbone[:6]}*"))
-        raise ComponentError("There is no such backbone.", got=sizes.backbone, expected=close)
+    resnet = sizes.backbone.startswith(("resnet", "resnext", "wide_resnet"))
+    if not resnet or sizes.backbone not in torchvision.models.list_models():
+        close = torchvision.models.list_models(include=f"{sizes.backbone[:6]}*") if resnet else []
+        expected = ", ".join(close) if resnet else "tiny-conv or a ResNet of torchvision"
+        raise ComponentError("There is no such backbone.", got=sizes.backbone, expected=expected)
     norm = FrozenBatchNorm2d if sizes.norm == "frozen" else nn.BatchNorm2d
-    made = resnet_fpn_backbone(backbone_name=sizes.backbone, weights=None, norm_layer=norm, trainable_layers=5)
-    return made, 5, 32
-
-
-def _transform(sizes: Sizes, stride: int) -> GeneralizedRCNNTransform:
-    if not sizes.short:
-        return SameSize(1, 1, MEAN, STD, size_divisible=stride)
-    longest = sizes.long or 1_000_000
-    return GeneralizedRCNNTransform(sizes.short, longest, MEAN, STD, size_divisible=stride)
+    pyramid = resnet_fpn_backbone(backbone_name=sizes.backbone, weights=None, norm_layer=norm, trainable_layers=5)
+    return pyramid, 5, 32
 
 
 def _proposer(sizes: Sizes, anchors: tuple[int, ...], levels: int, channels: int) -> RegionProposalNetwork:

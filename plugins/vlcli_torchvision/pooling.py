@@ -29,14 +29,14 @@ class DetectorMaps:
 
 @contextmanager
 def watching(network: Any) -> Iterator[DetectorMaps]:
-    """Keep maps and sizes of the network's next forward."""
+    """Record maps and sizes of the network's next forward."""
     seen = DetectorMaps()
 
-    def note_maps(_module: nn.Module, _given: Any, maps: Any) -> None:
+    def note_maps(_module: nn.Module, _inputs: Any, maps: Any) -> None:
         seen.maps = {"0": maps} if isinstance(maps, Tensor) else dict(maps)
 
-    def note_sizes(_module: nn.Module, _given: Any, made: Any) -> None:
-        seen.sizes = made[0].image_sizes
+    def note_sizes(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        seen.sizes = outputs[0].image_sizes
 
     hooks = [
         network.backbone.register_forward_hook(note_maps),
@@ -50,7 +50,7 @@ def watching(network: Any) -> Iterator[DetectorMaps]:
 
 
 def look(network: Any, pictures: list[Tensor]) -> DetectorMaps:
-    """The backbone alone: maps and sizes of pictures (3, H, W) in [0, 1]."""
+    """Run the backbone alone: maps and sizes of pictures (3, H, W) in [0, 1]."""
     images, _ = network.transform(pictures)
     maps = network.backbone(images.tensors)
     return DetectorMaps({"0": maps} if isinstance(maps, Tensor) else dict(maps), images.image_sizes)
@@ -68,24 +68,19 @@ class BoxFeatures(nn.Module):
         self.heads = [getattr(network, "roi_heads", None)]  # a list: not a submodule of its own
 
     def forward(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
-        """Features (sum N, D) of ``boxes``, per picture (N, 4) in pixels as the network saw it."""
         heads = self.heads[0]
         if heads is not None:
             rows: Tensor = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes))
             return rows.flatten(1)
-        maps = alike(seen.maps)
+        # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
+        width = next(iter(seen.maps.values())).shape[1]
+        maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
         cells = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes)  # (sum N, C, 7, 7)
         out: Tensor = cells.mean((2, 3))
         return out
 
 
-def alike(maps: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most."""
-    width = next(iter(maps.values())).shape[1]
-    return dict([(name, value) for name, value in maps.items() if value.shape[1] == width][:4])
-
-
 def scaled(boxes: Tensor, size: tuple[int, int], target: tuple[int, int]) -> Tensor:
-    """Boxes (N, 4) of a picture of ``size`` (height, width) as it is at ``target``."""
+    """Return boxes (N, 4) of a picture of ``size`` (height, width) as they are at the size ``target``."""
     height, width = target[0] / size[0], target[1] / size[1]
     return boxes * torch.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device)

@@ -10,7 +10,7 @@ from torchvision.ops import nms
 
 
 @dataclass
-class Found:
+class Regions:
     """Boxes of one image.
 
     Attributes:
@@ -23,9 +23,9 @@ class Found:
     labels: Tensor
     scores: Tensor
 
-    def rows(self, index: Tensor) -> Found:
-        """Those at ``index``."""
-        return Found(self.boxes[index], self.labels[index], self.scores[index])
+    def rows(self, index: Tensor) -> Regions:
+        """Return those at ``index``."""
+        return Regions(self.boxes[index], self.labels[index], self.scores[index])
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,22 @@ class Choice:
     whole: bool = False
 
 
-def select(found: Found, choice: Choice, cells: Tensor | None, size: tuple[int, int]) -> Found:
-    """The regions of an image: its best detections, best first, and what fills them up.
+def select(regions: Regions, choice: Choice, cells: Tensor | None, size: tuple[int, int]) -> Regions:
+    """Return the regions of an image: its best detections, best first, and what fills them up.
 
     Args:
-        found: after the detector's own suppression; boxes without a class are passed over.
+        regions: after the detector's own suppression; boxes without a class are passed over.
         choice: the rule.
         cells: of a grid (K, 4), added where there are fewer than ``least``; or None.
         size: height and width of the picture, the region of last resort.
     """
-    found = found.rows((found.labels >= 0).nonzero()[:, 0])
-    found = found.rows(found.scores.argsort(descending=True, stable=True))
+    regions = regions.rows((regions.labels >= 0).nonzero()[:, 0])
+    regions = regions.rows(regions.scores.argsort(descending=True, stable=True))
     if choice.apart < 1:
-        found = found.rows(nms(found.boxes.float(), found.scores.float(), choice.apart))
-    strong = int((found.scores >= choice.confidence).sum())
+        regions = regions.rows(nms(regions.boxes.float(), regions.scores.float(), choice.apart))
+    strong = int((regions.scores >= choice.confidence).sum())
     wanted = max(strong, choice.least) if choice.weaker else strong
-    kept = found.rows(torch.arange(min(wanted, choice.most, len(found.scores))))
+    kept = regions.rows(torch.arange(min(wanted, choice.most, len(regions.scores))))
     if strong < choice.least and cells is not None:
         kept = _with(kept, cells)
     if choice.whole or not len(kept.scores):
@@ -73,8 +73,7 @@ def select(found: Found, choice: Choice, cells: Tensor | None, size: tuple[int, 
     return kept
 
 
-def _with(found: Found, boxes: Tensor) -> Found:
-    """More boxes, of no class."""
-    labels, scores = found.labels.new_full((len(boxes),), -1), found.scores.new_zeros(len(boxes))
-    parts = (found.boxes, boxes.to(found.boxes)), (found.labels, labels), (found.scores, scores)
-    return Found(*(torch.cat(pair) for pair in parts))
+def _with(regions: Regions, boxes: Tensor) -> Regions:
+    labels, scores = regions.labels.new_full((len(boxes),), -1), regions.scores.new_zeros(len(boxes))
+    parts = (regions.boxes, boxes.to(regions.boxes)), (regions.labels, labels), (regions.scores, scores)
+    return Regions(*(torch.cat(pair) for pair in parts))

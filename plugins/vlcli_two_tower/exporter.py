@@ -20,8 +20,8 @@ from vlcli.export import (
 )
 from vlcli.nn import Text
 from vlcli_two_tower import source
-from vlcli_two_tower.model import TowerModel, TwoTower
-from vlcli_two_tower.names import released
+from vlcli_two_tower.model import TwoTower
+from vlcli_two_tower.towers import TowerModel
 
 
 class TransformersTwoTower(TransformersExporter):
@@ -36,47 +36,30 @@ class TransformersTwoTower(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("CLIPModel", "SiglipModel", "AutoModel of each tower")
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The dual model, or its towers.
-
-        Raises:
-            ComponentError: names or shapes are not those of this version of transformers.
-        """
         model = of_kind(trained.model, TowerModel, "towers")
         if isinstance(model, TwoTower) and model.dual_config is not None:
-            return [dual(model)]
-        return [text_tower(model), image_tower(model)]
-
-
-def dual(model: TwoTower) -> Converted:
-    """CLIP or SigLIP."""
-    kind = "SiglipImageProcessor" if "siglip" in model.dual_config.model_type else "CLIPImageProcessor"
-    network = filled(model)
-    return Converted(network, partial(difference, model), text=True, processor=kind)
-
-
-def text_tower(model: TowerModel) -> Converted:
-    """The text tower with its adapters merged."""
-    network = source.build(model.text.config, "text")
-    state = tower_state(model, "text_model.")
-    made = fill(network, state, type(network).__name__, optional=("pooler.",))
-    note = _left(model)
-    return Converted(made, partial(text_difference, model), "text", text=True, notes=[note])
-
-
-def image_tower(model: TowerModel) -> Converted:
-    """The image tower with its adapters merged."""
-    compare = partial(image_difference, model)
-    if model.image.library == "timm":
-        return Converted(timm_tower(model), compare, "image", notes=_timm_notes(model))
-    network_config: Any = model.image.network.config
-    settings = type(network_config).from_dict(model.image.config)
-    network = source.build(settings, "image")
-    made = fill(network, tower_state(model, "vision_model."), type(network).__name__, optional=("pooler.",))
-    return Converted(made, compare, "image", processor="ViTImageProcessor")
+            kind = "SiglipImageProcessor" if "siglip" in model.dual_config.model_type else "CLIPImageProcessor"
+            network = source.build(model.dual_config, "both")
+            network = fill(network, model.released_state(model.state_dict()), type(network).__name__)
+            return [Converted(network, partial(difference, model), text=True, processor=kind)]
+        note = "transformers has no class for the fusion layers: only the towers are written"
+        if isinstance(model, TwoTower):
+            note = "transformers has no class for these two towers together: projections and scale are left behind"
+        network = source.build(model.text.config, "text")
+        network = fill(network, tower_state(model, "text_model."), type(network).__name__, optional=("pooler.",))
+        text = Converted(network, partial(text_difference, model), "text", text=True, notes=[note])
+        compare = partial(image_difference, model)
+        if model.image.library == "timm":
+            note = f"image: {model.image.config['architecture']} of timm, which must be installed to load it"
+            return [text, Converted(timm_tower(model), compare, "image", notes=[note])]
+        config: Any = model.image.network.config
+        network = source.build(type(config).from_dict(model.image.config), "image")
+        network = fill(network, tower_state(model, "vision_model."), type(network).__name__, optional=("pooler.",))
+        return [text, Converted(network, compare, "image", processor="ViTImageProcessor")]
 
 
 def timm_tower(model: TowerModel) -> Any:
-    """A tower of timm in transformers' wrapper, whose configuration says how pictures are read: squashed."""
+    """Returns a tower of timm in transformers' wrapper, configured to squash pictures."""
     from transformers import TimmWrapperConfig, TimmWrapperModel
 
     config, pixels = model.image.config, model.image.pixels
@@ -88,49 +71,29 @@ def timm_tower(model: TowerModel) -> Any:
     return fill(network, state, "timm wrapper")
 
 
-def _timm_notes(model: TowerModel) -> list[str]:
-    return [f"image: {model.image.config['architecture']} of timm, which must be installed to load it"]
-
-
-def _left(model: TowerModel) -> str:
-    if isinstance(model, TwoTower):
-        return "transformers has no class for these two towers together: projections and scale are left behind"
-    return "transformers has no class for the fusion layers: only the towers are written"
-
-
 def tower_state(model: TowerModel, prefix: str) -> dict[str, Tensor]:
-    """One tower's weights, adapters merged, by the names of its own class."""
-    state = released(model, model.state_dict())
+    """Returns one tower's weights, adapters merged, by the names of its own class."""
+    state = model.released_state(model.state_dict())
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def filled(model: TwoTower) -> Any:
-    """Transformers' dual model with the weights of ours.
-
-    Raises:
-        ComponentError: names or shapes are not those of this version of transformers.
-    """
-    theirs = source.build(model.dual_config, "both")
-    return fill(theirs, model.released_state(model.state_dict()), type(theirs).__name__)
-
-
 def difference(model: TwoTower, network: Any) -> float:
-    """The largest difference of a hidden state, or of a logit where texts are pooled as CLIP and SigLIP do."""
+    """Returns the largest difference of a hidden state, or of a logit where texts are pooled as by CLIP and SigLIP."""
     images, text = random_images(model.image.pixels.size), sentences(model)
     ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
     with torch.no_grad():
         words, pictures = model.encode_text(text), model.encode_image(images)
-        given = fed(model, ids, mask) | model.image.options()
-        found = network(pixel_values=images.pixels_for("two-tower"), **given)
+        options = fed(model, ids, mask) | model.image.options()
+        theirs = network(pixel_values=images.pixels_for("two-tower"), **options)
         scores = model.logits_per_image(words, pictures)
-    theirs = found.text_model_output.last_hidden_state[:, : mask.shape[1]][mask]
-    pairs = [(words.hidden[mask], theirs), (pictures.hidden, found.vision_model_output.last_hidden_state)]
+    hidden = theirs.text_model_output.last_hidden_state[:, : mask.shape[1]][mask]
+    pairs = [(words.hidden[mask], hidden), (pictures.hidden, theirs.vision_model_output.last_hidden_state)]
     usual = model.text.pool == ("tower" if model.text.whole else "last")
-    return largest_difference(*pairs, *([(scores, found.logits_per_image)] if usual else []))
+    return largest_difference(*pairs, *([(scores, theirs.logits_per_image)] if usual else []))
 
 
 def sentences(model: TowerModel) -> Text:
-    """Random sentences; those for CLIP end where it looks for the end: at its end of text, which is nowhere else."""
+    """Draws sentences; those for CLIP end at its end of text, which is nowhere else."""
     text, settings = random_text(model.data_spec), model.text.config
     if model.text.whole:
         return text
@@ -143,7 +106,7 @@ def sentences(model: TowerModel) -> Text:
 
 
 def fed(model: TowerModel, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """What transformers' text tower is fed: a padded batch with its mask, or full length where it reads padding too."""
+    """Returns the inputs of transformers' text tower: a padded batch with its mask, or at full length without one."""
     if not model.text.whole:
         return {"input_ids": ids, "attention_mask": mask.long()}
     more = int(model.text.config.max_position_embeddings) - ids.shape[1]
@@ -151,7 +114,7 @@ def fed(model: TowerModel, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
 
 
 def text_difference(model: TowerModel, network: Any) -> float:
-    """The largest difference of a hidden state of the text tower, padding left out."""
+    """Returns the largest difference of a hidden state of the text tower, padding left out."""
     text = random_text(model.data_spec)
     ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
     with torch.no_grad():
@@ -160,7 +123,7 @@ def text_difference(model: TowerModel, network: Any) -> float:
 
 
 def image_difference(model: TowerModel, network: Any) -> float:
-    """The largest difference of a hidden state of the image tower."""
+    """Returns the largest difference of a hidden state of the image tower."""
     pixels = random_images(model.image.pixels.size).pixels_for("two-tower")
     with torch.no_grad():
         ours, theirs = model.image(pixels)[0], network(pixel_values=pixels, **model.image.options()).last_hidden_state

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn import (
@@ -22,22 +22,17 @@ from vlcli.nn import (
     Images,
     InitStd,
     Layout,
-    PairwisePosition,
     Recorder,
     Slot,
     Stack,
     Text,
     build_positions,
     init_scale,
-    initialise,
+    initialise_model,
     with_grid,
 )
 from vlcli.registry import AttentionSpec, PositionSpec
-from vlcli_two_tower.lora import Tuning
-from vlcli_two_tower.model import BERT, VIT, TowerModel
-from vlcli_two_tower.source import Choice
-from vlcli_two_tower.text import Pool
-from vlcli_two_tower.towers import Options
+from vlcli_two_tower.towers import TowerModel
 
 Fusion = Literal["co-attention", "merged"]
 _OTHER = {
@@ -60,19 +55,6 @@ class TwoTowerFused(TowerModel):
 
     Args:
         data_spec: vocabulary and length of texts.
-        both: a dual model, in place of ``image`` and ``text``.
-        image: the image tower.
-        text: the text tower.
-        image_tuning: whether the image tower is ``trained``, ``frozen``, or trained by ``lora``.
-        text_tuning: the same of the text tower.
-        lora_rank: rank of the adapters.
-        lora_alpha: their update is multiplied by alpha / rank; None: twice the rank.
-        lora_targets: ends of the names of linear layers (``q_proj``), or patterns of whole names; None: all of them.
-        lora_dropout: before an adapter.
-        image_size: height and width of pictures in pixels; None: the tower's own.
-        mean: per channel, of pixels in [0, 1]; None: that of the tower's processor.
-        std: the same of the deviation.
-        text_pool: which vector stands for a sentence where no image is seen; see ``two-tower``.
         fusion: two sequences that look at one another, or one sequence.
         hidden: width of the fusion layers; None: the text tower's.
         heads: attention heads of the fusion layers.
@@ -101,19 +83,6 @@ class TwoTowerFused(TowerModel):
         self,
         data_spec: DataSpec,
         *,
-        both: Choice | None = None,
-        image: Choice = VIT,
-        text: Choice = BERT,
-        image_tuning: Tuning = "trained",
-        text_tuning: Tuning = "trained",
-        lora_rank: Annotated[int, Field(ge=1, le=4096)] = 8,
-        lora_alpha: float | None = None,
-        lora_targets: list[str] | None = None,
-        lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
-        image_size: Annotated[int, Field(ge=1, le=8192)] | None = None,
-        mean: list[float] | None = None,
-        std: list[float] | None = None,
-        text_pool: Pool = "auto",
         fusion: Fusion = "co-attention",
         hidden: Annotated[int, Field(ge=1, le=65_536)] | None = None,
         heads: Annotated[int, Field(ge=1, le=1024)] = 12,
@@ -126,9 +95,9 @@ class TwoTowerFused(TowerModel):
         position: PositionSpec | list[PositionSpec] | None = None,
         attention: AttentionSpec = "standard",
         init_std: InitStd = "auto",
+        **options: Any,
     ) -> None:
-        tuning = image_tuning, text_tuning, lora_rank, lora_alpha, lora_targets, lora_dropout
-        super().__init__(data_spec, Options(both, image, text, *tuning, image_size, mean, std, text_pool))
+        super().__init__(data_spec, **options)
         self._dual.clear()
         width = hidden or self.text.hidden
         if width % heads:
@@ -141,7 +110,10 @@ class TwoTowerFused(TowerModel):
         self.pooler = nn.Linear(2 * width, width)
         shape = AttentionShape(width, heads, layers=cross_layers, dropout=dropout)
         style = replace(BERT_STYLE, dropout=dropout)
-        slots = self._slots(fusion)
+        slots = dict(self.slots)
+        for name, slot in slots.items():
+            if (name == "position") is (fusion == "co-attention"):
+                slots[name] = slot.without("pairs", _OTHER[fusion]).without("tokens", _OTHER[fusion])
         across = build_positions(cross_position, replace(shape, cross=True), slots["cross_position"])[1]
         self.joint_text, among_words = build_positions(joint_text_position, shape, slots["joint_text_position"])
         placed = with_grid(joint_image_position, self.grid, self.image.special)
@@ -154,65 +126,37 @@ class TwoTowerFused(TowerModel):
         else:
             layers = cross_layers, shape, intermediate, style, attention
             self.cross = CrossEncoder(*layers, across, among_words, among_cells, True, 1)
-        self._initialise()
-
-    def _slots(self, fusion: Fusion) -> dict[str, Slot]:
-        """The slots, as the kind of fusion leaves them."""
-        shut = [name for name in self.slots if (name == "position") is (fusion == "co-attention")]
-        made = dict(self.slots)
-        for name in shut:
-            made[name] = made[name].without("pairs", _OTHER[fusion]).without("tokens", _OTHER[fusion])
-        return made
-
-    def _initialise(self) -> None:
-        """Draw the weights on top of the towers; encodings have their own rules."""
-        inside = {
-            part for module in self.modules() if isinstance(module, PairwisePosition) for part in module.modules()
-        }
-        towers = {*self.text.modules(), *self.image.modules()}
-        for module in self.modules():
-            if module not in inside and module not in towers:
-                initialise(module, self.init_std)
+        initialise_model(self, self.init_std, skip=(self.text, self.image))
 
     @property
     def dim(self) -> int:
-        """Width of the fusion layers."""
         return self.width
 
     def word_table(self) -> nn.Embedding:
-        """The text tower's word embeddings; the head of ``mlm`` has a decoder of its own."""
         return self.text.embeddings()
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """The text tower's states and vector, brought to the width of the fusion layers: (N, T, D), (N, D)."""
         hidden, pooled = self.text(text, self.pad_id)
         layout = Layout.for_text(text.mask, text.special)
         return EncoderOutput(self.text_transform(hidden), layout, self.text_summary(pooled))
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """The image tower's states and vector, brought to the width of the fusion layers: (M, R, D), (M, D)."""
         hidden, pooled = self.read_pixels(images)
         layout = self.image.layout(hidden.device)
         return EncoderOutput(self.image_transform(hidden), layout, self.image_summary(pooled))
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Row i of the text with row i of the image; the pooled vector is made of both first tokens."""
         words = self._placed(text, self.joint_text, 0)
         cells = self._placed(image, self.joint_image, 1)
         if self.cross is not None:
-            seen, looked = self.cross(words, [cells], record)
+            seen, looked = self.cross(words, [cells], record)  # (P, T, D), (P, R, D)
         else:
-            seen, looked = self._merged(words, cells, record)
+            assert self.stack is not None
+            joined, layout = torch.cat([words.hidden, cells.hidden], 1), words.layout + cells.layout
+            hidden, _ = self.stack(joined, layout, AttentionMask(layout.valid), record=record, name="fused")
+            seen, looked = hidden.split([words.hidden.shape[1], cells.hidden.shape[1]], 1)
         pooled = torch.tanh(self.pooler(torch.cat([seen[:, 0], looked[:, 0]], -1)))
         return FusionOutput(EncoderOutput(seen, text.layout), EncoderOutput(looked, image.layout), pooled)
-
-    def _merged(self, words: EncoderOutput, cells: EncoderOutput, record: Recorder | None) -> tuple[Tensor, Tensor]:
-        assert self.stack is not None
-        joined = torch.cat([words.hidden, cells.hidden], 1)
-        layout = words.layout + cells.layout
-        hidden, _ = self.stack(joined, layout, AttentionMask(layout.valid), record=record, name="fused")
-        count = words.hidden.shape[1]
-        return hidden[:, :count], hidden[:, count:]
 
     def _placed(self, states: EncoderOutput, positions: nn.ModuleList, kind: int) -> EncoderOutput:
         hidden: Any = states.hidden + self.kinds.weight[kind]

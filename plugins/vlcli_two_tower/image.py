@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,7 @@ Numbers = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Pixels:
-    """What a tower's own processor makes of a picture.
-
-    Attributes:
-        size: height and width.
-        mean: per channel, of values in [0, 1].
-        std: per channel.
-    """
+    """Height and width of a tower's pictures, and mean and deviation per channel of values in [0, 1]."""
 
     size: tuple[int, int]
     mean: Numbers = IMAGENET_MEAN
@@ -60,7 +53,7 @@ class ImageTower(nn.Module):
         self.grid = (0, 0)
 
     def measure(self, probe: nn.Module) -> None:
-        """Set the sizes from one forward pass of ``probe``, an equal network that may lie on the meta device."""
+        """Sets the sizes by one forward pass of ``probe``, an equal network that may lie on the meta device."""
         device = next(probe.parameters()).device
         with torch.no_grad():
             hidden, pooled = self._run(probe, torch.zeros(1, 3, *self.pixels.size, device=device))
@@ -68,44 +61,42 @@ class ImageTower(nn.Module):
         self.grid, self.special = _cells(hidden.shape[1], self.pixels.size, self._patch(), self._prefix())
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """States (M, special + cells, C) and one vector a picture (M, pooled) of pixels (M, 3, H, W)."""
+        """Returns states (M, special + cells, C) and one vector a picture (M, pooled) of pixels (M, 3, H, W)."""
         return self._run(self.network, pixels)
 
     def layout(self, device: torch.device) -> Layout:
-        """Where the tokens stand, shared by a batch."""
+        """Returns the layout of the tokens, shared by a batch."""
         return Layout.for_grid(*self.grid, skip=self.special, device=device)
 
     def _run(self, network: Any, pixels: Tensor) -> tuple[Tensor, Tensor]:
         if self.library == "timm":
-            found = network.forward_features(pixels)
-            pooled: Tensor = network.forward_head(found, pre_logits=True)
-            if found.dim() == 4:
-                last = getattr(network, "output_fmt", "NCHW")
-                found = found.flatten(1, 2) if str(last).endswith("NHWC") else found.flatten(2).transpose(1, 2)
-            return found, pooled.flatten(1)
+            hidden = network.forward_features(pixels)  # (M, R, C), (M, C, h, w) or (M, h, w, C)
+            pooled: Tensor = network.forward_head(hidden, pre_logits=True)
+            if hidden.dim() == 4:
+                last = str(getattr(network, "output_fmt", "NCHW"))
+                hidden = hidden.flatten(1, 2) if last.endswith("NHWC") else hidden.flatten(2).transpose(1, 2)
+            return hidden, pooled.flatten(1)
         out = network(pixel_values=pixels, **self.options())
-        hidden: Tensor = out.last_hidden_state
-        hidden = hidden.flatten(2).transpose(1, 2) if hidden.dim() == 4 else hidden
-        own = getattr(out, "pooler_output", None)
-        if own is not None:
-            return hidden, own.flatten(1)
+        hidden = out.last_hidden_state
+        hidden = hidden.flatten(2).transpose(1, 2) if hidden.dim() == 4 else hidden  # (M, R, C)
+        if getattr(out, "pooler_output", None) is not None:
+            return hidden, out.pooler_output.flatten(1)
         return hidden, hidden[:, 0] if self._prefix() is not None and self.config.get("patch_size") else hidden.mean(1)
 
     def options(self) -> dict[str, Any]:
-        """Positions are interpolated where pictures are of another size than the tower's."""
-        own = self.config.get("image_size")
-        same = own is None or _pair(own) == self.pixels.size
+        """Returns keyword arguments that interpolate positions where pictures are of another size than the tower's."""
+        size = self.config.get("image_size")
+        same = size is None or _pair(size) == self.pixels.size
         able = "interpolate_pos_encoding" in inspect.signature(self.network.forward).parameters
         return {} if same or not able else {"interpolate_pos_encoding": True}
 
     def _patch(self) -> tuple[int, int] | None:
-        """Sides of a patch, where all tokens come from one cutting into patches."""
-        given = self.config.get("patch_size") if self.library == "transformers" else None
-        if self.library == "timm":
-            given = getattr(getattr(self.network, "patch_embed", None), "patch_size", None)
-            given = given if getattr(self.network, "num_prefix_tokens", None) is not None else None
+        # Sides of a patch, where all tokens come from one cutting into patches.
+        size = self.config.get("patch_size") if self.library == "transformers" else None
+        if self.library == "timm" and self._prefix() is not None:
+            size = getattr(getattr(self.network, "patch_embed", None), "patch_size", None)
         hierarchical = "depths" in self.config or "hidden_sizes" in self.config
-        return None if given is None or hierarchical else _pair(given)
+        return None if size is None or hierarchical else _pair(size)
 
     def _prefix(self) -> int | None:
         return getattr(self.network, "num_prefix_tokens", None) if self.library == "timm" else 1
@@ -122,11 +113,6 @@ def _pair(value: Any) -> tuple[int, int]:
 def _cells(
     tokens: int, size: tuple[int, int], patch: tuple[int, int] | None, prefix: int | None
 ) -> tuple[tuple[int, int], int]:
-    """Rows and columns of the cells, and the tokens before them.
-
-    Raises:
-        ComponentError: the tokens are no grid.
-    """
     if patch is not None:
         grid = size[0] // patch[0], size[1] // patch[1]
         if tokens >= grid[0] * grid[1]:
@@ -143,30 +129,30 @@ def _cells(
     raise ComponentError("The image tower's tokens are no grid.", where="model.image", got=got, expected=expected)
 
 
-def build_image(found: Source, image_size: int | None, given: tuple[Numbers | None, Numbers | None]) -> ImageTower:
-    """The image tower of a source; its weights are read unless models are built without memory.
+def build_image(tower: Source, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]) -> ImageTower:
+    """Builds the image tower of a source; its weights are read unless models are built without memory.
 
     Args:
-        found: where it comes from.
+        tower: name, folder or configuration.
         image_size: height and width of pictures; None: the tower's own.
-        given: mean and deviation; None: those of the tower's processor.
+        statistics: mean and deviation; None: those of the tower's processor.
 
     Raises:
         ComponentError: it cannot be built.
         DataError: its weights cannot be read, or do not fit.
     """
-    return (_of_timm if found.library == "timm" else _of_transformers)(found, image_size, given)
+    return (_of_timm if tower.library == "timm" else _of_transformers)(tower, image_size, statistics)
 
 
-def _of_timm(found: Source, image_size: int | None, given: tuple[Numbers | None, Numbers | None]) -> ImageTower:
+def _of_timm(origin: Source, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]) -> ImageTower:
     import timm
     from timm.data import resolve_model_data_config
 
-    name = str(found.config["architecture"]).removeprefix("timm/")
-    options = dict(found.config.get("model_args", {}))
+    name = str(origin.config["architecture"]).removeprefix("timm/")
+    options = dict(origin.config.get("model_args", {}))
     if not timm.is_model(name):
         got, hint = repr(name), "python -c 'import timm; print(timm.list_models(\"vit*\"))'"
-        raise ComponentError("timm has no such model.", where=f"model.{found.where}", got=got, hint=hint)
+        raise ComponentError("timm has no such model.", where=f"model.{origin.where}", got=got, hint=hint)
     if image_size is not None and "img_size" not in options and not name.startswith(("resnet", "convnext")):
         options["img_size"] = image_size
 
@@ -175,34 +161,31 @@ def _of_timm(found: Source, image_size: int | None, given: tuple[Numbers | None,
             return timm.create_model(name, num_classes=0, **options).eval()
         except (TypeError, RuntimeError, ValueError, AssertionError) as error:
             got = f"{name}: {' '.join(str(error).split())[:300]}"
-            raise ComponentError("timm cannot build this tower.", where=f"model.{found.where}", got=got) from None
+            raise ComponentError("timm cannot build this tower.", where=f"model.{origin.where}", got=got) from None
 
     with torch.device("meta"):
         probe = make()
     network = make()
-    if found.folder is not None and not source.on_meta():
-        _fill_timm(network, name, found)
+    if origin.folder is not None and not source.on_meta():
+        _fill_timm(network, name, origin)
     data = resolve_model_data_config(network)
-    overlay = found.config.get("pretrained_cfg") or {}
+    overlay = origin.config.get("pretrained_cfg") or {}
     side = image_size or options.get("img_size") or tuple(overlay.get("input_size", data["input_size"])[1:])
-    mean, std = (tuple(one or overlay.get(key) or data[key]) for one, key in zip(given, ("mean", "std"), strict=True))
+    mean, std = (
+        tuple(one or overlay.get(key) or data[key]) for one, key in zip(statistics, ("mean", "std"), strict=True)
+    )
     config = {"architecture": name, **({"model_args": options} if options else {})}
     tower = ImageTower(network, "timm", config, Pixels(_pair(side), mean, std))
     tower.measure(probe)
     return tower
 
 
-def _fill_timm(network: nn.Module, name: str, found: Source) -> None:
-    """Load a file of timm, renamed and resized as the architecture's own code does; a classifier is left out.
-
-    Raises:
-        DataError: weights are missing, of another shape, or damaged.
-    """
+def _fill_timm(network: nn.Module, name: str, origin: Source) -> None:
     import timm
     from timm.models import load_checkpoint
 
-    assert found.folder is not None
-    files = [found.folder] if found.folder.is_file() else [found.folder / one for one in source.WEIGHTS]
+    assert origin.folder is not None
+    files = [origin.folder] if origin.folder.is_file() else [origin.folder / one for one in source.WEIGHTS]
     file = next(one for one in files if one.is_file())
     convert = getattr(sys.modules[timm.model_entrypoint(name).__module__], "checkpoint_filter_fn", None)
     try:
@@ -216,29 +199,26 @@ def _fill_timm(network: nn.Module, name: str, found: Source) -> None:
         raise DataError(what, where=str(file), got=got, expected=expected)
 
 
-def _of_transformers(found: Source, image_size: int | None, given: tuple[Numbers | None, Numbers | None]) -> ImageTower:
-    whole = source.configuration(found)
+def _of_transformers(
+    origin: Source, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]
+) -> ImageTower:
+    whole = source.configuration(origin)
     config, part = source.part_of(whole, NAMES)
-    size, mean, std = processor(found.folder)
+    size, mean, std = processor(origin.folder)
     side = getattr(config, "image_size", None)
     chosen = (image_size, image_size) if image_size else _pair(side) if side else size or (224, 224)
     with torch.device("meta"):
-        probe = source.build(config, found.where)
+        probe = source.build(config, origin.where)
 
-    def network() -> Any:
-        if found.folder is None or source.on_meta():
-            return source.build(config, found.where)
-        if not part:
-            return source.load(config, found.folder, found.where)
-        return source.load(whole, found.folder, found.where).get_submodule(part.replace("_config", "_model"))
-
-    made = Pixels(chosen, given[0] or mean or IMAGENET_MEAN, given[1] or std or IMAGENET_STD)
-    tower = ImageTower(network(), "transformers", source.plain(config), made)
-    _measure(tower, probe)
-    return tower
-
-
-def _measure(tower: ImageTower, probe: nn.Module) -> None:
+    if origin.folder is None or source.on_meta():
+        network = source.build(config, origin.where)
+    elif part:
+        dual = source.load(whole, origin.folder, origin.where)
+        network = dual.get_submodule(part.replace("_config", "_model"))
+    else:
+        network = source.load(config, origin.folder, origin.where)
+    pixels = Pixels(chosen, statistics[0] or mean or IMAGENET_MEAN, statistics[1] or std or IMAGENET_STD)
+    tower = ImageTower(network, "transformers", source.plain(config), pixels)
     try:
         tower.measure(probe)
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
@@ -248,17 +228,18 @@ def _measure(tower: ImageTower, probe: nn.Module) -> None:
             got=f"{type(tower.network).__name__}: {' '.join(str(error).split())[:200]}",
             expected="an encoder with pixel_values in and last_hidden_state out",
         ) from None
+    return tower
 
 
 def processor(folder: Path | None) -> tuple[tuple[int, int] | None, Numbers | None, Numbers | None]:
-    """Size, mean and deviation of the processor that lies beside a tower's weights; None for what it leaves open."""
+    """Reads size, mean and deviation of the processor beside a tower's weights; None for what it leaves open."""
     if folder is None or not folder.is_dir():
         return None, None, None
     named = (folder / "preprocessor_config.json", folder / "processor_config.json")
     file = next((path for path in named if path.is_file()), None)
-    said = {} if file is None else source.read_json(file, "image")
-    said = said.get("image_processor", said)
-    numbers: Callable[[str], Numbers | None] = lambda key: tuple(map(float, said[key])) if said.get(key) else None  # type: ignore[assignment,return-value]  # noqa: E731
-    size = said.get("crop_size") if said.get("do_center_crop") else said.get("size")
-    known = size if isinstance(size, int) or (isinstance(size, dict) and "height" in size) else None
-    return None if known is None else _pair(known), numbers("image_mean"), numbers("image_std")
+    settings = {} if file is None else source.read_json(file, "image")
+    settings = settings.get("image_processor", settings)
+    mean, std = (tuple(map(float, settings.get(key) or ())) or None for key in ("image_mean", "image_std"))
+    size = settings.get("crop_size") if settings.get("do_center_crop") else settings.get("size")
+    known = isinstance(size, int) or (isinstance(size, dict) and "height" in size)
+    return _pair(size) if known else None, mean, std  # type: ignore[return-value]

@@ -16,11 +16,11 @@ INSTALL = "pip install 'vlcli[lora]'"
 
 
 def tune(network: nn.Module, how: Tuning, options: dict[str, Any], where: str) -> None:
-    """Freeze a tower's network, or give it adapters beside frozen weights; ``trained`` changes nothing.
+    """Freezes a tower's network, or adds adapters to its frozen weights; ``trained`` changes nothing.
 
     Args:
         network: changed in place; parameters get the names that peft gives them (``q_proj.lora_A.default.weight``).
-        how: see above.
+        how: ``trained``, ``frozen`` or ``lora``.
         options: ``rank``, ``alpha``, ``targets``, ``dropout``.
         where: the model's option, for messages.
 
@@ -30,11 +30,8 @@ def tune(network: nn.Module, how: Tuning, options: dict[str, Any], where: str) -
     if how == "trained":
         return
     network.requires_grad_(False)
-    if how == "lora":
-        _adapt(network, options, where)
-
-
-def _adapt(network: nn.Module, options: dict[str, Any], where: str) -> None:
+    if how == "frozen":
+        return
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
@@ -50,7 +47,7 @@ def _adapt(network: nn.Module, options: dict[str, Any], where: str) -> None:
 
 
 def targeted(network: nn.Module, targets: list[str] | None, where: str) -> list[str]:
-    """Full names of the linear layers that LoRA adapts.
+    """Returns full names of the linear layers that LoRA adapts.
 
     Args:
         network: of the tower.
@@ -63,9 +60,8 @@ def targeted(network: nn.Module, targets: list[str] | None, where: str) -> list[
     layers = _linear(network)
     if targets is None:
         return layers
-    found = {target: [name for name in layers if _matches(target, name)] for target in targets}
-    lacking = [target for target, names in found.items() if not names]
-    if lacking or not found:
+    lacking = [target for target in targets if not any(_matches(target, name) for name in layers)]
+    if lacking or not targets:
         ends = Counter(name.rpartition(".")[2] for name in layers)
         raise ComponentError(
             "LoRA has targets that match no linear layer of the tower.",
@@ -75,11 +71,11 @@ def targeted(network: nn.Module, targets: list[str] | None, where: str) -> list[
             or "a tower with linear layers",
             hint=f"lora_targets: [{next(iter(sorted(ends)), 'NAME')}]; leave lora_targets out for every linear layer",
         )
-    return [name for name in layers if any(name in names for names in found.values())]
+    return [name for name in layers if any(_matches(target, name) for target in targets)]
 
 
 def matches(network: nn.Module, target: str) -> bool:
-    """Whether a target matches a linear layer of a network."""
+    """True if a target matches a linear layer of a network."""
     return any(_matches(target, name) for name in _linear(network))
 
 
@@ -93,7 +89,7 @@ def _matches(target: str, name: str) -> bool:
 
 
 def _linear(network: nn.Module) -> list[str]:
-    """Names of linear layers that are called as such: torch's own attention reads its output layer's weight itself."""
+    # torch's own attention reads the weight of its output layer itself, so that layer is never called.
     inside = {
         f"{place}.{name}" if place else name
         for place, module in network.named_modules()
@@ -104,17 +100,8 @@ def _linear(network: nn.Module) -> list[str]:
     return [name for name, module in network.named_modules() if isinstance(module, nn.Linear) and name not in inside]
 
 
-def merge(network: nn.Module) -> None:
-    """Add adapters into the weights they stand beside, and remove them; a network without adapters stays as it is."""
-    for name, module in list(network.named_modules()):
-        if hasattr(module, "base_layer") and hasattr(module, "merge"):
-            module.merge(safe_merge=True)
-            parent, _, last = name.rpartition(".")
-            setattr(network.get_submodule(parent) if parent else network, last, module.get_base_layer())
-
-
 def default_alpha(rank: int, alpha: float | None) -> float:
-    """Alpha, or twice the rank; both must be positive.
+    """Returns alpha, or twice the rank; both must be positive.
 
     Raises:
         ComponentError: one is not.

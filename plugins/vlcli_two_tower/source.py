@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,6 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.files import cached_repository
 from vlcli.nn import quiet_transformers
 
-HF = "pip install 'vlcli[hf]'"
 WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -46,7 +46,7 @@ class Source:
 
 
 def find(choice: Choice, where: str) -> Source:
-    """The source that a recipe names.
+    """Returns the source that a recipe names.
 
     Args:
         choice: a timm name, a folder, the name of a cached hub repository, or a mapping.
@@ -57,58 +57,41 @@ def find(choice: Choice, where: str) -> Source:
         DataError: a name is neither a folder nor cached, or the folder holds no configuration or no weights.
     """
     if isinstance(choice, Mapping):
-        return _configured(dict(choice), where)
+        config = dict(choice)
+        if "architecture" in config or "model_type" in config:
+            return Source("timm" if "architecture" in config else "transformers", config, None, where)
+        raise ComponentError(
+            "The tower's configuration does not say of which kind it is.",
+            where=where,
+            got=f"the keys {', '.join(map(str, config)) or 'of an empty mapping'}",
+            expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
+        )
     folder = Path(choice).expanduser()
-    if not folder.is_dir():
-        cached = _timm_file(choice)
-        if cached is not None:
-            return Source("timm", {"architecture": choice}, cached, where)
-        found = cached_repository(choice)
-        if found is None:
-            raise _absent(choice, where, "a folder, and a repository in the hub's cache", choice)
-        folder = found
-    return _in_folder(folder, where)
-
-
-def _configured(config: dict[str, Any], where: str) -> Source:
-    if "architecture" in config:
-        return Source("timm", config, None, where)
-    if "model_type" in config:
-        return Source("transformers", config, None, where)
-    raise ComponentError(
-        "The tower's configuration does not say of which kind it is.",
-        where=where,
-        got=f"the keys {', '.join(map(str, config)) or 'of an empty mapping'}",
-        expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
-    )
+    if folder.is_dir():
+        return _in_folder(folder, where)
+    weights = _timm_file(choice)
+    if weights is not None:
+        return Source("timm", {"architecture": choice}, weights, where)
+    cached = cached_repository(choice)
+    if cached is None:
+        raise _absent(choice, where, "a folder, and a repository in the hub's cache", choice)
+    return _in_folder(cached, where)
 
 
 def _timm_file(name: str) -> Path | None:
-    """The cached weights of a timm name; None where it is none.
-
-    Raises:
-        DataError: it is one, and its weights are not cached.
-    """
+    # The cached weights of a timm name; None where it is none.
     import timm
-
-    if "/" in name.removeprefix("timm/") or not timm.is_model(name.removeprefix("timm/")):
-        return None
-    plain = name.removeprefix("timm/")
-    config = timm.get_pretrained_cfg(plain)
-    repository = getattr(config, "hf_hub_id", None)
-    found = _hub_file(str(repository), WEIGHTS[0]) if repository else None
-    if found is None:
-        raise _absent(
-            name, "image", f"the weights of {repository or plain} in the hub's cache", str(repository or plain)
-        )
-    return found
-
-
-def _hub_file(repository: str, file: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repository, file)
-    return Path(found) if isinstance(found, str) else None
+    plain = name.removeprefix("timm/")
+    if "/" in plain or not timm.is_model(plain):
+        return None
+    repository = getattr(timm.get_pretrained_cfg(plain), "hf_hub_id", None)
+    file = try_to_load_from_cache(str(repository), WEIGHTS[0]) if repository else None
+    if not isinstance(file, str):
+        shown = str(repository or plain)
+        raise _absent(name, "image", f"the weights of {shown} in the hub's cache", shown)
+    return Path(file)
 
 
 def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
@@ -144,7 +127,7 @@ def _in_folder(folder: Path, where: str) -> Source:
 
 
 def read_json(file: Path, where: str) -> dict[str, Any]:
-    """A JSON mapping.
+    """Reads a JSON mapping.
 
     Raises:
         DataError: the file is missing or holds none.
@@ -161,29 +144,20 @@ def read_json(file: Path, where: str) -> dict[str, Any]:
 
 
 def on_meta() -> bool:
-    """Whether models are being built without memory (checks before a run), so that no weights are read."""
+    """True while models are built without memory (checks before a run), so that no weights are read."""
     return torch.get_default_device().type == "meta"
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers without its bars and warnings: what concerns a user is told by vlcli.
-
-    Raises:
-        ComponentError: transformers is not installed.
-    """
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        what = "Towers of transformers need the package transformers."
-        raise ComponentError(what, where="model two-tower", hint=HF) from None
+    """Silence transformers' progress bars and Python's warnings."""
     with quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def configuration(source: Source) -> Any:
-    """The configuration object of transformers.
+    """Returns the configuration object of transformers.
 
     Raises:
         ComponentError: this version of transformers has no such ``model_type``, or a value does not fit.
@@ -204,7 +178,7 @@ def configuration(source: Source) -> Any:
 
 
 def part_of(config: Any, names: tuple[str, ...]) -> tuple[Any, str]:
-    """One tower's configuration and its name in a dual model (``text_config``), or the configuration itself and ''."""
+    """Returns one tower's configuration and its name in a dual model (``text_config``), else ``config`` and ''."""
     for name in names:
         part = getattr(config, name, None)
         if part is not None and not isinstance(part, dict):
@@ -213,7 +187,7 @@ def part_of(config: Any, names: tuple[str, ...]) -> tuple[Any, str]:
 
 
 def build(config: Any, where: str) -> Any:
-    """A network of transformers with drawn weights.
+    """Builds a network of transformers with drawn weights.
 
     Raises:
         ComponentError: there is no plain encoder for this configuration.
@@ -229,7 +203,7 @@ def build(config: Any, where: str) -> Any:
 
 
 def load(config: Any, folder: Path, where: str) -> Any:
-    """A network of transformers with the weights of a folder, in float32; every weight must be there.
+    """Loads a network of transformers with the weights of a folder, in float32; every weight must be there.
 
     Raises:
         DataError: weights are missing, of another shape, or damaged.
@@ -239,27 +213,23 @@ def load(config: Any, folder: Path, where: str) -> Any:
         options = {**_options(kind), "local_files_only": True, "dtype": torch.float32}
         options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         try:
-            network, said = kind.from_pretrained(folder, config=config, **options)
+            network, report = kind.from_pretrained(folder, config=config, **options)
         except Exception as error:  # safetensors, torch and transformers raise classes of their own
             got = f"{type(error).__name__}: {str(error).split(chr(10))[0][:200]}"
             raise DataError("The tower's weights cannot be read.", where=str(folder), got=got) from None
-    _refuse_gaps(said, folder)
+    unfit = report.get("mismatched_keys", ())
+    shapes = sorted(f"{name} {tuple(stored)} for {tuple(wanted)}" for name, stored, wanted in unfit)
+    missing = sorted(set(report.get("missing_keys", ())) - {row[0] for row in unfit})
+    if shapes or missing:
+        parts = {"of another shape": shapes, "missing": missing}
+        raise DataError(
+            "The weights of the tower do not fit its configuration.",
+            where=str(folder),
+            got="; ".join(f"{len(names)} {what}: {', '.join(names[:4])}" for what, names in parts.items() if names),
+            expected="weights of the sizes that config.json names",
+            hint="fetch config.json and weights of one revision",
+        )
     return network.eval()
-
-
-def _refuse_gaps(said: Mapping[str, Any], folder: Path) -> None:
-    shapes = [f"{row[0]} {tuple(row[1])} for {tuple(row[2])}" for row in said.get("mismatched_keys", ())]
-    missing = sorted(set(said.get("missing_keys", ())) - {row[0] for row in said.get("mismatched_keys", ())})
-    if not shapes and not missing:
-        return
-    parts = {"of another shape": sorted(shapes), "missing": missing}
-    raise DataError(
-        "The weights of the tower do not fit its configuration.",
-        where=str(folder),
-        got="; ".join(f"{len(names)} {what}: {', '.join(names[:4])}" for what, names in parts.items() if names),
-        expected="weights of the sizes that config.json names",
-        hint="fetch config.json and weights of one revision",
-    )
 
 
 _NOT_AUTO = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
@@ -283,14 +253,12 @@ def _class_of(config: Any, where: str) -> Any:
 
 
 def _options(kind: Any) -> dict[str, Any]:
-    """No pooling layer where a tower may do without: BERT's is trained for sentence pairs, and often not at all."""
-    import inspect
-
+    # No pooling layer where a tower may do without: BERT's is trained for sentence pairs, and often not at all.
     return {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind.__init__).parameters else {}
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """A configuration as plain JSON with its ``model_type``, from which :func:`configuration` makes it again."""
-    made: dict[str, Any] = json.loads(config.to_json_string())
-    left = ("transformers_version", "architectures", "dtype", "torch_dtype", "_name_or_path", "auto_map")
-    return {**{key: value for key, value in made.items() if key not in left}, "model_type": config.model_type}
+    """Returns a configuration as plain JSON with its ``model_type``, from which :func:`configuration` builds it."""
+    dropped = ("transformers_version", "architectures", "dtype", "torch_dtype", "_name_or_path", "auto_map")
+    settings = {key: value for key, value in json.loads(config.to_json_string()).items() if key not in dropped}
+    return settings | {"model_type": config.model_type}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -18,7 +19,6 @@ _LAST = ("clip_text_model", "metaclip_2_text_model")
 """Towers whose sentence is the hidden state of its last real token (CLIP's end of text)."""
 _WHOLE = ("siglip_text_model", "siglip2_text_model")
 """Towers that read every sentence padded to full length, padding included, as they were trained."""
-_NAMES = ("text_config",)
 
 
 class TextTower(nn.Module):
@@ -47,12 +47,12 @@ class TextTower(nn.Module):
         self.pooled = int(projected or self.hidden)
 
     def pad_id(self, data_spec: DataSpec) -> int:
-        """What the tower was trained to see at padding."""
-        own = getattr(self.config, "pad_token_id", None)
-        return int(own) if isinstance(own, int) and 0 <= own < self.config.vocab_size else data_spec.pad_id
+        """Returns the id that the tower was trained to see at padding."""
+        pad = getattr(self.config, "pad_token_id", None)
+        return pad if isinstance(pad, int) and 0 <= pad < self.config.vocab_size else data_spec.pad_id
 
     def forward(self, text: Text, pad: int) -> tuple[Tensor, Tensor]:
-        """States (N, T, D) and one vector a sentence (N, D').
+        """Returns states (N, T, D) and one vector a sentence (N, D').
 
         Args:
             text: N sentences of T pieces.
@@ -61,53 +61,46 @@ class TextTower(nn.Module):
         ids, words = text.ids.masked_fill(~text.mask, pad), text.ids.shape[1]
         if self.whole:
             ids = F.pad(ids, (0, int(self.config.max_position_embeddings) - words), value=pad)
-            found = self.network(input_ids=ids)
+            out = self.network(input_ids=ids)
         else:
-            found = self.network(input_ids=ids, attention_mask=text.mask.long())
-        hidden: Tensor = found.last_hidden_state
-        return hidden[:, :words], self._pooled(found, hidden, text.mask)
+            out = self.network(input_ids=ids, attention_mask=text.mask.long())
+        hidden: Tensor = out.last_hidden_state  # (N, T, D)
+        return hidden[:, :words], self._pooled(out, hidden, text.mask)
 
-    def _pooled(self, found: Any, hidden: Tensor, mask: Tensor) -> Tensor:
+    def _pooled(self, out: Any, hidden: Tensor, mask: Tensor) -> Tensor:
         if self.pool == "tower":
-            pooled = getattr(found, "pooler_output", None)
-            if pooled is None:
-                where = "model.text_pool"
-                raise DataError(
-                    "The text tower pools nothing itself.", where=where, got="tower", expected="first, mean"
-                )
-            return torch.as_tensor(pooled)
+            if getattr(out, "pooler_output", None) is None:
+                what, where = "The text tower pools nothing itself.", "model.text_pool"
+                raise DataError(what, where=where, got="tower", expected="first, mean")
+            return torch.as_tensor(out.pooler_output)
         if self.pool == "first":
             return hidden[:, 0]
         if self.pool == "mean":
             real = mask[..., None].to(hidden.dtype)
             return (hidden[:, : mask.shape[1]] * real).sum(1) / real.sum(1).clamp(min=1)
-        place = (mask.long().sum(1) - 1).clamp(min=0)
-        return hidden.gather(1, place[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
+        last = (mask.long().sum(1) - 1).clamp(min=0)  # (N,)
+        return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
 
     def embeddings(self) -> nn.Embedding:
-        """The word embeddings (V, D)."""
+        """Returns the word embeddings (V, D)."""
         table: nn.Embedding = self.network.get_input_embeddings()
         return table
 
 
-def text_config(found: Source, data_spec: DataSpec) -> tuple[Any, str]:
-    """The configuration of a text tower, and its name in a dual model; what a drawn one leaves open is the data's."""
-    config = dict(found.config)
-    if found.folder is None:
-        part = config.setdefault("text_config", {}) if _is_dual(config) else config
+def text_config(tower: Source, data_spec: DataSpec) -> tuple[Any, str]:
+    """Returns a text tower's configuration and its name in a dual model; for drawn weights the data completes it."""
+    config = dict(tower.config)
+    if tower.folder is None:
+        dual = {"text_config", "vision_config"} & config.keys() or config.get("model_type") in ("clip", "siglip")
+        part = config.setdefault("text_config", {}) if dual else config
         ids = {"pad_token_id": data_spec.pad_id, "bos_token_id": data_spec.cls_id, "eos_token_id": data_spec.sep_id}
         for key, value in {"vocab_size": data_spec.vocab_size, **ids}.items():
             part.setdefault(key, value)
-    made = source.configuration(Source(found.library, config, found.folder, found.where))
-    return source.part_of(made, _NAMES)
-
-
-def _is_dual(config: dict[str, Any]) -> bool:
-    return "text_config" in config or "vision_config" in config or config.get("model_type") in ("clip", "siglip")
+    return source.part_of(source.configuration(replace(tower, config=config)), ("text_config",))
 
 
 def check_text(tower: TextTower, data_spec: DataSpec, where: str) -> None:
-    """Refuse a vocabulary or a length that the tower has no embeddings for.
+    """Refuses a vocabulary or a length that the tower has no embeddings for.
 
     Raises:
         DataError: the tokenizer has more pieces than the tower, or texts are longer than its position table.
@@ -123,15 +116,10 @@ def check_text(tower: TextTower, data_spec: DataSpec, where: str) -> None:
             expected="the tower's own tokenizer",
             hint="leave out text.vocabulary, or name the tower's folder there",
         )
-    most = _most_pieces(tower.config)
-    if most is not None and data_spec.text_length > most:
+    most = getattr(tower.config, "max_position_embeddings", None)
+    if isinstance(most, int) and "roberta" in tower.config.model_type:
+        most -= int(tower.config.pad_token_id or 0) + 1  # RoBERTa's tables begin behind the id of padding
+    if isinstance(most, int) and data_spec.text_length > most:
         what = "Sentences may be longer than the text tower's position table."
         got, hint = f"text.length {data_spec.text_length}", f"text: {{length: {most}}}"
         raise DataError(what, where=f"model.{where}", got=got, expected=f"at most {most}", hint=hint)
-
-
-def _most_pieces(config: Any) -> int | None:
-    """The longest sentence; RoBERTa's tables begin behind the id of padding."""
-    most = getattr(config, "max_position_embeddings", None)
-    offset = int(config.pad_token_id or 0) + 1 if "roberta" in config.model_type else 0
-    return None if not isinstance(most, int) else most - offset

@@ -1,213 +1,252 @@
-"""The two towers of a model: built from a recipe's options, and described so that a bundle builds them again."""
+"""The base of the models of two towers: builds them from a recipe's options, and describes them for a bundle."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any, Self
 
 import torch
-from torch import nn
+from pydantic import Field
+from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import DataSpec
+from vlcli.nn import DataSpec, Images, InputSpec, Model, State, translate
 from vlcli_two_tower import lora, source
 from vlcli_two_tower.image import NAMES, ImageTower, Numbers, Pixels, build_image, processor
 from vlcli_two_tower.lora import Tuning
-from vlcli_two_tower.source import Choice, Source
+from vlcli_two_tower.source import Choice
 from vlcli_two_tower.text import Pool, TextTower, check_text, text_config
 
+VIT: dict[str, Any] = {"model_type": "vit"}
+BERT: dict[str, Any] = {"model_type": "bert"}
+CLIP_MEAN: Numbers = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD: Numbers = (0.26862954, 0.26130258, 0.27577711)
+"""Of CLIP's pictures (Radford et al. 2021, released code), where no processor says otherwise."""
 TOKENIZERS = ("tokenizer.json", "vocab.txt")
 """Files that hold a text tower's vocabulary."""
+_PREFIXES = {"text_model.": "text.network.", "vision_model.": "image.network."}
+_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id", "vocab_size": "vocab_size"}
+"""Keys of a text tower's configuration, and the fields of DataSpec that fill them where it leaves them out."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a recipe says of both towers; see the parameters of ``two-tower``."""
+class TowerModel(Model):
+    """Base of the models of two towers.
 
-    both: Choice | None
-    image: Choice
-    text: Choice
-    image_tuning: Tuning
-    text_tuning: Tuning
-    lora_rank: int
-    lora_alpha: float | None
-    lora_targets: list[str] | None
-    lora_dropout: float
-    image_size: int | None
-    mean: list[float] | None
-    std: list[float] | None
-    text_pool: Pool
-
-
-@dataclass
-class Towers:
-    """Built towers.
-
-    Attributes:
-        image: of images.
-        text: of texts.
-        dual: the dual model (CLIP, SigLIP) whose parts they are; None where they come from two sources. Without memory
-            it has drawn weights.
-        dual_config: its configuration.
-    """
-
-    image: ImageTower
-    text: TextTower
-    dual: Any = None
-    dual_config: Any = None
-
-
-def build(options: Options, data_spec: DataSpec) -> Towers:
-    """Both towers, with their weights unless models are built without memory; tuned as the options say.
+    Args:
+        data_spec: vocabulary and length of texts.
+        both: a dual model, in place of ``image`` and ``text``.
+        image: the image tower.
+        text: the text tower.
+        image_tuning: whether the image tower is ``trained``, ``frozen``, or trained by ``lora``.
+        text_tuning: the same of the text tower.
+        lora_rank: rank of the adapters.
+        lora_alpha: their update is multiplied by alpha / rank; None: twice the rank.
+        lora_targets: ends of the names of linear layers (``q_proj``), or patterns of whole names; None: all of them.
+        lora_dropout: before an adapter.
+        image_size: height and width of pictures in pixels; None: the tower's own.
+        mean: per channel, of pixels in [0, 1]; None: that of the tower's processor.
+        std: the same of the deviation.
+        text_pool: which vector stands for a sentence: of its ``first`` or ``last`` token, the ``mean`` over tokens, or
+            the ``tower``'s own; ``auto``: as CLIP and SigLIP were trained, and the first token of others.
 
     Raises:
         ComponentError: a configuration cannot be built, or LoRA matches no layer.
         DataError: a folder, its weights or the vocabulary do not fit.
     """
-    made = _both(options, data_spec) if options.both is not None else _apart(options, data_spec)
-    check_text(made.text, data_spec, "text" if options.both is None else "both")
-    alpha = lora.default_alpha(options.lora_rank, options.lora_alpha)
-    chosen = {"rank": options.lora_rank, "alpha": alpha, "dropout": options.lora_dropout}
-    targets = _split_targets(options, made)
-    for side, how in (("image", options.image_tuning), ("text", options.text_tuning)):
-        lora.tune(getattr(made, side).network, how, {**chosen, "targets": targets[side]}, "lora_targets")
-    return made
+
+    grid: tuple[int, int]
+
+    def __init__(
+        self,
+        data_spec: DataSpec,
+        *,
+        both: Choice | None = None,
+        image: Choice = VIT,
+        text: Choice = BERT,
+        image_tuning: Tuning = "trained",
+        text_tuning: Tuning = "trained",
+        lora_rank: Annotated[int, Field(ge=1, le=4096)] = 8,
+        lora_alpha: float | None = None,
+        lora_targets: list[str] | None = None,
+        lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+        image_size: Annotated[int, Field(ge=1, le=8192)] | None = None,
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+        text_pool: Pool = "auto",
+    ) -> None:
+        super().__init__(data_spec)
+        for name, numbers in (("mean", mean), ("std", std)):
+            if numbers is not None and len(numbers) != 3:
+                got, expected = str(numbers), "three numbers"
+                raise ComponentError("Pixels have three channels.", where=f"model.{name}", got=got, expected=expected)
+        statistics: Any = tuple(None if one is None else tuple(one) for one in (mean, std))
+        self.dual_config: Any = None
+        self._dual: list[Any] = [None]  # in a list: its parts are registered below
+        if both is None:
+            image_tower = build_image(source.find(image, "image"), image_size, statistics)
+            network = _text_network(text, data_spec)
+        else:
+            dual, self.dual_config, pixels = _dual(both, data_spec, image_size, statistics)
+            image_tower = ImageTower(dual.vision_model, "transformers", source.plain(dual.vision_model.config), pixels)
+            with torch.device("meta"):
+                probe = source.build(dual.vision_model.config, "both")
+            image_tower.measure(probe)
+            network, self._dual = dual.text_model, [dual]
+        text_tower = TextTower(network, text_pool)
+        check_text(text_tower, data_spec, "text" if both is None else "both")
+        self.image, self.text = image_tower, text_tower
+        self.tuning: dict[str, Tuning] = {"image": image_tuning, "text": text_tuning}
+        options = {"rank": lora_rank, "alpha": lora.default_alpha(lora_rank, lora_alpha), "dropout": lora_dropout}
+        targets = self._targets(lora_targets)
+        for side, how in self.tuning.items():
+            lora.tune(getattr(self, side).network, how, {**options, "targets": targets.get(side)}, "lora_targets")
+        self.described = self._describe()
+        self.pad_id, self.grid = text_tower.pad_id(data_spec), image_tower.grid
+
+    def _targets(self, targets: list[str] | None) -> dict[str, list[str] | None]:
+        # Of two towers with LoRA, a target may match in one of them alone.
+        tuned = [side for side, how in self.tuning.items() if how == "lora"]
+        if targets is None or len(tuned) < 2:
+            return dict.fromkeys(self.tuning, targets)
+        networks = {side: getattr(self, side).network for side in tuned}
+        split: dict[str, list[str] | None] = {
+            side: [target for target in targets if lora.matches(network, target)] for side, network in networks.items()
+        }
+        idle = [target for target in targets if not any(target in (names or ()) for names in split.values())]
+        return dict.fromkeys(tuned, idle) if idle else split
+
+    def _describe(self) -> dict[str, Any]:
+        # Options that build the same towers without any folder: configurations in place of names. The ids are written
+        # out: a configuration leaves out its class's defaults, which the data would fill in.
+        config, pixels = self.text.config, self.image.pixels
+        ids = {name: getattr(config, name) for name in _IDS if hasattr(config, name)}
+        plain = {"mean": list(pixels.mean), "std": list(pixels.std)}
+        if self.dual_config is not None:
+            dual = source.plain(self.dual_config)
+            return {"both": dual | {"text_config": {**dual.get("text_config", {}), **ids}}, **plain}
+        text = {**source.plain(config), **ids}
+        return {"image": self.image.config, "text": text, "image_size": pixels.size[0], **plain}
+
+    def input_spec(self) -> InputSpec:
+        pixels = self.image.pixels
+        return InputSpec(text=True, pixels=True, size=pixels.size, mean=pixels.mean, std=pixels.std)
+
+    def read_pixels(self, images: Images) -> tuple[Tensor, Tensor]:
+        """Returns states (M, R, C) and vectors (M, C') of the image tower."""
+        pixels = images.pixels_for("two-tower").to(next(self.image.parameters()).dtype)  # (M, 3, H, W)
+        states: tuple[Tensor, Tensor] = self.image(pixels)
+        return states
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        weights = self.state_dict()
+        named = {
+            translate(name, _PREFIXES) or name: value
+            for name, value in state.items()
+            if not name.endswith("position_ids")
+        }
+        if named.keys() != state.keys():
+            report.append("names of transformers' dual model: text_model, vision_model")
+        bases = {name.replace(".base_layer.", "."): name for name in weights if ".base_layer." in name}
+        named = {bases.get(name, name): value for name, value in named.items()}
+        fresh = {name: value for name, value in weights.items() if ".lora_" in name and name not in named}
+        if fresh and any(name in named for name in bases.values()):
+            report.append(f"{len(fresh)} weights of adapters begin where they change nothing")
+            named |= fresh
+        return named
+
+    def released_state(self, state: Mapping[str, Tensor]) -> State:
+        ours = {mine: theirs for theirs, mine in _PREFIXES.items()}
+        merged = {}
+        for name, value in state.items():
+            if ".lora_" in name:
+                continue
+            plain = name.replace(".base_layer.", ".")
+            if name.endswith(".base_layer.weight"):
+                path = name.removesuffix(".base_layer.weight")
+                layer: Any = self.get_submodule(path)
+                down, up = (state[f"{path}.lora_{side}.default.weight"] for side in ("A", "B"))
+                value = value + (up @ down) * float(layer.scaling["default"])  # noqa: PLW2901
+            merged[translate(plain, ours) or plain] = value
+        return merged
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode; frozen towers stay in evaluation mode: their dropout would be noise."""
+        super().train(mode)
+        for side, how in self.tuning.items():
+            if how == "frozen":
+                getattr(self, side).eval()
+        return self
+
+    @classmethod
+    def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:
+        names = ("both",) if options.get("both") is not None else ("image", "text")
+        return {name: options[name] for name in names if isinstance(options.get(name), str)}
+
+    @classmethod
+    def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:
+        name = "both" if options.get("both") is not None else "text"
+        choice = options.get(name)
+        if not isinstance(choice, str):
+            return None
+        folder = source.find(choice, name).folder
+        assert folder is not None
+        if any((folder / file).is_file() for file in TOKENIZERS):
+            return str(folder)
+        raise DataError(
+            "The text tower has no tokenizer.",
+            where=str(folder),
+            got=", ".join(sorted(path.name for path in folder.iterdir())[:10]),
+            expected=" or ".join(TOKENIZERS),
+            hint="fetch the whole repository (from a slow tokenizer, transformers' AutoTokenizer.save_pretrained "
+            "writes tokenizer.json), or name another: text: {vocabulary: FOLDER}",
+        )
+
+    def bundle_options(self) -> dict[str, Any]:
+        return dict(self.described)
 
 
-def _split_targets(options: Options, made: Towers) -> dict[str, list[str] | None]:
-    """Targets of each tower: of two towers with LoRA, a target may match in one of them alone."""
-    tuned = [side for side in ("image", "text") if getattr(options, f"{side}_tuning") == "lora"]
-    if options.lora_targets is None or len(tuned) < 2:
-        return dict.fromkeys(("image", "text"), options.lora_targets)
-    own: dict[str, list[str] | None] = {}
-    for side in tuned:
-        network = getattr(made, side).network
-        own[side] = [target for target in options.lora_targets if lora.matches(network, target)]
-    idle = [target for target in options.lora_targets if not any(target in (own[side] or ()) for side in tuned)]
-    return dict.fromkeys(tuned, idle) if idle else own
-
-
-def _numbers(options: Options) -> tuple[Numbers | None, Numbers | None]:
-    for name, given in (("mean", options.mean), ("std", options.std)):
-        if given is not None and len(given) != 3:
-            where = f"model.{name}"
-            raise ComponentError("Pixels have three channels.", where=where, got=str(given), expected="three numbers")
-    mean, std = (None if one is None else (one[0], one[1], one[2]) for one in (options.mean, options.std))
-    return mean, std
-
-
-def _apart(options: Options, data_spec: DataSpec) -> Towers:
-    image = build_image(source.find(options.image, "image"), options.image_size, _numbers(options))
-    found = source.find(options.text, "text")
-    if found.library == "timm":
+def _text_network(choice: Choice, data_spec: DataSpec) -> Any:
+    tower = source.find(choice, "text")
+    if tower.library == "timm":
         what, expected = "timm has no text towers.", "a text encoder of transformers"
-        raise ComponentError(what, where="model.text", got=str(found.config["architecture"]), expected=expected)
-    config, part = text_config(found, data_spec)
-    if found.folder is None or source.on_meta():
-        network = source.build(config, "text")
-    elif part:
-        whole = source.configuration(found)
-        network = source.load(whole, found.folder, "text").get_submodule("text_model")
-    else:
-        network = source.load(config, found.folder, "text")
-    return Towers(image, TextTower(network, options.text_pool))
+        raise ComponentError(what, where="model.text", got=str(tower.config["architecture"]), expected=expected)
+    config, part = text_config(tower, data_spec)
+    if tower.folder is None or source.on_meta():
+        return source.build(config, "text")
+    if part:
+        return source.load(source.configuration(tower), tower.folder, "text").get_submodule("text_model")
+    return source.load(config, tower.folder, "text")
 
 
-def _both(options: Options, data_spec: DataSpec) -> Towers:
-    assert options.both is not None
-    found = source.find(options.both, "both")
-    if found.folder is None:
-        found = replace(found, config=filled(found, data_spec))
-    config = source.configuration(found)
+def _dual(
+    choice: Choice, data_spec: DataSpec, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]
+) -> tuple[Any, Any, Pixels]:
+    # CLIP or SigLIP, its configuration, and how it reads pictures; without memory its weights are drawn.
+    tower = source.find(choice, "both")
+    if tower.folder is None:  # the data's vocabulary where the configuration names none
+        ids = {key: getattr(data_spec, field) for key, field in _IDS.items()}
+        tower = replace(
+            tower, config={**tower.config, "text_config": {**ids, **(tower.config.get("text_config") or {})}}
+        )
+    config = source.configuration(tower)
     image_config, part = source.part_of(config, NAMES)
-    if not part or source.part_of(config, ("text_config",))[1] == "":
+    if not part or not source.part_of(config, ("text_config",))[1]:
         raise ComponentError(
             "This is no model of two towers.",
             where="model.both",
-            got=str(found.config.get("model_type", found.library)),
+            got=str(tower.config.get("model_type", tower.library)),
             expected="a configuration with text_config and vision_config (clip, siglip)",
             hint="name its towers one by one: image, text",
         )
-    drawn = found.folder is None or source.on_meta()
-    dual = source.build(config, "both") if drawn else source.load(config, found.folder, "both")  # type: ignore[arg-type]
+    drawn = tower.folder is None or source.on_meta()
+    dual = source.build(config, "both") if drawn else source.load(config, tower.folder, "both")  # type: ignore[arg-type]
     for name in ("text_model", "vision_model"):
         if not isinstance(getattr(dual, name, None), nn.Module):
             got, expected = f"{type(dual).__name__} without {name}", "CLIP, SigLIP and models built as they are"
             raise ComponentError("This model's towers are not known.", where="model.both", got=got, expected=expected)
-    image = _image_of(dual, image_config, found, options)
-    return Towers(image, TextTower(dual.text_model, options.text_pool), dual, config)
-
-
-def _image_of(dual: Any, config: Any, found: Source, options: Options) -> ImageTower:
-    size, mean, std = processor(found.folder)
-    given, own = _numbers(options), int(config.image_size)
-    side = (options.image_size or own,) * 2 if options.image_size or own else size
-    assert side is not None
-    pixels = Pixels(side, given[0] or mean or CLIP_MEAN, given[1] or std or CLIP_STD)
-    tower = ImageTower(dual.vision_model, "transformers", source.plain(config), pixels)
-    with torch.device("meta"):
-        probe = source.build(config, "both")
-    tower.measure(probe)
-    return tower
-
-
-CLIP_MEAN: Numbers = (0.48145466, 0.4578275, 0.40821073)
-CLIP_STD: Numbers = (0.26862954, 0.26130258, 0.27577711)
-"""Of CLIP's pictures (Radford et al. 2021, released code), where no processor says otherwise."""
-
-
-def filled(found: Source, data_spec: DataSpec) -> dict[str, Any]:
-    """A drawn dual model's configuration, with the data's vocabulary where it names none."""
-    text = dict(found.config.get("text_config") or {})
-    ids = {"pad_token_id": data_spec.pad_id, "bos_token_id": data_spec.cls_id, "eos_token_id": data_spec.sep_id}
-    return {**found.config, "text_config": {"vocab_size": data_spec.vocab_size, **ids, **text}}
-
-
-def described(made: Towers) -> dict[str, Any]:
-    """Options that build the same towers without any folder: configurations in place of names."""
-    pixels = made.image.pixels
-    plain = {"mean": list(pixels.mean), "std": list(pixels.std)}
-    if made.dual_config is not None:
-        config = source.plain(made.dual_config)
-        config["text_config"] = {**config.get("text_config", {}), **_ids(made.text.config)}
-        return {"both": config, **plain}
-    text = {**source.plain(made.text.config), **_ids(made.text.config)}
-    return {"image": made.image.config, "text": text, "image_size": pixels.size[0], **plain}
-
-
-def _ids(config: Any) -> dict[str, Any]:
-    """What the data would fill in where a configuration leaves it out, because it is the class's default."""
-    names = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
-    return {name: getattr(config, name) for name in names if hasattr(config, name)}
-
-
-def folders(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options of a recipe's entry that name a tower by a word; with ``both`` the towers' own are not looked at."""
-    names = ("both",) if options.get("both") is not None else ("image", "text")
-    return {name: options[name] for name in names if isinstance(options.get(name), str)}
-
-
-def vocabulary(options: Mapping[str, Any]) -> str | None:
-    """The folder of the text tower's tokenizer; None where the tower is a configuration.
-
-    Raises:
-        DataError: the text tower's folder holds no tokenizer.
-    """
-    name = "both" if options.get("both") is not None else "text"
-    word = options.get(name)
-    if not isinstance(word, str):
-        return None
-    found = source.find(word, name)
-    assert found.folder is not None
-    if any((found.folder / file).is_file() for file in TOKENIZERS):
-        return str(found.folder)
-    raise DataError(
-        "The text tower has no tokenizer.",
-        where=str(found.folder),
-        got=", ".join(sorted(path.name for path in Path(found.folder).iterdir())[:10]),
-        expected=" or ".join(TOKENIZERS),
-        hint="fetch the whole repository (from a slow tokenizer, transformers' AutoTokenizer.save_pretrained writes "
-        "tokenizer.json), or name another: text: {vocabulary: FOLDER}",
-    )
+    size, mean, std = processor(tower.folder)
+    side = image_size or int(image_config.image_size)
+    size = (side, side) if side else size
+    assert size is not None
+    return dual, config, Pixels(size, statistics[0] or mean or CLIP_MEAN, statistics[1] or std or CLIP_STD)

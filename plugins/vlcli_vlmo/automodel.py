@@ -51,11 +51,6 @@ class TransformersVLMo(TransformersExporter):
     classes: ClassVar[tuple[str, ...]] = ("BeitModel",)
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The image tower.
-
-        Raises:
-            ComponentError: it has encodings or an attention that BEiT has not, or reads features.
-        """
         from transformers import BeitModel
 
         model = of_kind(trained.model, VLMo, "BEiT")
@@ -100,11 +95,6 @@ def configuration(model: VLMo) -> Any:
 
 
 def _places(model: VLMo) -> Tensor | None:
-    """The table of absolute positions, None where there is none.
-
-    Raises:
-        ComponentError: there are other encodings of patches.
-    """
     found = list(model.positions)
     if not found:
         return None
@@ -137,7 +127,6 @@ def renamed(model: VLMo) -> dict[str, Tensor]:
 
 
 def _tables(model: VLMo) -> dict[str, Tensor]:
-    """The rows for images of the relative table, layer by layer."""
     position = model.stack.position
     if position is None:
         return {}

@@ -195,7 +195,6 @@ class BEiT3(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Draw all weights but those of a pairwise encoding, which draws its own."""
         encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
         for module in self.modules():
             if module not in encodings:
@@ -204,40 +203,32 @@ class BEiT3(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.words.embedding_dim
 
     @property
     def pooled_dim(self) -> int:
-        """Width of a pair's vector: the hidden size, or with ``pooled: both`` twice as much."""
         return self.dim if self.pooler is not None else 2 * self.dim
 
     @property
     def depth(self) -> int:
-        """Layers."""
         return len(self.stack.layers)
 
     @property
     def network_shape(self) -> NetworkShape:
-        """Pre-norm layers; the norms inside them have the width of the feed-forward."""
         return NetworkShape(self.dim, self.depth, post_norm=False)
 
     def input_spec(self) -> InputSpec:
-        """Texts, and pixels in [-1, 1]."""
         return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings."""
         return self.words
 
     def embed_text(self, text: Text) -> EncoderOutput:
-        """Words with their positions: (N, T, D)."""
         layout = Layout.for_text(text.mask, text.special)
         extra = {} if text.causal is None else {"causal": text.causal}
         return EncoderOutput(self.word_positions(self.words(text.ids), layout), layout, extra=extra)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """A class token and patches with their positions: (M, 1 + h w, D)."""
         x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
         x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
@@ -254,11 +245,9 @@ class BEiT3(Model):
         return patches
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
-        """Texts by the weights of words: (N, T, D); ``pooled`` is the first token."""
         return self._alone(self.embed_text(text), TEXT_EXPERT, record)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        """Images by the weights of pictures: (M, 1 + h w, D); ``pooled`` is the class token."""
         return self._alone(self.embed_image(images), IMAGE_EXPERT, record)
 
     def _alone(self, states: EncoderOutput, expert: str, record: Recorder | None) -> EncoderOutput:
@@ -269,10 +258,6 @@ class BEiT3(Model):
         return EncoderOutput(hidden, states.layout, hidden[:, 0], kept)
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        """Embedded patches and words in one sequence, row i with row i.
-
-        ``pooled`` is (P, D), or (P, 2 D) with ``pooled: both``; rows whose text is causal are sequence to sequence.
-        """
         patches, words = image.hidden.shape[1], text.hidden.shape[1]
         x, layout = torch.cat([image.hidden, text.hidden], 1), image.layout + text.layout
         parts: Parts = [(IMAGE_EXPERT, patches), (TEXT_EXPERT, words)]
@@ -286,20 +271,17 @@ class BEiT3(Model):
 
     @staticmethod
     def _mask(layout: Layout, patches: int, causal: Tensor | None) -> AttentionMask:
-        """Rows of both kinds under one rule: in a row that is not causal, all tokens are prefix."""
         if causal is None:
             return AttentionMask(layout.valid)
         return AttentionMask(layout.valid, causal=True, prefix=torch.where(causal, patches, layout.route.shape[1]))
 
     def word_scores(self, hidden: Tensor) -> Tensor:
-        """Scores (..., V) of hidden states (..., D), with ``captions``."""
         if self.word_head is None:
             raise ComponentError("BEiT-3 has no word head.", where="model beit3", hint="set captions: true")
         out: Tensor = self.word_head(hidden)
         return out
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Said:
-        """Keys and values of the patches; then the class token and the words of ``text``, all of one length."""
         made = KeyValueCache()
         mask = AttentionMask(image.layout.valid)
         self.stack(image.hidden, image.layout, [(IMAGE_EXPERT, image.hidden.shape[1])], mask, cache=made)
@@ -311,7 +293,6 @@ class BEiT3(Model):
         return replace(self._append(said, torch.cat([first, words], 1))[0], ahead=True)
 
     def _append(self, said: Said, ids: Tensor) -> tuple[Said, Tensor]:
-        """Words (P, T) after those said, and their hidden states (P, T, D); ``said`` itself stays as it is."""
         layout = Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
         layout = replace(layout, index=layout.index + said.words[:, None])
         x, cache = self.word_positions(self.words(ids), layout), said.cache.copy()
@@ -320,10 +301,6 @@ class BEiT3(Model):
         return Said(cache, said.words + ids.shape[1]), hidden
 
     def step(self, ids: Tensor, cache: Said) -> tuple[Tensor, Said]:
-        """The word chosen last and a mask after it: scores (P, V) of the word that the mask hides.
-
-        The class token that decoding begins with is passed over where ``start`` was given words.
-        """
         mask = torch.full_like(ids, self.data_spec.mask_id)
         new = mask[:, None] if cache.ahead else torch.stack([ids, mask], 1)
         grown, hidden = self._append(cache, new)
@@ -331,11 +308,9 @@ class BEiT3(Model):
         return self.word_scores(hidden[:, -1]), Said(grown.cache, grown.words - 1)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Published files, or weights under the names of this class, at this model's sizes."""
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: embeddings 0, layers from 1, and what follows the last layer."""
         first, *rest = name.split(".")
         if first == "stack" and rest[0] == "layers":
             return int(rest[1]) + 1

@@ -82,7 +82,6 @@ def adapt(model: Loading, state: dict[str, Tensor], report: list[str]) -> dict[s
 
 
 def _fit_vocabulary(model: Loading, state: dict[str, Tensor], report: list[str]) -> None:
-    """The rows of words that there are: the released tables have a few more than the released vocabulary has words."""
     rows = len(model.words.weight)
     for name in ("words.weight", "word_head.weight", "word_head.bias"):
         there = len(state[name]) if name in state else rows
@@ -92,7 +91,6 @@ def _fit_vocabulary(model: Loading, state: dict[str, Tensor], report: list[str])
 
 
 def _fit_words(model: Loading, state: dict[str, Tensor], report: list[str]) -> None:
-    """The rows that a text of this length reads; the released code counts from the third."""
     name, rows = "word_positions.table.weight", len(model.word_positions.table.weight)
     if name not in state:
         return
@@ -102,7 +100,6 @@ def _fit_words(model: Loading, state: dict[str, Tensor], report: list[str]) -> N
 
 
 def _fit_cells(model: Loading, state: dict[str, Tensor], report: list[str]) -> None:
-    """The rows of class token and patches, interpolated where the picture has another size."""
     name = "cell_positions.table.weight"
     if name not in state:
         return

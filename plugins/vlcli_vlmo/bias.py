@@ -45,11 +45,9 @@ class VLMoBias(PairwisePosition):
         self.table = nn.Parameter(torch.zeros(self.image_rows + 2 * length + 2, shape.heads * shape.layers))
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Tensor:
-        """The table's row of every pair: (1 or B, Tq, Tk)."""
         return self.rows(_alike(x_layout), _alike(y_layout))
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor:
-        """This layer's numbers: (1 or B, H, Tq, Tk)."""
         heads = self.shape.heads
         columns = self.table[:, layer * heads : (layer + 1) * heads].t()  # (H, R)
         picked = columns.index_select(1, state.flatten())
@@ -75,7 +73,6 @@ class VLMoBias(PairwisePosition):
         return (dy + height - 1) * (2 * width - 1) + dx + width - 1
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """The patch rows resampled on a geometric grid (BEiT's fine-tuning); all other rows as they were."""
         table = state["table"]
         rows = (2 * old[0] - 1) * (2 * old[1] - 1)
         places = table[:rows].unflatten(0, (2 * old[0] - 1, 2 * old[1] - 1))
@@ -84,8 +81,6 @@ class VLMoBias(PairwisePosition):
 
 
 class _Kinds:
-    """What tokens are, with a dimension to spare at ``place`` for the other side."""
-
     def __init__(self, layout: Layout, place: int) -> None:
         self.index = layout.index.unsqueeze(place)
         self.text = self.index >= 0
@@ -94,7 +89,6 @@ class _Kinds:
 
 
 def _alike(layout: Layout) -> Layout:
-    """One row for all, where all rows are numbered alike."""
     if layout.route.shape[0] == 1:
         return layout
     one = layout.map(lambda tensor: tensor[:1])

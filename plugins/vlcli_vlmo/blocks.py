@@ -238,29 +238,22 @@ class Later(PairwisePosition):
         self.inner, self.first, self.uses_weights = inner, first, inner.uses_weights
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
-        """Its state."""
         return self.inner.prepare(x, y, x_layout, y_layout)
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Shifted as in its own layer."""
         return self.inner.inputs(q_in, k_in, v_in, state, layer - self.first)
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
-        """Turned as in its own layer."""
         return self.inner.rotate(q, k, state, layer - self.first)
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Those of its own layer."""
         return self.inner.logits(q, k, state, layer - self.first)
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Those of its own layer."""
         return self.inner.values(weights, state, layer - self.first)
 
 
 class _Run:
-    """One pass: what its layers share, packed where padding is worth leaving out."""
-
     def __init__(
         self,
         stack: MoMEStack,
@@ -281,7 +274,6 @@ class _Run:
         self.packed_layout = None if self.packing is None else self.packing.pack_layout(layout)
 
     def _pack(self, rows: int) -> Packing | None:
-        """Real tokens in the order of the parts, so that each expert's lie side by side."""
         stack = self.stack
         if not stack.packed or not packable(stack.position) or drops_paths(stack):
             return None
@@ -318,7 +310,6 @@ class _Run:
         return out
 
     def _measured(self, x: Tensor) -> Tensor:
-        """The tokens by row, from here on with the encoding of the fused layers beside the stack's."""
         x, self.packing = self.rows_of(x), None
         assert self.stack.fused_position is not None
         later = Later(self.stack.fused_position, self.stack.fused_from)
@@ -338,7 +329,6 @@ class _Run:
         return replace(context, x_layout=asking, y_layout=self.layout, state=state)
 
     def _experts(self, number: int, count: int | None) -> Parts:
-        """The layer's experts over the tokens that come out of it: the first ``count``, or all."""
         total = sum(size for _, size in self.parts) if count is None else count
         if self.fused and number >= self.stack.fused_from:
             return [(FUSED_EXPERT, total)]

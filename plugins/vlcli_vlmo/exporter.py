@@ -29,11 +29,6 @@ class Released(Exporter):
         self.format = format
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``vlmo.ckpt`` or ``vlmo.safetensors``: beside, then renamed.
-
-        Raises:
-            ComponentError: the model is not VLMo.
-        """
         if not isinstance(trained.model, VLMo):
             kind = type(trained.model).__name__
             raise ComponentError("Only VLMo has these names.", where="exporter vlmo", got=kind, expected="model: vlmo")

@@ -22,7 +22,6 @@ def resample(table: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _axis(old: int, new: int) -> Array:
-    """(new, old): what each new place takes of each old one."""
     if old == new:
         return np.eye(old)
     source = _geometric(old, new)
@@ -31,7 +30,6 @@ def _axis(old: int, new: int) -> Array:
 
 
 def _geometric(old: int, new: int) -> Array:
-    """Where the ``old`` places lie, so that they span ``new`` of them: 0, +-1, +-(1 + q), +-(1 + q + q^2) ..."""
     low, high = 1.01, 1.5
     while high - low > 1e-6:
         ratio = (low + high) / 2
@@ -44,7 +42,6 @@ def _geometric(old: int, new: int) -> Array:
 
 
 def _spline(source: Array, target: Array) -> Array:
-    """(len(target), len(source)): the linear map of interpolation at ``target``; straight lines below four places."""
     count = len(source)
     if count < 4:
         return np.stack([np.interp(target, source, unit) for unit in np.eye(count)], 1)
@@ -61,7 +58,6 @@ def _spline(source: Array, target: Array) -> Array:
 
 
 def _curvature(source: Array) -> Array:
-    """(n, n): second derivatives at the places from the values there, third derivatives continuous near the ends."""
     count, steps = len(source), np.diff(source)
     system, given = np.zeros((count, count)), np.zeros((count, count))
     for i in range(1, count - 1):

@@ -211,7 +211,6 @@ class VLMo(Model):
         return size // patch, size // patch
 
     def _positions(self, relative: bool, length: int, text: Any, image: Any, pairwise: Any) -> tuple[Any, Any, Any]:
-        """Token encodings of texts and of images, and the pairwise one: a recipe's, else those of the size."""
         learned: list[Spec] = [
             {"name": "learned", "length": self.data_spec.text_length},
             {"name": "learned", "grid": list(self.grid)},
@@ -230,7 +229,6 @@ class VLMo(Model):
         return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
 
     def _initialise(self, open_scales: bool) -> None:
-        """Draw all weights; a narrow model's layer scales start at 1: 0.1 belongs to twelve layers and more."""
         given = [part for part in (self.stack.position, self.stack.fused_position) if part is not None]
         encodings = {module for part in given for module in part.modules()}
         for module in self.modules():
@@ -245,31 +243,25 @@ class VLMo(Model):
 
     @property
     def dim(self) -> int:
-        """Width of the hidden states."""
         return self.pooler.dense.out_features
 
     @property
     def depth(self) -> int:
-        """Layers."""
         return len(self.stack.layers)
 
     def input_spec(self) -> InputSpec:
-        """Texts and pixels in [-1, 1], or texts and stored features."""
         if self.image_source == "features":
             return InputSpec(text=True, regions=True, grid=self.grid)
         return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
 
     def word_table(self) -> nn.Embedding:
-        """The word embeddings."""
         return self.text.words
 
     def embed_text(self, text: Text) -> EncoderOutput:
-        """Words: (N, T, D), without the modality's type."""
         hidden, layout = self.text(text)
         return EncoderOutput(hidden, layout)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """A class token and patches: (M, 1 + h w, D), without the modality's type."""
         x = hide(self._read(images), images)
         layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
         x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
@@ -301,17 +293,11 @@ class VLMo(Model):
         return out
 
     def encode_text(self, text: Text, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
-        """Texts through the text experts: (N, T, D); ``pooled`` is the first token.
-
-        ``extra["fused"]``: the first token where the top layers' vision-language experts took over, for the second
-        contrast. With ``rows: pooled`` only the first token is finished.
-        """
         states = self.embed_text(text)
         hidden = states.hidden + self.types.weight[0]
         return self._alone(hidden, states.layout, TEXT_EXPERT, record, rows)
 
     def encode_image(self, images: Images, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
-        """Images through the image experts: (M, 1 + h w, D), otherwise as :meth:`encode_text`."""
         states = self.embed_image(images)
         hidden = states.hidden + self.types.weight[1]
         return self._alone(hidden, states.layout, IMAGE_EXPERT, record, rows)
@@ -332,11 +318,6 @@ class VLMo(Model):
     def fuse(
         self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None, rows: Rows = "all"
     ) -> FusionOutput:
-        """Embedded words and patches in one sequence, row i with row i.
-
-        With ``rows: text`` the last layer skips the image's tokens (``FusionOutput.image`` is empty), with ``rows:
-        pooled`` all but the first token: the pooled vector is the same.
-        """
         words, patches = text.hidden.shape[1], image.hidden.shape[1]
         kind = self.types.weight[1] if image.number is None else self._kinds(image.number)
         x = torch.cat([text.hidden + self.types.weight[0], image.hidden + kind], 1)
@@ -351,20 +332,16 @@ class VLMo(Model):
         return FusionOutput(of_text, of_image, self.pooler(hidden))
 
     def _kinds(self, number: Tensor) -> Tensor:
-        """(P, 1, D) the type of each row's picture; more pictures than rows share the last."""
         out: Tensor = self.types((number + 1).clamp(max=len(self.types.weight) - 1))[:, None]
         return out
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Released VLMo files, BEiT's, or our own weights under our names, at this model's sizes."""
         return adapt(self, state, report)
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """The relative table does not decay, as in the released code (its name holds the word bias)."""
         return ((r"^stack\.position\.", {"decay": 0.0}),)
 
     def layer_of(self, name: str) -> int | None:
-        """Depth: embeddings 0, layers from 1; the relative table and what follows the last layer come after it."""
         parts = name.split(".")
         if parts[:2] == ["stack", "layers"]:
             return int(parts[2]) + 1
@@ -372,7 +349,6 @@ class VLMo(Model):
 
 
 def _front(layout: Layout, count: int) -> Layout:
-    """The places of the first ``count`` tokens."""
     if count == layout.route.shape[1]:
         return layout
     return layout.cut(0, count)

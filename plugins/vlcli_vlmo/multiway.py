@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vlcli import registry
 from vlcli.nn import (
+    Attention,
     AttentionContext,
     AttentionMask,
     AttentionShape,
@@ -81,7 +82,7 @@ class MultiwayLayer(nn.Module):
         super().__init__()
         norm = partial(nn.LayerNorm, shape.dim, eps=style.eps)
         self.norm = Ways(norm)
-        self.attention = registry.attentions.build(DISENTANGLED, shape)
+        self.attention = registry.of(Attention).build(DISENTANGLED, shape)
         self.inner_norm = Ways(norm)
         self.dense = Ways(lambda: nn.Linear(shape.dim, shape.dim))
         self.feed_norm = Ways(norm)

@@ -144,7 +144,6 @@ def adapt(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -> St
 
 
 def _start_experts(model: Loadable, state: State, report: list[str]) -> None:
-    """Experts that the weights lack become copies of another's, where the model says so."""
     for wanted, source in model.starts.items():
         own = [name for name, _ in model.named_parameters() if f".experts.{wanted}." in name and name not in state]
         copied = {
@@ -196,7 +195,6 @@ def _head_name(key: str, heads: list[str]) -> str | None:
 
 
 def _fit_grid(model: Loadable, state: State, report: list[str]) -> None:
-    """Places on the image at another resolution."""
     for name, encoding in (("stack.position.", model.stack.position), ("positions.0.", _first(model.positions))):
         key = "table" if isinstance(encoding, VLMoBias) else "table.weight"
         value = state.get(name + key)
@@ -215,7 +213,6 @@ def _first(modules: torch.nn.ModuleList) -> torch.nn.Module | None:
 
 
 def _old_grid(encoding: VLMoBias | LearnedPosition, rows: int) -> tuple[int, int] | None:
-    """The square grid that a table was made for."""
     if isinstance(encoding, LearnedPosition):
         side = round((rows - encoding.specials) ** 0.5)
         return (side, side) if side * side == rows - encoding.specials else None
@@ -225,7 +222,6 @@ def _old_grid(encoding: VLMoBias | LearnedPosition, rows: int) -> tuple[int, int
 
 
 def _fit_rows(model: Loadable, state: State, report: list[str]) -> None:
-    """Longer tables of text positions are cut; a third type row starts as a copy of the second."""
     own = dict(model.named_parameters())
     for name in ("text.positions.0.table.weight", "idle_positions.weight"):
         if name in state and name in own and len(state[name]) > len(own[name]):
@@ -271,7 +267,6 @@ _ATTENTION = re.compile(r"blocks\.(\d+)\.attention\.attention\.(query|key|value)
 
 
 def _fresh_last_norm(model: Loadable, made: State, report: list[str]) -> State:
-    """The model's own last norm, where the file of a classifier norms the mean of the tokens (``fc_norm``) instead."""
     own = {f"transformer.norm.{kind}": f"stack.norm.{kind}" for kind in ("weight", "bias")}
     values = {name: value.detach().clone() for name, value in model.named_parameters() if name in own.values()}
     fresh = {theirs: values[ours] for theirs, ours in own.items() if theirs not in made and ours in values}
@@ -312,7 +307,6 @@ def from_beit(model: Loadable, state: Mapping[str, Tensor], report: list[str]) -
 
 
 def _folded(model: Loadable, plain: State, report: list[str]) -> State:
-    """Factors on each block's output multiplied into the weights behind them, for a model that has none."""
     if "blocks.0.gamma_1" not in plain or any(name.endswith("feed.scale") for name, _ in model.named_parameters()):
         return plain
     made = {name: value for name, value in plain.items() if ".gamma_" not in name}
@@ -326,7 +320,6 @@ def _folded(model: Loadable, plain: State, report: list[str]) -> State:
 
 
 def _beit_names(state: Mapping[str, Tensor]) -> State:
-    """Transformers' names as those of the authors and timm; query, key and value joined."""
     made: State = {}
     for name, value in state.items():
         changed = name
@@ -353,6 +346,5 @@ def _beit_table(model: Loadable, plain: State) -> Tensor | None:
 
 
 def _grown(encoding: VLMoBias, table: Tensor) -> Tensor:
-    """BEiT's rows before the encoding's own rows for words."""
     rest = encoding.table.detach()[encoding.image_rows :].to(table.dtype)
     return torch.cat([table, rest.to(table.device)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vlcli.claims.cells import Cell
-from vlcli.claims.keeping import Measured
 from vlcli.claims.load import Registered, read
+from vlcli.claims.measurements import Cell
+from vlcli.claims.results_file import Measured
 
 HEAD = """\
 paper: mine

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from tests.claims.studies import claim, registered
-from vlcli.claims import keeping
-from vlcli.claims.cells import Cell, all_cells, cells_of, seeds_of
-from vlcli.claims.keeping import Measured, Results
+from vlcli.claims import results_file
 from vlcli.claims.load import every
+from vlcli.claims.measurements import Cell, all_cells, cells_of, seeds_of
 from vlcli.claims.order import Job, chance, following
+from vlcli.claims.results_file import Measured, Results
 from vlcli.claims.schema import Power
 from vlcli.errors import DataError
 
@@ -74,12 +74,12 @@ def test_the_registered_seeds_suffice_for_the_registered_power():
 
 def test_results_are_read_as_they_were_written(tmp_path):
     kept = Results({A.key: Measured("x", metrics={"": {"top1": 0.5}}, evaluation={"": "/runs/a"}, seconds=12.0)})
-    keeping.write(tmp_path, kept)
-    assert keeping.read(tmp_path) == kept
-    assert keeping.read(tmp_path).of(A, "x").seconds == 12.0
-    assert keeping.read(tmp_path).of(A, "another recipe") is None
-    assert keeping.read(tmp_path).of(B, "x") is None
-    assert keeping.read(tmp_path / "nowhere") == Results()
+    results_file.write(tmp_path / results_file.FILE, kept)
+    assert results_file.read(tmp_path / results_file.FILE) == kept
+    assert results_file.read(tmp_path / results_file.FILE).of(A, "x").seconds == 12.0
+    assert results_file.read(tmp_path / results_file.FILE).of(A, "another recipe") is None
+    assert results_file.read(tmp_path / results_file.FILE).of(B, "x") is None
+    assert results_file.read(tmp_path / "nowhere" / results_file.FILE) == Results()
 
 
 def test_a_cell_takes_as_long_as_other_seeds_of_its_row():
@@ -93,14 +93,14 @@ def test_a_cell_takes_as_long_as_other_seeds_of_its_row():
     "text", ["{", "[]", '{"cells": 3}', '{"version": 9}', '{"cells": {"a": {"state": 1}}}', "\x00"]
 )
 def test_damaged_results_are_one_message(tmp_path, text):
-    (tmp_path / keeping.FILE).write_text(text)
+    (tmp_path / results_file.FILE).write_text(text)
     with pytest.raises(DataError, match="The results of claims are damaged") as caught:
-        keeping.read(tmp_path)
+        results_file.read(tmp_path / results_file.FILE)
     assert "none is trained again" in caught.value.hint
-    assert str(tmp_path / keeping.FILE) == caught.value.where
+    assert str(tmp_path / results_file.FILE) == caught.value.where
 
 
 def test_results_of_a_later_version_are_refused(tmp_path):
-    (tmp_path / keeping.FILE).write_text(json.dumps({"version": 2, "cells": {}}))
+    (tmp_path / results_file.FILE).write_text(json.dumps({"version": 2, "cells": {}}))
     with pytest.raises(DataError):
-        keeping.read(tmp_path)
+        results_file.read(tmp_path / results_file.FILE)

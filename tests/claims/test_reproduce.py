@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.claims.studies import HEAD, UNTESTED, claim
-from vlcli.claims import keeping, reproduce
-from vlcli.claims.cells import all_cells
+from vlcli.claims import reproduce, results_file
 from vlcli.claims.load import every
+from vlcli.claims.measurements import all_cells
 from vlcli.claims.reproduce import Tables, check
 from vlcli.cli import app
 from vlcli.errors import ComponentError
@@ -282,7 +282,7 @@ def test_a_recipe_that_is_not_there_is_told_once(invoke):
 
 def test_damaged_results_are_one_message(invoke, runs):
     invoke.folder.mkdir(parents=True)
-    (invoke.folder / keeping.FILE).write_text("{")
+    (invoke.folder / results_file.FILE).write_text("{")
     ended = invoke()
     assert ended.exit_code == 5
     assert "The results of claims are damaged" in ended.stderr

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.claims.studies import UNTESTED, claim, looker, registered
-from vlcli.claims.page import Page, render
-from vlcli.claims.verdicts import as_row, counts, judge, seeds_to_decide
+from vlcli.claims.page import render
+from vlcli.claims.verdicts import as_row, counts, judge
 from vlcli.claims.words import short
 
 NEW, OLD = [0.90, 0.91, 0.93, 0.92, 0.94], [0.70, 0.72, 0.73, 0.70, 0.74]
@@ -35,7 +35,7 @@ def test_each_verdict(tmp_path):
     }  # fmt: skip
     assert found["half"].seeds == 3
     assert abs(found["right"].difference.difference - 0.202) < 1e-9
-    assert seeds_to_decide(found["open"]) > 5
+    assert found["open"].seeds_to_decide > 5
     assert found["broken"].error.startswith("ComponentError")
     assert counts(list(found.values()))["reproduced"] == 2
     follows = {name: found[name].follows for name in ("right", "wrong", "lower", "half", "broken", "large")}
@@ -73,7 +73,7 @@ def test_an_undecided_difference_may_be_surely_smaller_than_the_registered_one(t
     assert {name: one.smaller for name, one in found.items()} == {"close": True, "wide": False, "lower": False}
     assert (found["close"].word, found["wide"].word, found["lower"].word) == ("undecided", "undecided", "opposite")
     assert as_row(found["close"])["smaller_than_expected"] is True
-    text = render(Page(list(found.values())))
+    text = render(list(found.values()))
     assert "| *smaller than expected* | 1 | 1 |" in text
     assert "<br>smaller than 0.1 |" in text
     assert next(row for row in short([found["close"]]))[-1].startswith("smaller than 0.1, ")
@@ -86,7 +86,7 @@ def test_fewer_seeds_by_option(tmp_path):
 def test_the_page_shows_every_claim_and_opposites_as_large_as_others(tmp_path):
     claims = [claim("right", ("new", "old")), claim("wrong", ("old", "new")), claim("open", ("alike", "old"))]
     judged = judge(registered(tmp_path, *claims, claim("never", ("later", "old")), UNTESTED), looker(ROWS))
-    text = render(Page(judged, ["vlcli reproduce mine"]))
+    text = render(judged, "vlcli reproduce mine")
     for word in ("Reproduced (1)", "Opposite (1)", "Undecided (1)", "Not run (1)", "Not in small (1)"):
         assert f"### {word}\n" in text
     leaning = sum(bool(one.follows) for one in judged)
@@ -110,7 +110,7 @@ earlier:
     verdicts: {mine-right: [opposite, -0.2], mine-open: [undecided, 0.01]}
 """
     claims = [claim("right", ("new", "old")), claim("open", ("alike", "old")), earlier]
-    text = render(Page(judge(registered(tmp_path, *claims), looker(ROWS))))
+    text = render(judge(registered(tmp_path, *claims), looker(ROWS)))
     assert "(seeds 90, 91) ended with 0 reproduced, 1 opposite, 1 undecided. Half as many steps" in text
     assert "<br>opposite before: -0.200 |" in text
     assert "<br>undecided before: +0.010 |" in text

@@ -100,6 +100,20 @@ def invoke(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
+def test_ls_counts_kinds_and_ls_all_lists_every_component():
+    kinds = invoke("ls").stdout.splitlines()
+    listed = invoke("ls", "all").stdout.splitlines()
+    every = json.loads(invoke("ls", "--json").stdout)["components"]
+    assert len(listed) == len(every) + 1
+    counts = {line.split()[0]: int(line.split()[1].replace(",", "")) for line in kinds[1:]}
+    assert counts == {kind: sum(row["kind"] == kind for row in every) for kind in counts}
+    assert sum(counts.values()) == len(every)
+    models = next(line for line in kinds if line.startswith("models "))
+    assert "albef, " in models
+    assert models.endswith(" ...")
+    assert json.loads(invoke("ls", "all", "--json").stdout)["components"] == every
+
+
 def test_ls_lists_kinds_and_refuses_others():
     rows = json.loads(invoke("ls", "--json").stdout)["components"]
     assert {"models", "recipes", "tasks"} <= {row["kind"] for row in rows}

@@ -13,12 +13,11 @@ from typer.testing import CliRunner
 from vlcli import registry
 from vlcli.cli import app
 from vlcli.errors import DataError
-from vlcli.registry.entries import Entry
 
 
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[Entry.__module__], "_session", {})
+    monkeypatch.setattr(sys.modules["vlcli.registry.entries"], "_session", {})
 
     def greet(name: Annotated[str, typer.Argument()], loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
         """Greet somebody."""
@@ -39,8 +38,10 @@ def test_a_package_adds_a_command_to_a_group() -> None:
 
 
 def test_a_broken_command_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Entry("commands", "data.broken", "no_such_package:command", "stranger", "1.0")
-    monkeypatch.setattr(sys.modules[Entry.__module__], "_session", {("commands", "stranger:data.broken"): broken})
+    broken = registry.Entry("commands", "data.broken", "no_such_package:command", "stranger", "1.0")
+    monkeypatch.setattr(
+        sys.modules["vlcli.registry.entries"], "_session", {("commands", "stranger:data.broken"): broken}
+    )
     shell = CliRunner()
     listed = shell.invoke(app, ["data", "--help"])
     assert (listed.exit_code, "(broken)" in listed.stdout, "aggregate" in listed.stdout) == (0, True, True)

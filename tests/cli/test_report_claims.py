@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vlcli.claims.cells import all_cells
-from vlcli.claims.keeping import Measured, Results, write
 from vlcli.claims.load import every, pick
+from vlcli.claims.measurements import all_cells
 from vlcli.claims.reproduce import Tables
+from vlcli.claims.results_file import FILE, Measured, Results, write
 from vlcli.cli import app
 
 CLAIM = "irpe-t1-product"
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
         top1 = 0.8 + 0.001 * cell.seed if cell.row == one.small.rows[0] else 0.3
         metrics = {"": {one.small.metric: top1}}
         cells[cell.key] = Measured(tables.digest(cell), metrics=metrics, seconds=30.0)
-    write(tmp_path / "runs" / "reproduce", Results(cells))
+    write(tmp_path / "runs" / "reproduce" / FILE, Results(cells))
     return tmp_path / "runs" / "reproduce"
 
 

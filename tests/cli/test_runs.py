@@ -6,10 +6,7 @@ import fcntl
 import json
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from vlcli.recipe import artifacts, stage_record
 from vlcli.recipe.stage_record import StageRecord
@@ -118,22 +115,3 @@ def test_sizes_of_few_files_are_noted_and_the_number_of_very_many(tmp_path):
     assert artifacts.lost(tmp_path, record) == ""
     (tmp_path / "world" / "images" / "7.png").unlink()
     assert artifacts.lost(tmp_path, record) == "world/images/ is cut: 149 of 150 files"
-
-
-@pytest.mark.parametrize("left", [0, 5, 40, 700])
-@pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_files_of_records_without_sizes_are_known_to_be_cut(tmp_path, left, libver):
-    (tmp_path / "model").mkdir()
-    weights, store = tmp_path / "model" / "model.safetensors", tmp_path / "features.h5"
-    save_file({"a": np.zeros(300, np.float32), "b": np.ones((2, 3), np.float16)}, weights, {"format": "pt"})
-    with h5py.File(store, "w", libver=libver) as file:
-        file["features"] = np.ones((40, 8))
-    for role, path in {"model": weights, "features": store}.items():
-        record = stage_record.StageRecord("x", "x", "done", "key", files={role: role if role == "model" else path.name})
-        whole = path.stat().st_size
-        assert artifacts.lost(tmp_path, record) == ""
-        path.write_bytes(path.read_bytes()[:left])
-        assert artifacts.lost(tmp_path, record).startswith(f"{path.relative_to(tmp_path)} is cut: {left} of ")
-        assert left < 100 or artifacts.lost(tmp_path, record).endswith(f"of {whole:,} bytes")
-        path.write_bytes(b"\xff" * whole)
-        assert artifacts.lost(tmp_path, record) == ""

@@ -55,7 +55,7 @@ def table(root: Path, kind: str, split: str, column: str, values: list[Any]) -> 
 
 
 def read(root: Path, kind: str, split: str = "train", **options: Any) -> Any:
-    return registry.datasets.build({"name": kind, "split": split, **options}, root)
+    return registry.build("datasets", {"name": kind, "split": split, **options}, root)
 
 
 def classes(reader: Any) -> list[str]:

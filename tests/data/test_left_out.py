@@ -27,7 +27,7 @@ def instances(root: Path, boxes: list[list[float]], **more: Any) -> Path:
 
 def test_a_bad_box_costs_itself_and_not_its_picture(tmp_path: Path) -> None:
     file = instances(tmp_path, [[1, 1, 5, 0], [2, 2, 4, 4], [3, 3, -2, 5], [0, 0, 9, 9], [1, 1, 0, 0], [1, 1, 2, -1]])
-    reader = registry.datasets.build({"name": "coco-instances"}, tmp_path)
+    reader = registry.build("datasets", {"name": "coco-instances"}, tmp_path)
     assert {name: found.boxes.tolist() for name, found in reader.boxes().items()} == {
         "0": [[2, 2, 6, 6]],
         "1": [[0, 0, 9, 9]],
@@ -52,7 +52,7 @@ def test_restval_is_told_where_train_is_read_alone(split: Any, count: int, tmp_p
         for n, (part, name) in enumerate(names)
     ]
     (tmp_path / "dataset_x.json").write_text(json.dumps({"images": images}))
-    reader = registry.datasets.build({"name": "karpathy", "split": split}, tmp_path)
+    reader = registry.build("datasets", {"name": "karpathy", "split": split}, tmp_path)
     reader.examples()
     assert sum(reader.left_out.values()) == count
     assert ("restval" in " ".join(reader.notes())) == bool(count)
@@ -76,7 +76,7 @@ def test_names_with_further_dots_and_further_pictures_are_counted(tmp_path: Path
             info = tarfile.TarInfo(name)
             info.size = 4
             archive.addfile(info, io.BytesIO(b"text"))
-    reader = registry.datasets.build({"name": "webdataset", "shards": "s.tar"}, tmp_path)
+    reader = registry.build("datasets", {"name": "webdataset", "shards": "s.tar"}, tmp_path)
     assert [one.key for one in reader.examples()] == ["a 2.0", "c", "d"]
     assert reader.left_out == {"without a caption": 2, "further pictures of one name": 1, "without a picture": 1}
 
@@ -85,7 +85,7 @@ def test_questions_and_cells_without_an_answer_are_counted(tmp_path: Path) -> No
     answers = ["yes", None, "no", "perhaps", None]
     rows = [{"text": f"{place}?", "answers": answer} for place, answer in enumerate(answers)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reader = registry.datasets.build({"name": "jsonl"}, tmp_path)
+    reader = registry.build("datasets", {"name": "jsonl"}, tmp_path)
     keep_answered(reader, ["yes", "no"])
     assert len(reader.examples()) == 2
     assert sorted(reader.left_out.values()) == [2, 3]

@@ -96,7 +96,7 @@ def examples(reader: Reader) -> dict[str, tuple[Any, ...]]:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, ...]]:
     root = tmp_path_factory.mktemp("plain")
     write(root, "jsonl", distinct(ROWS), "train")
-    return examples(registry.datasets.build({"name": "jsonl"}, root))
+    return examples(registry.build("datasets", {"name": "jsonl"}, root))
 
 
 def distinct(rows: list[Row]) -> list[Row]:
@@ -128,7 +128,7 @@ def test_a_table_in_another_form(pair: tuple[str, ...], tmp_path: Path, plain: d
         spec["split"] = ["train", "val"]
     else:
         write(root, table, rows, "train", encoding, how == "packed")
-    assert examples(registry.datasets.build(spec, root)) == plain
+    assert examples(registry.build("datasets", spec, root)) == plain
 
 
 @pytest.mark.parametrize("number", ["int", "float"])
@@ -144,7 +144,7 @@ def test_a_table_with_types(
     else:
         for place, part in enumerate((rows[:3], rows[3:])):
             pq.write_table(pa.Table.from_pylist(part), tmp_path / f"train-0000{place}-of-00002.parquet")
-    assert examples(registry.datasets.build({"name": name}, tmp_path)) == plain
+    assert examples(registry.build("datasets", {"name": name}, tmp_path)) == plain
 
 
 @pytest.mark.parametrize(("first", "second"), itertools.product(NUMBERS, NUMBERS), ids="-".join)
@@ -156,7 +156,7 @@ def test_splits_of_other_number_formats_have_the_same_classes(
     for split, number in (("train", first), ("test", second)):
         write(tmp_path, table, changed(ROWS, number, "as is", "as is"), split)
     for split in ("train", "test"):
-        reader = registry.datasets.build({**TABLES[table][0], "split": split}, tmp_path)
+        reader = registry.build("datasets", {**TABLES[table][0], "split": split}, tmp_path)
         names = reader.label_names()
         found.append([names[one.targets["label"]] if names else str(one.targets["label"]) for one in reader.examples()])
     assert found[0] == found[1]
@@ -284,7 +284,7 @@ def test_captions_in_another_layout(layout: str, how: str, tmp_path: Path) -> No
     if how == "linked":
         (tmp_path / "link").symlink_to(root)
         root = tmp_path / "link"
-    reader = registry.datasets.build(spec, root)
+    reader = registry.build("datasets", spec, root)
     found = [(image, one.text) for one in reader.examples() for image in one.images]
     assert sorted(found) == sorted(pairs)
     assert len({one.key for one in reader.examples()}) == len(pairs)

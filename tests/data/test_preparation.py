@@ -17,9 +17,7 @@ from vlcli.data.preparation import PREPARATIONS, preparation
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, read_bundle
 from vlcli.errors import RecipeError
-from vlcli.recipe.keys import stage_key
 from vlcli.recipe.load import load
-from vlcli.recipe.schema import STAGES, Recipe
 
 LONG = " ".join(f"w{n}" for n in range(40))
 
@@ -90,17 +88,6 @@ def test_captions_without_an_end_are_refused(tmp_path: Path) -> None:
     }
     with pytest.raises(RecipeError, match="never end"):
         choose(context(tmp_path / "said", tmp_path, {}, **given))
-
-
-def test_finished_stages_stay_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = {"kind": "pretrain", "data": ["coco-captions"], "objectives": ["mlm"], "text": {"length": 30}}
-    dumps = []
-    monkeypatch.setattr("vlcli.recipe.stage_record.digest", lambda content: dumps.append(content) or "key")
-    for more in ({}, {"prepare": "albef-caption", "end": "none"}):
-        own = {**stage, "text": {**stage["text"], **more}}
-        stage_key(Recipe(name="r", model=LXMERT, stages={"a": STAGES["pretrain"](**own)}), "a", {}, (), [])
-    assert set(dumps[0]["text"]) == set(dumps[0]["config"]["text"]) == {"vocabulary", "lowercase", "length"}
-    assert dumps[1]["text"]["prepare"] == "albef-caption"
 
 
 @pytest.mark.parametrize("name", [n for n in packaged.recipes("ace-rpe") if "photos" not in n])

@@ -16,7 +16,7 @@ from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.errors import DataError
 from vlcli.nn import DataSpec, ForwardPasses, Images, Regions, Text, View
 from vlcli.nn.batch import Batch
-from vlcli.objectives.region_selection import RegionSelection
+from vlcli.objectives.regions import RegionSelection
 from vlcli.progress import Silent
 from vlcli.tasks.referring import Referring
 

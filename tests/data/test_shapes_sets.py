@@ -63,7 +63,7 @@ def test_questions_are_of_the_types_asked_for():
     config = replace(SMALL, images=200, questions=10, question_types=("relVerify", "relVerify", "count"))
     train = shared_pictures(config)["train"]
     pairs = balanced(train, Random(0), config)
-    types = Counter(one.question.types[0] for pair in pairs for one in pair)
+    types = Counter(one.question.detailed for pair in pairs for one in pair)
     assert set(types) == {"relVerify", "count"}
     assert types["count"] == 2 * round(5 * len(train) / 3)
     assert types["relVerify"] > types["count"]
@@ -74,12 +74,12 @@ def test_questions_of_position_name_the_half_that_a_shape_stands_in():
     config = replace(SMALL, images=200, questions=10, question_types=("positionChoose", "positionVerify"))
     train = shared_pictures(config)["train"]
     asked = [one for pair in balanced(train, Random(0), config) for one in pair]
-    assert {one.question.types[0] for one in asked} == {"positionChoose", "positionVerify"}
+    assert {one.question.detailed for one in asked} == {"positionChoose", "positionVerify"}
     for one in asked:
         scene, [index] = train[one.picture].scene, one.question.objects
         shape = scene.shapes[index]
         halves = {"left" if shape.x < scene.side / 2 else "right", "top" if shape.y < scene.side / 2 else "bottom"}
-        if one.question.types[0] == "positionChoose":
+        if one.question.detailed == "positionChoose":
             assert one.question.answer in halves
         else:
             assert one.question.answer == ("yes" if one.question.text.rstrip("?").split()[-1] in halves else "no")
@@ -87,7 +87,7 @@ def test_questions_of_position_name_the_half_that_a_shape_stands_in():
 
 def test_questions_of_position_are_asked_only_where_they_are_wanted():
     train = shared_pictures(SMALL)["train"]
-    kinds = {question.types[0] for picture in train for question in questions(picture.scene, SMALL)}
+    kinds = {question.detailed for picture in train for question in questions(picture.scene, SMALL)}
     assert not kinds & {"positionChoose", "positionVerify", "relChooser"}
 
 

@@ -231,7 +231,7 @@ CASES: dict[str, tuple[str, Callable[[Path], None], dict[str, Any], tuple[str, .
 def test_a_double_id_is_refused_with_both_places(case: str, tmp_path: Path) -> None:
     name, write, options, words = CASES[case]
     write(tmp_path)
-    reader = registry.datasets.build({"name": name, **options}, tmp_path)
+    reader = registry.build("datasets", {"name": name, **options}, tmp_path)
     with pytest.raises(DataError) as caught:
         reader.examples()
     told = f"{caught.value.what} {caught.value.where} {caught.value.got} {caught.value.hint}"
@@ -241,7 +241,7 @@ def test_a_double_id_is_refused_with_both_places(case: str, tmp_path: Path) -> N
 def test_columns_on_the_disk_refuse_a_double_id_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLCLI_COLUMNS_MB", "0")
     lines(tmp_path / "train.jsonl", {"id": "x", "text": "a"}, {"id": "y", "text": "b"}, {"id": "x", "text": "c"})
-    reader = registry.datasets.build({"name": "jsonl"}, tmp_path)
+    reader = registry.build("datasets", {"name": "jsonl"}, tmp_path)
     reader.cache = tmp_path / "columns"
     with pytest.raises(DataError, match=r"id 'x'") as caught:
         reader.examples()
@@ -251,14 +251,14 @@ def test_columns_on_the_disk_refuse_a_double_id_too(tmp_path: Path, monkeypatch:
 
 def test_rows_are_numbered_where_no_column_is_an_id(tmp_path: Path) -> None:
     lines(tmp_path / "train.jsonl", {"id": "x", "text": "a"}, {"id": "x", "text": "c"})
-    reader = registry.datasets.build({"name": "jsonl", "id": ""}, tmp_path)
+    reader = registry.build("datasets", {"name": "jsonl", "id": ""}, tmp_path)
     assert [(one.key, one.text) for one in reader.examples()] == [("0", "a"), ("1", "c")]
 
 
 def test_a_row_that_stands_twice_equal_in_all_counts_once(tmp_path: Path) -> None:
     captions(tmp_path, [*IMAGES, IMAGES[0]], [CAPTION])
-    assert len(registry.datasets.build({"name": "coco-captions"}, tmp_path).examples()) == 1
+    assert len(registry.build("datasets", {"name": "coco-captions"}, tmp_path).examples()) == 1
     instances(tmp_path, [*IMAGES, IMAGES[0]], [{"id": 1, **BOX}, {"id": 1, **BOX}, {**BOX}])
-    reader = registry.datasets.build({"name": "coco-instances"}, tmp_path)
+    reader = registry.build("datasets", {"name": "coco-instances"}, tmp_path)
     assert len(reader.boxes()["a"]) == 2
     assert by_id([{"id": 1}, {"id": 1}, {}], "id", "f", needed=False) == {1: {"id": 1}, ("row", 2): {}}

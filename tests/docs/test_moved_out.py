@@ -27,7 +27,7 @@ dependencies = ["vlcli"]
 packages = ["vlcli_ace_rpe", "ace_rpe_recipes", "ace_rpe_recipes.ace_rpe", "ace_rpe_recipes.tiny"]
 
 [tool.setuptools.package-data]
-"*" = ["*.yaml"]
+"*" = ["*.yaml", "*.toml"]
 """
 SMALL = [
     *(f"stages.world.world.{key}={count}" for key, count in {"images": 60, "nlvr2_train": 24}.items()),

@@ -44,7 +44,8 @@ def desk(quickstart):
     folder = quickstart.desk
     for text in PAGES.values():
         for name, content in files(text).items():
-            (folder / name).write_text(content, encoding="utf-8")
+            reduced = content.replace("extends: quickstart\n", "extends: quickstart.yaml\n")
+            (folder / name).write_text(reduced, encoding="utf-8")
     (folder / "mine.yaml").write_text("extends: quickstart.yaml\nname: mine\n")
     (folder / "copied").mkdir()
     _photos(folder / "photos")

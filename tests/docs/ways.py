@@ -147,6 +147,10 @@ WAYS: dict[str, Way] = {
     "vlcli diff quickstart mine.yaml": Way("seed", instead=("diff", "quickstart", "tiny/lxmert")),
     "vlcli diff quickstart/test quickstart/scratch-test": Way("settings"),
     "vlcli run own.yaml": Way("accuracy", TINY),
+    "vlcli run irpe.yaml": Way("train/loss", ("--until", "pretrain")),
+    "vlcli diff runs/quickstart runs/irpe": Way(
+        "no difference", instead=("diff", "runs/quickstart", "runs/quickstart")
+    ),
     "vlcli run table.yaml": Way("accuracy"),
     "vlcli data stats table.yaml": Way("csv"),
     "vlcli data stats quickstart": Way("coco-captions"),

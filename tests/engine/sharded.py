@@ -50,7 +50,7 @@ def train(folder: Path, mode: str, until: int = 6, optimizer: str = "sgd", objec
     if processes.rank() == 0:
         save_tensors(folder / "final.safetensors", {n: v.detach() for n, v in module.state_dict().items()})
         save_tensors(folder / "ema.safetensors", dict(trainer.ema.shadow))
-        save_tensors(folder / "chosen.safetensors", trainer.chosen(outcome)[1])
+        save_tensors(folder / "chosen.safetensors", trainer.select_weights(outcome)[1])
 
 
 def _end_after(trainer: Trainer, step: int) -> None:
@@ -59,7 +59,7 @@ def _end_after(trainer: Trainer, step: int) -> None:
 
     def last(*given: Any) -> Path:
         path = save(*given)
-        if trainer.at.step == step:
+        if trainer.position.step == step:
             processes.wait()
             os._exit(0)
         return path

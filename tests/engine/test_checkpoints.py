@@ -51,7 +51,7 @@ def test_a_damaged_best_is_made_again_from_the_checkpoint_of_its_step(tmp_path, 
     flip(tmp_path / "checkpoints" / "best-00000004" / "model.safetensors")
     with pytest.raises(DataError, match="damaged"):
         trainer.checkpoints.best(4)
-    after, state = trainer.chosen(outcome)
+    after, state = trainer.select_weights(outcome)
     assert (after.best, after.metrics) == (4, {"m": 5})
     assert same(best, state)
     assert "best-00000004 is damaged" in told.lines[0]
@@ -66,7 +66,7 @@ def test_a_damaged_best_whose_step_is_gone_gives_way_to_the_last_weights_and_the
     outcome = trainer.run()
     file = tmp_path / "checkpoints" / "best-00000002" / "model.safetensors"
     {"flip": lambda: flip(file), "remove": file.unlink}[harm]()
-    after, state = trainer.chosen(outcome)
+    after, state = trainer.select_weights(outcome)
     assert (after.best, after.metrics) == (6, {"m": 3})
     assert same(trainer.module.state_dict(), state)
     assert "the last, stand in" in told.lines[1]
@@ -78,7 +78,7 @@ def test_damaged_checkpoints_never_prune_or_shadow_sound_ones(tmp_path):
         flip(path / "model.safetensors")
     told = Told()
     trainer = make(tmp_path, progress=told, save_every=1, steps=3)
-    assert trainer.at.step == 0
+    assert trainer.position.step == 0
     assert [line.split(":")[0].split(" is damaged")[0] for line in told.lines[:2]] == [
         "checkpoint step-00000008",
         "checkpoint step-00000006",
@@ -92,7 +92,7 @@ def test_damaged_checkpoints_never_prune_or_shadow_sound_ones(tmp_path):
         "step-00000002",
         "step-00000003",
     ]
-    assert make(tmp_path, steps=3).at.step == 3
+    assert make(tmp_path, steps=3).position.step == 3
 
 
 def test_twice_damaged_gets_a_name_of_its_own(tmp_path):
@@ -110,7 +110,7 @@ def test_folders_of_other_names_are_left_alone(tmp_path, name):
     strange.mkdir()
     (strange / "state.json").write_text("{}")
     trainer = make(tmp_path, steps=8, save_every=2)
-    assert trainer.at.step == 6
+    assert trainer.position.step == 6
     assert trainer.run().steps == 8
     assert strange.is_dir()
     assert Checkpoints(tmp_path / "checkpoints").lasting()[-1].name == "step-00000008"
@@ -137,7 +137,7 @@ def test_a_changed_record_of_a_checkpoint_is_damage(tmp_path, change):
     change(state)
     file.write_text(json.dumps(state))
     told = Told()
-    assert make(tmp_path, progress=told).at.step == 4
+    assert make(tmp_path, progress=told).position.step == 4
     assert "step-00000006 is damaged" in told.lines[0]
 
 
@@ -147,20 +147,20 @@ def test_a_record_without_a_checksum_of_its_own_is_taken(tmp_path):
     state = json.loads(file.read_text())
     del state["crc32"]
     file.write_text(json.dumps(state))
-    assert make(tmp_path).at.step == 6
+    assert make(tmp_path).position.step == 6
 
 
 def poison(trainer, step, value=math.nan):
     """Spoil one weight after the optimizer has made this step."""
-    after = trainer._after
+    after = trainer._after_step
 
     def spoiled(ended):
-        if trainer.at.step == step:
+        if trainer.position.step == step:
             with torch.no_grad():
                 trainer.module.model.blocks[1].dense.weight[0, 0] = value
         after(ended)
 
-    trainer._after = spoiled
+    trainer._after_step = spoiled
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

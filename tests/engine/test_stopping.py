@@ -99,7 +99,7 @@ def _resumes(tmp_path, whole):
     assert same(first.ema.shadow, second.ema.shadow)
     assert lines(tmp_path / "whole") == lines(tmp_path / "cut")
     assert (ended.best, ended.metrics) == (again.best, again.metrics)
-    assert same(first.chosen(ended)[1], second.chosen(again)[1])
+    assert same(first.select_weights(ended)[1], second.select_weights(again)[1])
     names = [sorted(p.name for p in (tmp_path / name / "checkpoints").iterdir()) for name in ("whole", "cut")]
     assert [name for name in names[1] if not name.startswith("step-") or name in names[0]] == names[0]
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -79,7 +83,7 @@ def test_a_resumed_run_equals_the_undisturbed_one_to_the_bit(tmp_path, options):
     with pytest.raises(StoppedError):
         make(tmp_path / "b", Stopping(7), evaluate=losses, **common).run()
     again = make(tmp_path / "b", evaluate=losses, **common)
-    assert again.at.step == 4
+    assert again.position.step == 4
     resumed = again.run()
     assert same(whole.module.state_dict(), again.module.state_dict())
     assert same(whole.ema.shadow, again.ema.shadow)
@@ -96,9 +100,9 @@ def test_what_is_finished_is_not_trained_again(tmp_path):
 def test_without_resume_it_starts_anew(tmp_path):
     make(tmp_path).run()
     trainer = make(tmp_path)
-    assert trainer.at.step == 6
+    assert trainer.position.step == 6
     fresh = Trainer(trainer.module, FakeData(), config(), tmp_path, seed=3, device="cpu", resume=False)
-    assert fresh.at.step == 0
+    assert fresh.position.step == 0
     assert Checkpoints(tmp_path / "checkpoints").complete() == []
 
 
@@ -117,7 +121,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, harm):
     }[harm]()
     told = Told()
     trainer = make(tmp_path, progress=told, save_every=2)
-    assert trainer.at.step == 4
+    assert trainer.position.step == 4
     assert "step-00000006 is damaged" in told.lines[0]
     assert trainer.run().steps == 6
 
@@ -127,7 +131,7 @@ def test_what_a_kill_left_half_written_is_ignored_and_swept(tmp_path):
     left = tmp_path / "checkpoints" / ".step-00000008.tmp-1"
     left.mkdir()
     (left / "state.json").write_text("{}")
-    assert make(tmp_path).at.step == 6
+    assert make(tmp_path).position.step == 6
     assert not left.exists()
 
 
@@ -158,7 +162,7 @@ def test_a_full_disk_is_one_message_and_older_checkpoints_stay(tmp_path, monkeyp
     write = checkpoint.save_tensors
 
     def full(path, tensors):
-        if trainer.at.step == 4 and path.name.startswith("optimizer"):
+        if trainer.position.step == 4 and path.name.startswith("optimizer"):
             raise OSError(28, "No space left on device")
         write(path, tensors)
 
@@ -168,7 +172,7 @@ def test_a_full_disk_is_one_message_and_older_checkpoints_stay(tmp_path, monkeyp
     assert caught.value.exit_code == 1
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
     monkeypatch.setattr(checkpoint, "save_tensors", write)
-    assert make(tmp_path).at.step == 2
+    assert make(tmp_path).position.step == 2
 
 
 def test_another_model_does_not_resume(tmp_path):
@@ -282,3 +286,10 @@ def test_compiled_layers_give_the_same_training(tmp_path):
     plain.run(), compiled.run()
     for name, value in plain.module.state_dict().items():
         assert torch.allclose(value, compiled.module.state_dict()[name], atol=1e-4), name
+
+
+def test_the_page_on_training_shows_the_step_as_it_is():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    section = page.split("## One step")[1].split("\n## ")[0]
+    shown = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    assert shown == textwrap.dedent(inspect.getsource(Trainer._step))

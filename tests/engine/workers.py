@@ -55,7 +55,7 @@ def patient(folder: Path, kill: int = -1) -> None:
     trackers = [JsonLines(folder)]
     trainer = Trainer(module, data, made, folder, seed=3, device="cpu", trackers=trackers, evaluate=evaluate)
     outcome = trainer.run()
-    chosen = trainer.chosen(outcome)[1] if processes.rank() == 0 else {}
+    chosen = trainer.select_weights(outcome)[1] if processes.rank() == 0 else {}
     (folder / f"outcome-{processes.rank()}").write_text(f"{outcome.steps}; {outcome.stopped}")
     if processes.rank() == 0:
         save_tensors(folder / "final.safetensors", module.state_dict())

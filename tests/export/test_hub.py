@@ -24,7 +24,6 @@ RECORD = {"status": "done", "key": "k", "schema_version": 2}
 @pytest.fixture(scope="module")
 def shared_folder(tmp_path_factory):
     """A fine-tuned model with its evaluation in a run folder, exported."""
-    pytest.importorskip("transformers")
     run = tmp_path_factory.mktemp("run")
     bundle = tiny_models.make(run / "tune", "deit")
     config = {"kind": "finetune", "from": [], "data": [{"name": "imagenet-folder"}], "epochs": 2}
@@ -82,7 +81,8 @@ def exported(folder, family):
 
 
 def test_auto_model_loads_lxmert_with_the_same_states_and_answers(tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     bundle, hub, made = exported(tmp_path, "lxmert")
     assert any("transformers loads it as LxmertForQuestionAnswering" in note for note in made.notes)
     batch = fake_batch(bundle.model.input_spec(), bundle.data_spec, 3)
@@ -115,7 +115,6 @@ def test_auto_model_loads_lxmert_with_the_same_states_and_answers(tmp_path):
     ],
 )
 def test_what_auto_model_cannot_load_says_why(tmp_path, monkeypatch, family, said):
-    pytest.importorskip("transformers")
     model, objectives = tiny_models.FAMILIES["lxmert"]
     boxes = {**model, "image_position": {"name": "box", "numbers": 7}}
     monkeypatch.setitem(tiny_models.FAMILIES, "lxmert-boxes", (boxes, objectives))
@@ -126,7 +125,8 @@ def test_what_auto_model_cannot_load_says_why(tmp_path, monkeypatch, family, sai
 
 
 def test_parts_of_a_model_lie_in_folders_that_the_card_names(tmp_path, monkeypatch):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     monkeypatch.setitem(tiny_models.FAMILIES, "albef-plain", (tiny_models.FAMILIES["albef"][0], []))
     bundle, hub, made = exported(tmp_path, "albef-plain")
     for place, kind in (("text", "BertModel"), ("image", "ViTModel")):

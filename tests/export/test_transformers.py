@@ -8,6 +8,7 @@ import sys
 import pytest
 import tiny_models
 import torch
+import transformers
 from converted import (
     CLOSE,
     DETR,
@@ -38,7 +39,6 @@ from vlcli.nn import (
     fake_batch,
 )
 
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("more_families")
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 import tiny_models
 import torch
+import transformers
 import yaml
 from converted import (
     DEIT,
@@ -28,7 +29,6 @@ from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import ComponentError, DataError
 from vlcli.progress import Silent
 
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("more_families")
 
 
@@ -47,7 +47,7 @@ def test_the_image_processor_gives_the_pixels_of_the_data(tmp_path, family, plac
     picture, needs = photograph(size), bundle.model.input_spec()
     scene = TransformInput(picture)
     if transform is not None:
-        scene = registry.transforms.build(transform, needs).evaluate(scene)
+        scene = registry.build("transforms", transform, needs).evaluate(scene)
     wanted = torch.from_numpy(to_array(scene.image, needs.size, needs.mean, needs.std))
     one_level = 1.01 / 255 / min(needs.std)
     for backend, off in (("pil", 1e-5), (None, one_level)):
@@ -62,7 +62,7 @@ def test_detr_s_processor_keeps_shapes_and_pads(tmp_path, monkeypatch):
     monkeypatch.setitem(tiny_models.FAMILIES, "detr-any", (model, ["detection"]))
     shown = {"name": "detection", "shorts": [48, 64], "longest": 96}
     bundle, folder, _ = written(tmp_path, "detr-any", transform_spec=shown)
-    transform, needs = registry.transforms.build(shown, bundle.model.input_spec()), bundle.model.input_spec()
+    transform, needs = registry.build("transforms", shown, bundle.model.input_spec()), bundle.model.input_spec()
     both = [photograph((50, 70)), photograph((90, 60))]
     found = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")(both, return_tensors="pt")
     for place, picture in enumerate(both):
@@ -193,7 +193,7 @@ def test_the_program_of_the_page_needs_transformers_alone(tmp_path):
     )
     assert ended.returncode == 0, ended.stderr
     transform, needs = (
-        registry.transforms.build({"name": "imagenet"}, bundle.model.input_spec()),
+        registry.build("transforms", {"name": "imagenet"}, bundle.model.input_spec()),
         bundle.model.input_spec(),
     )
     scene = transform.evaluate(TransformInput(photograph((60, 82))))

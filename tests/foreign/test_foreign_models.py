@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from pathlib import Path
 
+import foreign_models as fm
 import pytest
 import timm
 import torch
 from torch import nn
-
-pytest.importorskip("transformers")
-
-import foreign_models as fm
 
 from vlcli import registry
 from vlcli.errors import ComponentError
@@ -190,8 +188,8 @@ def test_a_stranger_s_style_is_found(monkeypatch):
         def install(self, module, place):
             module.__dict__["place"] = place
 
-    monkeypatch.setattr(registry.equippers, "names", lambda: ["own"])
-    monkeypatch.setattr(registry.equippers, "build", lambda name: OwnEquipper())
+    monkeypatch.setattr(sys.modules["vlcli.registry.entries"], "_session", {})
+    registry.register("equippers", "own", OwnEquipper)
     torch.manual_seed(0)
     model, tokens = nn.Sequential(Own(), Own()), torch.randn(2, 5, 8)
     plain = model(tokens)

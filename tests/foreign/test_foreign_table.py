@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("transformers")
-
 import foreign_models as fm
+import pytest
 
 from vlcli.errors import ComponentError
 from vlcli.foreign import equip

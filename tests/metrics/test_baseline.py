@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from vlcli import registry
-from vlcli.cli.scores import main_metrics
+from vlcli.cli.words import main_metrics
 from vlcli.data.answers import read_answers
 from vlcli.metrics import vqa
 from vlcli.metrics.baseline import baselines, beside, most_frequent, suspicious, without_baselines

@@ -16,7 +16,7 @@ from vlcli.errors import DataError, UsageError
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.captions.facts import Claims, Thing, fact_metrics
 from vlcli.registry import component
-from vlcli.tasks.caption_facts import check_facts
+from vlcli.tasks.captioning import check_facts
 
 CONFIG = ShapesConfig(images=60)
 SCENES = [picture.scene for picture in shared_pictures(CONFIG)["train"]]

@@ -20,7 +20,7 @@ MODEL = {"name": "lxmert", "hidden": 16, "heads": 2, "text_layers": 1, "image_la
 
 def made(**options):
     torch.manual_seed(0)
-    objective = registry.objectives.build({"name": "bag-contrast", **options}, build_model(MODEL, SMALL), SMALL)
+    objective = registry.build("objectives", {"name": "bag-contrast", **options}, build_model(MODEL, SMALL), SMALL)
     return objective.eval()
 
 

@@ -15,8 +15,7 @@ from vlcli.errors import ComponentError, DataError, RecipeError
 from vlcli.nn import Batch, ForwardPasses, Images, Pixels, Regions, View
 from vlcli.objectives.image_targets import patches, shades
 from vlcli.objectives.image_tokens import DiscreteVAE, read_tokenizer
-from vlcli.objectives.masked_image import MaskedImage
-from vlcli.objectives.patch_masks import PatchMasks
+from vlcli.objectives.masked_image import MaskedImage, PatchMasks
 
 torch.set_num_threads(1)
 TINY = {"hidden": 16, "layers": 2, "heads": 2, "fused_layers": 0, "image_size": 32, "patch": 8, "drop_path": 0.0}
@@ -196,7 +195,8 @@ def test_tokens_of_a_codebook(tmp_path):
 
 def test_beit_as_transformers_has_it(tmp_path):
     """Weights with mask token and head, the same mask: the same scores and the same loss."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     config = transformers.BeitConfig(
         image_size=32, patch_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
         use_shared_relative_position_bias=True, use_absolute_position_embeddings=False, layer_norm_eps=1e-6,

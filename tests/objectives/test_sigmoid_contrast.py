@@ -15,8 +15,7 @@ from process_group import places
 from tests.plugins.vlmo import ranks
 from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import read_tensors
-from vlcli.objectives.contrast import Known
-from vlcli.objectives.sigmoid_contrast import SigmoidContrast
+from vlcli.objectives.contrast import Known, SigmoidContrast
 
 ROOT = Path(__file__).parents[2]
 

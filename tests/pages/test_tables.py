@@ -52,6 +52,6 @@ def test_marks_lie_on_the_line() -> None:
     rows = [RowResults("a", [RunResults(s, metrics={"m": 3.0 + s}) for s in range(3)], {"m": Published(9.0)})]
     rows.append(RowResults("b", [RunResults(0, metrics={"m": 4.0})]))
     panel = page_table(TableResults("", [], rows)).panels[0]
-    marks = [place for row in panel.rows for place in vars(row.mark).values() if place is not None]
+    marks = [place for row in panel.rows for place in row["mark"] if place is not None]
     assert all(0 <= place <= 100 for place in [*marks, *(place for place, _ in panel.ticks)])
-    assert panel.rows[0].mark.published == max(marks)
+    assert panel.rows[0]["mark"].published == max(marks)

@@ -1,8 +1,7 @@
-"""Digests of data files: an edit anywhere is seen, and records of earlier versions keep working."""
+"""Digests of data files: an edit anywhere is seen."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -35,14 +34,6 @@ def _touched(path: Path) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 10**9))
 
 
-def _former_row(path: Path) -> dict:
-    """The row that versions before the inode was kept wrote: of large files size, first and last 4 MiB."""
-    content, stat = path.read_bytes(), path.stat()
-    held = content if len(content) <= 16 * 2**20 else content[: 4 * 2**20] + content[-4 * 2**20 :]
-    hashed = hashlib.sha256(str(len(content)).encode() + held).hexdigest()
-    return {"path": str(path), "size": stat.st_size, "mtime": stat.st_mtime_ns, "digest": hashed}
-
-
 @pytest.mark.parametrize("place", [0, LARGE // 2, LARGE - 1])
 def test_an_edit_anywhere_is_seen(large, place):
     rows = digests.data_digests([large])
@@ -72,18 +63,6 @@ def test_size_time_and_inode_spare_reading(large, monkeypatch):
     assert digests.changed(rows) == ""
 
 
-def test_rows_of_earlier_versions_hold(tmp_path, large, monkeypatch):
-    small = tmp_path / "small.json"
-    small.write_bytes(b"[]")
-    rows = [_former_row(small), _former_row(large)]
-    assert digests.changed(rows) == ""
-    assert digests.data_digests([small])[0]["digest"] == rows[0]["digest"]
-    _touched(small)
-    assert digests.changed(rows) == ""
-    _touched(large)
-    assert digests.changed(rows) == f"{large} has another time, and an earlier version had recorded its ends only"
-
-
 def test_gone_and_grown(large):
     rows = digests.data_digests([large])
     with large.open("ab") as file:
@@ -97,7 +76,5 @@ def test_rows_of_other_records_spare_reading(large, monkeypatch):
     rows = digests.data_digests([large])
     monkeypatch.setattr(digests, "_file_digest", lambda *known: "read")
     assert digests.data_digests([large], rows) == rows
-    former = _former_row(large)  # of the ends only: of no use
-    assert digests.data_digests([large], [former])[0]["digest"] == "read"
     _touched(large)
     assert digests.data_digests([large], rows)[0]["digest"] == "read"

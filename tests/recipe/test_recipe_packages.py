@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vlcli.registry.entries import Entry
+from vlcli.registry.entry import Entry
 from vlcli.registry.packages import expanded
 
 
@@ -14,7 +14,7 @@ def test_a_folder_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     folder = tmp_path / "stranger_recipes"
     (folder / "more").mkdir(parents=True)
     (folder / "__init__.py").write_text("raise SystemExit('imported')\n")
-    for name in ("my_paper", "table_1", "_former", "more/table_2"):
+    for name in ("my_paper", "table_1", "_part", "more/table_2"):
         (folder / f"{name}.yaml").write_text("about: x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     found = {one.name: one.value for one in expanded(Entry("recipes", "my-paper", "stranger_recipes", "stranger"))}

@@ -56,7 +56,7 @@ def test_a_head_is_registered_once(session):
 
 
 def test_a_world_is_what_its_options_say():
-    made = registry.worlds.build({"name": "shapes", "images": 40, "objects": [2, 5]})
+    made = registry.build("worlds", {"name": "shapes", "images": 40, "objects": [2, 5]})
     assert isinstance(made, World)
     assert made.as_dict() == ShapesConfig(images=40, objects=(2, 5)).as_dict()
     (problem,) = check({"name": "shape"}, "stages.world.world")

@@ -100,10 +100,10 @@ def test_a_packages_incomplete_component_is_one_message(monkeypatch, tmp_path):
         "half": "it does not define encode_text, input_spec",
     }.items():
         with pytest.raises(ComponentError, match="is not what a model must be") as caught:
-            registry.models.load(name)
+            registry.load("models", name)
         assert caught.value.got == wanted
         assert registry.check("models", name)[0].got == wanted
-    assert issubclass(registry.models.load("lxmert"), Model)
+    assert issubclass(registry.load("models", "lxmert"), Model)
 
 
 def test_a_component_that_takes_other_positional_parameters_is_refused(monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vlcli.errors import RecipeError
@@ -69,6 +69,7 @@ def test_every_key_has_its_line():
         ("a: !mine 3\n", 1, "not allowed"),
         ("a: [1, 2\nb: 3\n", 2, "not YAML"),
         ("? [1]\n: 2\n", 1, "plain word"),
+        ("&k a: 1\n*k : 2\n", 1, "twice"),
     ],
 )
 def test_refused_with_line(tmp_path, text, line, word):
@@ -115,61 +116,42 @@ def test_dump_reads_back_the_same(value):
     assert yaml.parse(to_yaml(value)).value == value
 
 
-WORDS = ("a", "b: ", "1", "1e3", ".5e3", "0x1f", "~", "null", "on", "1:2", ".inf", "\u00e9")
-MARKS = ("- ", "\n", "  ", "'", '"', "[", "]", "{", "}", ", ", ":", ": ", "#", " #", "|", ">", "%", "---", "?", "\t")
-ALIASES = ("&x ", "*x", "*x ", "&x", "!!str ", "\\n")
-QUOTED = (
-    "'a | b'",
-    '"*x ? [!t]"',
-    "['",
-    "', ",
-    '{"',
-    '": ',
-    "it's",
-    "''",
-    '\\"',
-    "# it's ---\n",
-    "!t ",
-    "k: ",
-    "\n\n",
-    ": >-\n ",
-    ": |\n  ",
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('a: ["image/*", \'^(?!x)|y\', "it\\"s #!"]', {"a": ["image/*", "^(?!x)|y", 'it"s #!']}),
+        ("a: 1  # is it? --- 100 %!\n# & * |\nb: it's\n", {"a": 1, "b": "it's"}),
+        ('a: &x [1, "*"]\nb: *x\n', {"a": [1, "*"], "b": [1, "*"]}),
+        ('a: {"a|b": 1}\nb:\n  "c | d": &x "e?"\n', {"a": {"a|b": 1}, "b": {"c | d": "e?"}}),
+        ("a: >-\n  b c\n  it's\nb: 1\n", {"a": "b c it's", "b": 1}),
+        ('{"a":1,"b":[.5e1]}', {"a": 1, "b": [5.0]}),
+        ("a: |2\n  b", {"a": "b"}),
+        ("a: [b ? c]", {"a": ["b ? c"]}),
+        ("a: &x 1\nb: &x 2\nc: *x", {"a": 1, "b": 2, "c": 2}),
+        ("a: &x 1\nb: &y [*x]\nc: &x 2\nd: *y", {"a": 1, "b": [1], "c": 2, "d": [1]}),
+        ("%YAML 1.2\n---\na: no\n", {"a": "no"}),
+        ("! 1", "1"),
+        ("# nothing", None),
+    ],
 )
-
-
-@given(st.lists(st.sampled_from([*WORDS, *MARKS, *ALIASES, *QUOTED]), max_size=12).map("".join))
-@example("b: # it's ---\nb: ")
-def test_both_parsers_read_the_same(text):
-    def read(nodes):
-        builder = yaml._Builder("f")
-        try:
-            return builder.value(nodes, ()), builder.places
-        except yaml._YamlError as refused:  # such as a key that stands twice: both refuse, at one line
-            return vars(refused)
-
-    fast = None if yaml._is_unusual(text) else yaml._compose_fast(text)
-    if fast is not None:
-        assert read(fast) == read(yaml._compose_exactly(text))
+def test_a_document_has_the_values_of_yaml_1_2(text, value):
+    assert yaml.scalar(text) == value
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "what", "line"),
     [
-        'a: ["image/*", \'^(?!x)|y\', "it\\"s #!"]',
-        "a: 1  # is it? --- 100 %!\n# & * |\nb: it's\n",
-        'a: &x [1, "*"]\nb: *x\n',
-        'a: {"a|b": 1}\nb:\n  "c | d": &x "e?"\n',
-        "a: >-\n  b c\n  it's\nb: 1\n",
+        ("a: 1\nb: *x", "undefined alias 'x'", 2),
+        ("a: 1\n---\nb: 2", "a single document", 2),
+        ("a: 'b' | c", "not YAML", 1),
+        ("a: 1\n\tb: 1", "not YAML", 2),
     ],
 )
-def test_quotes_and_comments_keep_no_document_from_the_fast_parser(text):
-    assert not yaml._is_unusual(text)
-    assert yaml.parse(text).value == yaml._Builder("").value(yaml._compose_exactly(text), ())
-
-
-@pytest.mark.parametrize("text", ["a: |2\n  b", 'a: "b\n  | c"', "a: !t 'b'", "a: '\t'", "a: [b ? c]", "a: 'b' | c"])
-def test_what_the_parsers_may_read_differently_is_read_exactly(text):
-    assert yaml._is_unusual(text)
+def test_a_fault_has_its_line(text, what, line):
+    with pytest.raises(yaml._YamlError) as caught:
+        yaml.parse(text)
+    assert what in caught.value.what
+    assert caught.value.line == line
 
 
 def test_a_document_that_was_read_before_is_not_what_another_reader_changed():

@@ -12,7 +12,6 @@ from tempfile import mkdtemp
 
 import pytest
 from cells import TINY, models
-from ruamel.yaml import YAML
 from torch import nn
 
 from vlcli import registry
@@ -20,10 +19,11 @@ from vlcli.errors import ComponentError, Problem
 from vlcli.objectives import Mean, Objective, ObjectiveOutput
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
+from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load
 from vlcli.registry import as_spec
 from vlcli.runner.execute import context_of
-from vlcli.runner.smoke_test import smoke_test
+from vlcli.runner.trial_step import trial_step
 from vlcli.tasks.base import Task
 
 OBJECTIVES = sorted(entry.name for entry in registry.entries("objectives") if entry.distribution == "vlcli")
@@ -61,10 +61,10 @@ def rehearsed(model: str, objectives: dict[str, dict], **options) -> dict[str, l
     }
     file = folder / "cells.yaml"
     with file.open("w") as stream:
-        YAML(typ="safe").dump(recipe, stream)
+        stream.write(to_yaml(recipe))
     planner, steps = planning.make(load(str(file)), planning.RunOptions(folder / "runs"))
     by_name = {step.name: step for step in steps}
-    return {name: smoke_test(context_of(planner, name, by_name, Silent())) for name in stages}
+    return {name: trial_step(context_of(planner, name, by_name, Silent())) for name in stages}
 
 
 @cache

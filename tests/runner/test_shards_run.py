@@ -89,7 +89,7 @@ def test_extraction_from_shards_equals_that_from_their_folder(files, tmp_path: P
 
 def test_pictures_of_shards_are_found_wherever_one_is_asked_for(tmp_path: Path) -> None:
     lay(tmp_path, img2dataset())
-    reader = registry.datasets.build({"name": "webdataset", "shards": "s/*.tar"}, tmp_path)
+    reader = registry.build("datasets", {"name": "webdataset", "shards": "s/*.tar"}, tmp_path)
     inner = reader.locate("000000002")
     assert is_file(inner)
     assert not is_file(inner.with_name("000000001.jpg"))

@@ -9,7 +9,7 @@ import pytest
 
 import vlcli.cli
 from vlcli.cli import console
-from vlcli.cli.words import refuse_bytes
+from vlcli.cli.options import refuse_bytes
 from vlcli.errors import UsageError
 from vlcli.recipe.stage_record import flocked
 

@@ -139,22 +139,6 @@ def test_the_batch_size_is_the_extractors_unless_the_stage_names_one(tmp_path, p
     assert len({store.read_bytes() for store in stores}) == 1
 
 
-def test_a_stage_finished_with_the_former_default_is_not_made_again(tmp_path, pictures, stage):
-    from vlcli.recipe.load import load
-    from vlcli.recipe.plan import RunOptions, _folder_names, make
-
-    stage("images", "stages.regions.batch_size=16")  # what the schema once filled in
-    path = str(_recipe(tmp_path, "images"))
-    (step,) = make(load(path, []), RunOptions(output=tmp_path / "runs"))[1]
-    assert step.action == "reuse"
-    names = [_folder_names(load(path, ["seed=3", *more])) for more in ([], ["stages.regions.batch_size=16"])]
-    assert names[0] == names[1]
-    assert _folder_names(load(path, ["jobs=1"])) == _folder_names(load(path, [])), "it changes nothing that is computed"
-    assert _folder_names(load(path, ["jobs=1", "seed=3"])) == names[0]
-    (other,) = make(load(path, ["stages.regions.batch_size=8"]), RunOptions(output=tmp_path / "runs"))[1]
-    assert other.action == "run"
-
-
 def test_linked_folders_inside_the_root_are_followed(tmp_path, pictures):
     from vlcli.errors import DataError
     from vlcli.stages.extract import under

@@ -17,7 +17,7 @@ from vlcli.features import FeatureWriter, Record
 from vlcli.objectives.mlm import MARK, MaskedLanguageModelling
 from vlcli.progress import Silent
 from vlcli.recipe.schema import Average, Evaluate, Export, Extract, Finetune, Pretrain, Recipe
-from vlcli.runner.smoke_test import smoke_test
+from vlcli.runner.trial_step import trial_step
 from vlcli.stages import average, evaluate, export, finetune, pretrain
 from vlcli.stages.extract import build_extractor
 
@@ -171,7 +171,7 @@ def test_no_stage_takes_weights_that_changed(world, tmp_path):
 
 
 def test_an_average_does_not_hang_on_the_machine_s_speed(world, tmp_path, monkeypatch):
-    monkeypatch.setattr("vlcli.engine.trainer.SAVE_SECONDS", -1.0)  # as if every step took long
+    monkeypatch.setattr("vlcli.engine.guard.SAVE_SECONDS", -1.0)  # as if every step took long
     pretrain.run(context(world, tmp_path, "a", pretraining(world, epochs=3, keep=3)))
     result = average.run(context(world, tmp_path, "mean", Average(kind="average", **{"from": "a"}), ["a"]))
     assert result.facts["steps"] == [3, 6, 9]  # the ends of epochs
@@ -194,13 +194,13 @@ def test_a_stage_may_change_the_model_and_start_from_a_file(world, tmp_path):
 def test_a_rehearsal_passes_what_will_run_and_needs_no_inputs(world, tmp_path):
     first, tuned = pretraining(world), finetuning(world, **{"from": "a"})
     stages = {"a": first, "c": tuned}
-    assert smoke_test(context(world, tmp_path, "a", first, stages=stages)) == []
-    assert smoke_test(context(world, tmp_path, "c", tuned, stages=stages)) == []
-    assert smoke_test(context(tmp_path / "absent", tmp_path, "a", first, stages=stages)) == []
+    assert trial_step(context(world, tmp_path, "a", first, stages=stages)) == []
+    assert trial_step(context(world, tmp_path, "c", tuned, stages=stages)) == []
+    assert trial_step(context(tmp_path / "absent", tmp_path, "a", first, stages=stages)) == []
 
 
 def test_a_rehearsal_of_a_large_model_takes_no_memory(world, tmp_path):
-    assert smoke_test(context(world, tmp_path, "a", pretraining(world), model={"name": "lxmert"})) == []
+    assert trial_step(context(world, tmp_path, "a", pretraining(world), model={"name": "lxmert"})) == []
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_rehearsal_of_a_large_model_takes_no_memory(world, tmp_path):
     ],
 )
 def test_a_rehearsal_finds_what_would_fail(world, tmp_path, given, text):
-    problems = smoke_test(context(world, tmp_path, "a", pretraining(world, **given)))
+    problems = trial_step(context(world, tmp_path, "a", pretraining(world, **given)))
     assert problems
     assert all(problem.key.startswith("stages.a") for problem in problems)
     assert text in "\n".join(map(str, problems))

@@ -24,12 +24,10 @@ from vlcli.features.writer import FeatureWriter
 from vlcli.metrics.captions.measure import measure
 from vlcli.metrics.ranking import both_ways
 from vlcli.progress import Silent
-from vlcli.recipe.keys import plain
-from vlcli.recipe.schema import STAGES
 from vlcli.stages import evaluate
 from vlcli.tasks.correlation import Axes, CountedWords, Moments, solve, unit
 from vlcli.tasks.correlation_fit import FitSetting, fit
-from vlcli.tasks.pairs import mean_features, sentences_by_picture
+from vlcli.tasks.pooled import mean_features, sentences_by_picture
 
 DIM = 24
 FIT = {"name": "karpathy", "file": "karpathy/dataset_shapes.json", "split": "train"}
@@ -76,7 +74,7 @@ def stage(world: World, folder: Path, **config: Any) -> Any:
 
 
 def moments(rows: np.ndarray, means: np.ndarray) -> Moments:
-    sums = Moments.none(rows.shape[1], means.shape[1])
+    sums = Moments(rows.shape[1], means.shape[1])
     for start in range(0, len(rows), 7):
         sums.add(rows[start : start + 7], means[start : start + 7])
     return sums
@@ -168,7 +166,7 @@ def test_what_is_left_open_is_chosen_on_the_fitted_pictures_alone(world):
     poor, good = FitSetting(20, 0.1, 1), FitSetting(20, 0.1, 16)
     assert fit(texts, world.store, [poor, good]).choice == good
     assert fit(texts, world.store, [good, poor]).choice == good
-    every = fit(texts, world.store, FitSetting.each((500, 1000), (0.1,), (16,)))
+    every = fit(texts, world.store, [FitSetting(words, 0.1, 16) for words in (500, 1000)])
     assert every.choice.words == len(every.counted.columns) < 500  # no more than there are
 
 
@@ -215,12 +213,6 @@ def test_options_are_numbers_above_zero():
     for options in ({"dims": 0}, {"ridge": []}, {"words": [500, 0]}):
         with pytest.raises(ComponentError, match="nothing to choose among"):
             registry.build("tasks", {"name": "cca-retrieval", **options})
-
-
-def test_stages_without_the_key_keep_theirs():
-    stage = STAGES["evaluate"].model_validate({"kind": "evaluate", "from": "learn"})
-    assert "fit" not in plain(stage)
-    assert plain(stage.model_copy(update={"fit": [FIT]}))["fit"] == [FIT]
 
 
 RECIPE = """

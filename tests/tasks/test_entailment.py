@@ -16,7 +16,7 @@ from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.errors import DataError
 from vlcli.nn import Batch, View
 from vlcli.progress import Silent
-from vlcli.tasks.entailment import Entailment
+from vlcli.tasks.classification import Entailment
 
 ROWS = [
     {"gold_label": "contradiction", "sentence2": "A dog sleeps.", "Flickr30K_ID": "1", "pairID": "1.jpg#0r1c"},

@@ -19,8 +19,8 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Batch
 from vlcli.nn.blocks import DropPath
 from vlcli.nn.model import DataSpec
-from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
-from vlcli.tasks.image_classification import ImageClassification
+from vlcli.objectives.image_classification import Mixing, batch_seed, soft_targets
+from vlcli.tasks.classification import ImageClassification
 
 DEIT = {
     "name": "deit",

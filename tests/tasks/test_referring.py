@@ -94,12 +94,12 @@ def test_chance_is_the_share_of_boxes_that_hit_whichever_way_the_target_is_given
 
 def test_a_hit_at_exactly_a_half() -> None:
     box, half = torch.tensor([0.0, 0, 10, 10]), torch.tensor([0.0, 0, 10, 5])
-    overlap = Referring()._overlap(half, box)
+    overlap = Referring().overlaps(half[None], box)[0]
     assert overlap == 0.5
-    assert not Referring()._hit(overlap)
-    assert Referring(reached=True)._hit(overlap)
+    assert not Referring().is_hit(overlap)
+    assert Referring(reached=True).is_hit(overlap)
     # MAttNet counts pixels with both borders: (11 * 6) / (11 * 11)
-    assert Referring(pixels=True)._overlap(half, box) == pytest.approx(66 / 121)
+    assert Referring(pixels=True).overlaps(half[None], box)[0] == pytest.approx(66 / 121)
 
 
 def features(root: Path, reader: RefCOCO, folder: Path) -> Path:

@@ -20,7 +20,7 @@ from vlcli.data.sides import split
 from vlcli.engine.bundle import load_bundle
 from vlcli.errors import ComponentError, DataError
 from vlcli.stages import evaluate
-from vlcli.tasks.places import rerank
+from vlcli.tasks.rank_counts import rerank
 
 torch.set_num_threads(1)  # two threads beside a busy neighbour are many times slower
 OBJECTIVES = ["contrast", "matching"]

@@ -83,7 +83,7 @@ def test_two_spellings_of_an_answer_have_one_row_which_both_questions_find(maker
         root=Path("none"), label="own", examples=lambda: [SimpleNamespace(targets=t) for t in rows]
     )
     if maker == "image-qa":
-        table = registry.objectives.load(maker).labels({}, [reader])
+        table = registry.load("objectives", maker).labels({}, [reader])
     else:
         table = registry.build("tasks", {"name": maker, "min_count": 1}).labels([reader])
     assert table == ("net", "t shirt")

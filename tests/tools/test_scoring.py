@@ -64,7 +64,7 @@ def test_a_file_scores_what_the_evaluation_scored(world, tmp_path, name):
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in reversed(wanted.predictions)))
     found = score(source_of_task(spec, world, split), tmp_path / "rows.jsonl")
     assert json.dumps(found.metrics) == json.dumps(wanted.metrics)
-    for path in registry.tasks.build(spec).submission(wanted.predictions, tmp_path):
+    for path in registry.build("tasks", spec).submission(wanted.predictions, tmp_path):
         official = score(source_of_task(spec, world, split), path)
         assert json.dumps(official.metrics) == json.dumps(wanted.metrics)
 

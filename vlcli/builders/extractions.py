@@ -129,13 +129,11 @@ def of_store(path: Path, name: str) -> Extraction:
 
 
 def _spec_told(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The extractor by what the store alone says: its registered name and parameters; empty where it does not."""
     name, parameters = told.get("extractor"), told.get("parameters")
     return {"name": name, **parameters} if isinstance(name, str) and isinstance(parameters, dict) else {}
 
 
 def _weights(record: StageRecord, folder: Path, named: str | None) -> str:
-    """Where the weights lie: those that the stage names under its root, else those of the stage it started from."""
     if named:
         return os.path.normpath(Path(record.root or ".").absolute() / Path(named).expanduser())
     for source in record.config.get("from") or []:
@@ -146,14 +144,12 @@ def _weights(record: StageRecord, folder: Path, named: str | None) -> str:
 
 
 def _places(record: StageRecord, folder: Path, name: str) -> list[Path]:
-    """Where the artifact of a stage may lie: where it lay, or beside ``folder`` in a run folder that was moved."""
     known = record.inputs.get(name, {}).get("path")
     beside = stage_record.finished(folder.parent / name)
     return [*([Path(known)] if known else []), *([beside[0]] if beside else []), Path(name)]
 
 
 def _source(record: StageRecord, folder: Path) -> Extraction | None:
-    """What made the regions that an extractor reads, where the stage names a store of them."""
     named = record.config.get("features") or []
     places = [place for name in named for place in _places(record, folder, str(name))]
     return next((one for one in extractions_of(places) if one.set != CONCEPTS), None)

@@ -55,7 +55,7 @@ def open_readers(
 def build_reader(entry: Spec | str, root: Path) -> Reader:
     """Build a data set with the options that every reader has; its files need not be there."""
     spec, options = split_options("datasets", as_spec(entry))
-    reader: Reader = registry.datasets.build(spec, root)
+    reader: Reader = registry.of(Reader).build(spec, root)
     reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
     reader.ids = options.get("ids", "name")
     return reader
@@ -91,7 +91,7 @@ def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
     """
     problems = []
     for number, spec in enumerate(specs):
-        held: tuple[str, ...] = getattr(registry.datasets.load(spec["name"]), "held_out_splits", ())
+        held: tuple[str, ...] = getattr(registry.of(Reader).load(spec["name"]), "held_out_splits", ())
         split = spec.get("split", [])
         named = sorted({split} & set(held)) if isinstance(split, str) else sorted(set(split) & set(held))
         if named:

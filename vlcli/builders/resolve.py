@@ -9,6 +9,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
 from vlcli.errors import ComponentError
+from vlcli.nn.model import Model
 from vlcli.recipe.resolve import Kept, ResolvedStage, resolve
 from vlcli.recipe.schema import TextOptions
 from vlcli.recipe.wiring import find_place
@@ -25,7 +26,7 @@ def placed(resolved: ResolvedStage, root: Path) -> ResolvedStage:
     if model is None or "name" not in model:
         return resolved
     try:
-        named = registry.models.load(model["name"]).tower_folders(model)
+        named = registry.of(Model).load(model["name"]).tower_folders(model)
     except ComponentError:  # told where the model is built
         return resolved
     found = {key: find_place(word, root) for key, word in named.items()}

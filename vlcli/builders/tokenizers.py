@@ -9,6 +9,7 @@ from vlcli.builders.context import StageContext
 from vlcli.builders.readers import open_readers
 from vlcli.engine.bundle import Bundle
 from vlcli.errors import Problem, RecipeError
+from vlcli.nn.model import Model
 from vlcli.recipe.schema import TextOptions, TrainVocabulary
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
@@ -26,7 +27,7 @@ def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | No
     if bundle is not None and bundle.tokenizer is not None and getattr(context.config, "text", None) is None:
         return bundle.tokenizer
     if model is not None and "vocabulary" not in text.model_fields_set:
-        own = registry.models.load(model["name"]).vocabulary_folder(model)
+        own = registry.of(Model).load(model["name"]).vocabulary_folder(model)
         text = text if own is None else text.model_copy(update={"vocabulary": own})
     return _vocabulary(context, text).reading(text.model_dump())
 
@@ -43,7 +44,6 @@ def _vocabulary(context: StageContext, text: TextOptions) -> Any:
 
 
 def _vocabulary_place(context: StageContext, words: str) -> str:
-    """A path under the data root or here where there is one, else a hub name."""
     inside = context.root / words
     return str(inside) if inside.exists() else words
 

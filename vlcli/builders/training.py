@@ -29,6 +29,7 @@ from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
 from vlcli.nn.undrawn import without_memory
+from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
 from vlcli.registry import Spec
@@ -162,7 +163,6 @@ def choose(context: StageContext) -> TrainingPlan:
 
 
 def _gives(context: StageContext, name: str, path: Path) -> bool:
-    """Whether a source gives weights (features and data come by other ways)."""
     kind = context.kinds.get(name)
     return path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights)
 
@@ -188,7 +188,6 @@ def model_needs(plan: TrainingPlan) -> InputSpec:
 
 
 def _loads(task: Task | None, needs: InputSpec, module: TrainingModule) -> list[InputSpec]:
-    """What is loaded in training, and in validation."""
     if task is not None:
         return [task.input_spec(needs, training) for training in (True, False)]
     if all(objective.text_alone for objective in module.objectives.values()):
@@ -210,12 +209,11 @@ def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
     """
     if spec is not None and not needs.pixels:
         raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
-    made: Transform | None = None if spec is None else registry.transforms.build(spec, needs)
+    made: Transform | None = None if spec is None else registry.of(Transform).build(spec, needs)
     return made
 
 
 def _feature_files(context: StageContext, plan: TrainingPlan) -> list[Path]:
-    """The stores the stage names (or every extract stage before it made)."""
     named = [n for n in plan.config.source if context.kinds.get(n) == "extract" or n.endswith(".h5")]
     return context.feature_files(list(plan.config.features) or named)
 
@@ -244,19 +242,13 @@ def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, 
 
 
 def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
-    """The answer strings: the task's, else those of the first objective that has any."""
     found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
     for spec in plan.resolved.objectives:
-        found = found or tuple(registry.objectives.load(spec["name"]).labels(spec, readers))
+        found = found or tuple(registry.of(Objective).load(spec["name"]).labels(spec, readers))
     return found
 
 
 def _box_labels(readers: list[Reader]) -> dict[str, Any]:
-    """Names and numbers of the classes and attributes of given boxes.
-
-    Raises:
-        DataError: data sets number their classes differently.
-    """
     named = [reader for reader in readers if reader.class_names()]
     first = max(named, key=lambda reader: len(reader.class_names()))
     names = tuple(first.class_names())
@@ -280,7 +272,6 @@ def _box_labels(readers: list[Reader]) -> dict[str, Any]:
 
 
 def _labels(store: FeatureStore, what: str) -> int:
-    """How many classes or attributes a store knows: columns of their distribution, else those it names, or holds."""
     columns = store.classes_count if what == "class" else store.attributes_count
     field_name = "classes" if what == "class" else "attributes"
     if columns or field_name not in store.fields:
@@ -312,7 +303,6 @@ class Shared:
 
 
 def _pipelines(module: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
-    """A function that makes the data of some readers, corrupted as the objectives ask or, for a task, as it asks."""
     corruptions = [found for name in module.objectives for found in corruptions_of(module, name, shared.data_spec)]
 
     def make(readers: list[Reader], task: Task | None = None, **options: Any) -> Pipeline:
@@ -340,7 +330,7 @@ def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> li
     for start, end, own in part.options.phases():
         if own:
             with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
-                objective = registry.objectives.build({**part.spec, **own}, module.model, data_spec)
+                objective = registry.of(Objective).build({**part.spec, **own}, module.model, data_spec)
         corruption = objective.corruption()
         if corruption is not None:
             corruption.from_epoch, corruption.until_epoch = start, end

@@ -92,7 +92,6 @@ def _entries(name: str, what: str, sizes: Sizes, blocks: Mapping[str, Mapping[st
 
 
 def _arguments(words: list[str], sizes: Sizes) -> dict[str, int]:
-    """``name=size`` behind the name of a block."""
     pairs = (word.partition("=") for word in words)
     return {name: size(value, sizes) for name, _, value in pairs}
 
@@ -104,7 +103,6 @@ def _names(pattern: str, sizes: Sizes) -> Iterator[str]:
 
 
 def _choices(text: str, sizes: Sizes) -> list[str]:
-    """``0:layers`` counts, its end left out; commas separate alternatives, which may be counts themselves."""
     found = []
     for word in text.split(","):
         first, colon, end = word.partition(":")

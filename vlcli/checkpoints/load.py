@@ -127,7 +127,6 @@ def read(path: Path) -> list[Checkpoint]:
 
 @cache
 def _read(path: Path, _changed: int) -> tuple[Checkpoint, ...]:
-    """The same, once as long as the file does not change."""
     document = yaml.read(path)
     if not isinstance(document.value, dict):
         problem = Problem("", "a file of checkpoints is a mapping", str(path), expected="family, title, layouts, files")
@@ -161,7 +160,6 @@ def whole(family: CheckpointsFile, name: str) -> Layout:
 
 
 def _merged(base: Layout, own: Layout) -> Layout:
-    """``own`` over ``base``: mappings are joined (an empty one clears), all else is taken where ``own`` says it."""
     changed: dict[str, Any] = {}
     for key in own.model_fields_set:
         value, usual = getattr(own, key), getattr(base, key)

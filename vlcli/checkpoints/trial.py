@@ -18,6 +18,7 @@ from torch import Tensor
 from vlcli import registry
 from vlcli.checkpoints.layout import Tensors
 from vlcli.checkpoints.load import Checkpoint
+from vlcli.detection.extractor import Extractor
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import VlcliError
@@ -38,7 +39,6 @@ class Traced(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Whatever is made of traced tensors is made of the names of all of them."""
         made = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         names = frozenset().union(*(_names_of(one) for one in (*args, *(kwargs or {}).values())))
         for one in made if isinstance(made, tuple | list) else [made]:
@@ -94,8 +94,6 @@ class Trial:
 
 
 class _Loader(WeightLoader):
-    """Notes which of the file's tensors were placed; nothing is refused."""
-
     def __init__(self, module: TrainingModule) -> None:
         super().__init__(module, ["."])
         self.placed: set[str] = set()
@@ -174,9 +172,8 @@ def _copied(name: str) -> bool:
 
 
 def _by_extractor(checkpoint: Checkpoint, traced: dict[str, Tensor], trial: Trial) -> set[str]:
-    """By the network that the extractor makes for these names and shapes (``Extractor.network_of``)."""
     spec = {key: value for key, value in checkpoint.reader.items() if key != "kind"}
-    found = registry.extractors.load(spec.pop("name")).network_of(traced, **spec)
+    found = registry.of(Extractor).load(spec.pop("name")).network_of(traced, **spec)
     own = found.module.state_dict()
     trial.parameters = sum(value.numel() for name, value in own.items())
     placed: set[str] = set()

@@ -1,4 +1,4 @@
-"""From the name of a paper to checked claims: files found through the registry, every fault with its line."""
+"""Finds, reads and checks files of claims; every fault is told with its line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vlcli.claims.schema import Claim, ClaimsFile, Power, Small
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
@@ -18,14 +19,7 @@ from vlcli.registry import entries, names
 
 @dataclass(frozen=True)
 class Registered:
-    """A claim and what it has of its file.
-
-    Attributes:
-        claim: the contrast.
-        file: the claims of its paper.
-        path: of that file.
-        line: where the claim stands in it.
-    """
+    """A claim with the file of its paper, and the path and line where it stands."""
 
     claim: Claim
     file: ClaimsFile
@@ -34,7 +28,7 @@ class Registered:
 
     @property
     def small(self) -> Small | None:
-        """How it is tested; None where it cannot be."""
+        """How the claim is tested; None where it cannot be."""
         return None if isinstance(self.claim.small, str) else self.claim.small
 
     @property
@@ -50,8 +44,8 @@ class Registered:
     @property
     def earlier(self) -> list[tuple[str, float]]:
         """Verdict and difference under each earlier registration that judged the claim, oldest first."""
-        found = (one.verdicts.get(self.claim.id) for one in self.file.earlier)
-        return [one for one in found if one is not None]
+        verdicts = (one.verdicts.get(self.claim.id) for one in self.file.earlier)
+        return [verdict for verdict in verdicts if verdict is not None]
 
     @property
     def place(self) -> str:
@@ -60,12 +54,24 @@ class Registered:
 
 
 def papers() -> list[str]:
-    """Names of the papers with claims; reads no file."""
+    """Returns the names of the papers with claims; reads no file."""
     return names("claims")
 
 
+def as_row(one: Registered) -> dict[str, Any]:
+    """Returns the facts of a claim, and ``test``: which rows of which recipe decide it, or that none can."""
+    claim, small = one.claim, one.small
+    facts = claim.model_dump(exclude={"small"}, exclude_none=True)
+    facts |= {"paper": one.file.paper, "title": one.file.title, "place": one.place, "test": "not in small"}
+    if small is None:
+        return facts
+    tested = small.model_dump(exclude_none=True) | {"seeds": one.seeds, "power": one.power.model_dump()}
+    test = f"{small.recipe}:{small.rows[0]} against {small.rows[1]}, {small.metric}"
+    return facts | {"small": tested | {"about": one.file.worlds[small.world]}, "test": test}
+
+
 def of_paper(reference: str) -> list[Registered]:
-    """The claims of one paper: of its registered name, or of a file.
+    """Returns the claims of one paper: of its registered name, or of a file.
 
     Raises:
         ComponentError: no package registers claims of that paper (with the nearest names).
@@ -76,47 +82,54 @@ def of_paper(reference: str) -> list[Registered]:
         if not path.is_file():
             raise UsageError("There is no such file of claims.", where=reference, hint="list papers: vlcli ls claims")
         return read(path)
-    if reference.rpartition(":")[2] not in papers():
-        raise _unknown_paper(reference)
+    known = papers()
+    if reference.rpartition(":")[2] not in known:
+        what = f"No claims of a paper called {reference!r} are registered."
+        hint = _nearest(reference, known, "list them: vlcli ls claims")
+        raise ComponentError(what, expected=", ".join(known), hint=hint)
     return read(registered_file("claims", reference).file)
 
 
 def every(chosen: Sequence[str] = ()) -> list[Registered]:
-    """The claims of the papers ``chosen``, of all papers without any.
+    """Returns the claims of the papers ``chosen``, of all papers without any.
 
     Raises:
         RecipeError: two claims have one identifier, or a file has faults.
     """
-    found: list[Registered] = []
+    claims: list[Registered] = []
     for entry in chosen or [f"{one.distribution}:{one.name}" for one in entries("claims")]:
-        found += of_paper(entry)
+        claims += of_paper(entry)
     seen: dict[str, Registered] = {}
     twice = []
-    for one in found:
+    for one in claims:
         if (other := seen.setdefault(one.claim.id, one)) is not one:
             twice.append(Problem(one.claim.id, "two claims have this identifier", one.place, got=other.place))
     if twice:
         raise RecipeError(twice, "claims")
-    return found
+    return claims
 
 
-def pick(found: Sequence[Registered], wanted: Iterable[str]) -> list[Registered]:
-    """Those with the identifiers ``wanted``, in the order of the files.
+def pick(claims: Sequence[Registered], wanted: Iterable[str]) -> list[Registered]:
+    """Returns those with the identifiers ``wanted``, in the order of the files.
 
     Raises:
         UsageError: there is no such claim (with the nearest identifiers).
     """
-    known = {one.claim.id: one for one in found}
+    known = {one.claim.id: one for one in claims}
     for name in (wanted := list(dict.fromkeys(wanted))):
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-            hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "list them: vlcli reproduce --list"
+            hint = _nearest(name, known, "list them: vlcli reproduce --list")
             raise UsageError("There is no such claim.", got=repr(name), hint=hint)
-    return [one for one in found if one.claim.id in wanted]
+    return [one for one in claims if one.claim.id in wanted]
+
+
+def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise
 
 
 def read(path: Path) -> list[Registered]:
-    """The claims of one file.
+    """Returns the claims of one file.
 
     Raises:
         RecipeError: it cannot be read, or has faults; all of them, each with its line.
@@ -139,7 +152,6 @@ def read(path: Path) -> list[Registered]:
 
 
 def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
-    """What is wrong between parts of a file: identifiers, worlds, and seeds that chose settings and judge."""
     problems: list[Problem] = []
     seen: dict[str, int] = {}
     for index, claim in enumerate(file.claims):
@@ -148,43 +160,31 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
             got = f"{claim.id}, as in {document.place(('claims', first))}"
             problems.append(Problem(f"{at}.id", "this identifier is taken", place, got))
         if not claim.id.startswith(f"{file.paper}-"):
-            problems.append(
-                Problem(f"{at}.id", "identifiers begin with the paper", place, claim.id, f"{file.paper}-...")
-            )
+            what = "identifiers begin with the paper"
+            problems.append(Problem(f"{at}.id", what, place, claim.id, f"{file.paper}-..."))
         if isinstance(claim.small, Small):
             if claim.small.world not in file.worlds:
                 known = ", ".join(file.worlds)
                 problems.append(Problem(f"{at}.small.world", "there is no such world", place, claim.small.world, known))
-            own = claim.small.seeds is not None
-            key, place = (f"{at}.small.seeds", place) if own else ("seeds", document.place(("seeds",)))
-            problems += _seed_faults(key, claim.small.seeds or file.seeds, claim.id, file, place)
-    return list(dict.fromkeys(problems)) + _earlier_faults(file, document)
-
-
-def _seed_faults(key: str, seeds: Sequence[int], claim: str, file: ClaimsFile, place: str) -> list[Problem]:
-    """Seeds that chose settings do not judge, nor those with which an earlier registration judged the same claim."""
-    what = "settings were chosen with these seeds, so they cannot judge"
-    seen = [(what, file.settings_seeds, "other seeds than settings_seeds")]
-    what = "claims were judged with these seeds before, so they cannot judge the new settings"
-    before = (one.seeds for one in file.earlier if claim in one.verdicts)
-    seen += [(what, seeds_then, "other seeds than those under 'earlier'") for seeds_then in before]
-    found = ((what, sorted(set(seeds) & set(those)), expected) for what, those, expected in seen)
-    return [Problem(key, what, place, ", ".join(map(str, both)), expected) for what, both, expected in found if both]
-
-
-def _earlier_faults(file: ClaimsFile, document: Document) -> list[Problem]:
-    """Earlier verdicts on claims that are not in the file."""
-    known, place = {claim.id for claim in file.claims}, document.place(("earlier",))
-    return [
+            if claim.small.seeds is not None:
+                problems += _seed_faults(f"{at}.small.seeds", claim.small.seeds, claim.id, file, place)
+            else:
+                problems += _seed_faults("seeds", file.seeds, claim.id, file, document.place(("seeds",)))
+    known_ids, place = {claim.id for claim in file.claims}, document.place(("earlier",))
+    return list(dict.fromkeys(problems)) + [
         Problem(f"earlier.{index}.verdicts", "there is no such claim", place, name, "an identifier of this file")
         for index, one in enumerate(file.earlier)
         for name in one.verdicts
-        if name not in known
+        if name not in known_ids
     ]
 
 
-def _unknown_paper(name: str) -> ComponentError:
-    known = papers()
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "list them: vlcli ls claims"
-    return ComponentError(f"No claims of a paper called {name!r} are registered.", expected=", ".join(known), hint=hint)
+def _seed_faults(key: str, seeds: Sequence[int], claim: str, file: ClaimsFile, place: str) -> list[Problem]:
+    # seeds that chose settings do not judge, nor those that judged the claim under an earlier registration
+    what = "settings were chosen with these seeds, so they cannot judge"
+    used = [(what, file.settings_seeds, "other seeds than settings_seeds")]
+    what = "claims were judged with these seeds before, so they cannot judge the new settings"
+    before = (one.seeds for one in file.earlier if claim in one.verdicts)
+    used += [(what, seeds_then, "other seeds than those under 'earlier'") for seeds_then in before]
+    shared = ((what, sorted(set(seeds) & set(those)), expected) for what, those, expected in used)
+    return [Problem(key, what, place, ", ".join(map(str, both)), expected) for what, both, expected in shared if both]

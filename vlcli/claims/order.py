@@ -1,4 +1,4 @@
-"""Which claim is run next: the one whose cells decide most per minute, counting other claims that they complete."""
+"""Chooses the claim to run next: the one whose cells decide most claims per minute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vlcli.claims.cells import Cell
+from vlcli.claims.measurements import Cell
 from vlcli.claims.schema import Power
 
 ALPHA = 0.05
@@ -14,13 +14,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Job:
-    """A claim that is not decided yet.
-
-    Attributes:
-        id: of the claim.
-        cells: that decide it.
-        chance: probability that they decide it.
-    """
+    """A claim that is not decided yet, the cells that decide it, and the probability that they do."""
 
     id: str
     cells: frozenset[Cell]
@@ -28,7 +22,7 @@ class Job:
 
 
 def following(jobs: Sequence[Job], done: Collection[Cell], seconds: Callable[[Cell], float]) -> Job | None:
-    """The claim to run next; None where all cells of all claims are done.
+    """Returns the claim to run next; None where all cells of all claims are done.
 
     A claim's worth is the number of claims that can be expected to be decided once its missing cells are done: its own,
     and others whose missing cells are among these. That is divided by the time which these cells take.
@@ -50,13 +44,7 @@ def following(jobs: Sequence[Job], done: Collection[Cell], seconds: Callable[[Ce
 
 @cache
 def chance(power: Power, seeds: int, alpha: float = ALPHA) -> float:
-    """The power of a paired t test: how likely it is to find the expected difference.
-
-    Args:
-        power: the expected difference and the deviation of paired differences.
-        seeds: pairs.
-        alpha: level of the two-sided test.
-    """
+    """Returns the power of a two-sided paired t test with ``seeds`` pairs at the level ``alpha``."""
     from statsmodels.stats.power import TTestPower
 
     if seeds < 2:

@@ -1,4 +1,4 @@
-"""One figure a paper: the paired difference of every claim that has run, positive where it agrees with the paper."""
+"""Draws the paired difference of every claim of a paper, positive where it agrees with the paper."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ MARKS = {"reproduced": "o", "opposite": "D", "undecided": "s"}
 
 
 def plot(judged: Sequence[Judged], file: Path) -> bool:
-    """Draw the claims of one paper.
-
-    Args:
-        judged: its claims; those that have not run are left out.
-        file: the SVG to write.
+    """Draws the claims of one paper that have run into an SVG.
 
     Returns:
         Whether something was drawn: False where no claim has run, or matplotlib is not installed.
@@ -45,8 +41,14 @@ def _figure(drawn: Sequence[Judged]) -> Any:
     FigureCanvasSVG(figure)
     axes = figure.subplots()
     axes.axvline(0, color="#333333", linewidth=1)
-    for place, one in enumerate(drawn):
-        _line(axes, place, one)
+    for row, one in enumerate(drawn):
+        difference, colour = one.difference, COLOURS[one.word]
+        assert difference is not None
+        if difference.low is not None and difference.high is not None:
+            ends = [one.sign * difference.low, one.sign * difference.high]
+            axes.plot(ends, [row, row], color=colour, linewidth=1.8)
+        value = one.sign * difference.difference
+        axes.plot([value], [row], MARKS[one.word], color=colour, markersize=6, linestyle="", label=one.word)
     axes.set_yticks(range(len(drawn)), [one.registered.claim.id for one in drawn], fontsize=8)
     axes.set_ylim(len(drawn) - 0.5, -0.5)
     axes.set_xlabel("difference in the published direction, with its 95 % interval")
@@ -56,12 +58,3 @@ def _figure(drawn: Sequence[Judged]) -> Any:
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(named.values(), named, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure
-
-
-def _line(axes: Any, place: int, one: Judged) -> None:
-    found, colour = one.difference, COLOURS[one.word]
-    assert found is not None
-    if found.low is not None and found.high is not None:
-        axes.plot([one.sign * found.low, one.sign * found.high], [place, place], color=colour, linewidth=1.8)
-    value = one.sign * found.difference
-    axes.plot([value], [place], MARKS[one.word], color=colour, markersize=6, linestyle="", label=one.word)

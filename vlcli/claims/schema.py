@@ -1,4 +1,4 @@
-"""What a file of claims may say (pydantic, as recipes): every fault is told with its line."""
+"""Defines the schema of a file of claims."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MOST_SEEDS)]
 
 
 class Power(Section):
-    """What the number of seeds was estimated from, before any judged run.
+    """The expected difference of two rows, and the standard deviation of paired differences over seeds.
 
-    Attributes:
-        difference: between the two rows' metrics, in the metric's unit, expected for the small recipe.
-        deviation: standard deviation over seeds of the paired differences, in the same unit.
+    The number of seeds was estimated from both before any judged run.
     """
 
     difference: Positive
@@ -33,16 +31,12 @@ class Power(Section):
 
 
 class Small(Section):
-    """How a claim is put to the test in small.
+    """How a claim is tested: two rows of a small recipe, the first for the first of the published rows.
 
     Attributes:
-        recipe: registered name of a recipe with rows.
-        rows: its two rows; the first stands for the first of the published rows.
-        metric: name of the metric there; as in the paper, the more the better.
-        world: name of one of the file's worlds.
-        why: why the effect should show in that world, one sentence or two.
-        seeds: that decide; None: the file's.
-        power: what the number of seeds was estimated from; None: the file's.
+        metric: of the recipe; as in the paper, the more the better.
+        world: one of the file's worlds, in which the effect should show.
+        seeds: that decide; None: the file's. So with ``power``.
     """
 
     recipe: Name
@@ -65,15 +59,11 @@ class Claim(Section):
     """One published contrast.
 
     Attributes:
-        id: short name, unique among all installed claims; begins with the paper's name.
-        claim: what the paper says, one sentence.
-        table: number of its table (or figure: ``figure 3``).
-        rows: the two rows of that table, as they are called there.
-        metric: the column they are compared by.
-        published: the two printed numbers.
-        direction: whether the paper says that the first row's number is higher or lower than the second's.
-        small: how the claim is tested; ``none`` where it cannot be.
-        reason: why it cannot be tested in small; only, and always, with ``small: none``.
+        id: unique among all installed claims; begins with the paper's name.
+        table: number of the paper's table (or figure: ``figure 3``).
+        rows: of that table, with the numbers ``published`` in the column ``metric``.
+        direction: of the first row's number to the second's.
+        reason: why the claim cannot be tested in small; only, and always, with ``small: none``.
     """
 
     id: Annotated[str, Field(pattern=ID, max_length=80)]
@@ -102,13 +92,7 @@ class Claim(Section):
 
 
 class Earlier(Section):
-    """What claims showed under an earlier registration, which other settings and other seeds replaced.
-
-    Attributes:
-        settings: what the rows were then, and why they were registered anew.
-        seeds: that judged then; none of them judges again.
-        verdicts: by identifier of the claim: the verdict and the difference of the two rows.
-    """
+    """Verdicts and differences of claims under an earlier registration; none of its seeds judges again."""
 
     settings: Sentence
     seeds: Seeds
@@ -120,13 +104,10 @@ class ClaimsFile(Section):
 
     Attributes:
         paper: short name, as in ``vlcli reproduce PAPER``.
-        title: of the paper, with authors, venue and year.
-        settings_seeds: seeds with which the settings of the small recipes were chosen; none of them is judged.
+        settings_seeds: seeds with which the settings of the small recipes were chosen; none of them judges.
         seeds: that decide, where a claim names none itself.
-        power: what their number was estimated from, where a claim says nothing itself.
-        worlds: what each world is, by the name that claims give it.
+        worlds: descriptions by the name that claims use.
         earlier: registrations before this one, oldest first.
-        claims: the contrasts.
     """
 
     paper: Annotated[str, Field(pattern=ID, max_length=40)]

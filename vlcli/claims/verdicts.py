@@ -1,15 +1,16 @@
-"""What measured rows say about a published direction: paired differences, Holm's correction over a paper's table."""
+"""Judges claims by measured rows: paired differences, Holm's correction over a paper's table."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
-from vlcli.claims.cells import Cell, seeds_of
-from vlcli.claims.keeping import Measured
 from vlcli.claims.load import Registered
+from vlcli.claims.measurements import Cell, seeds_of
+from vlcli.claims.results_file import Measured
 from vlcli.tables.results import RowResults, RunResults
 from vlcli.tables.statistics import ALPHA, Contrast, Estimate, adjusted, contrast, estimate
 
@@ -25,15 +26,10 @@ class Judged:
     """A claim and what was measured.
 
     Attributes:
-        registered: the claim.
-        word: the verdict.
-        seeds: that both rows have run with.
-        wanted: seeds that decide.
-        first: the first row's metric, or None.
-        second: the second row's.
-        difference: first minus second, paired by seed, or None.
-        p: its p value after Holm's correction over the claims of the paper's table.
-        error: why a row failed.
+        seeds: number of seeds that both rows have run with.
+        wanted: number of seeds that decide.
+        difference: first row minus second, paired by seed.
+        p: after Holm's correction over the claims of the paper's table.
     """
 
     registered: Registered
@@ -60,20 +56,24 @@ class Judged:
 
     @property
     def smaller(self) -> bool:
-        """Whether an undecided difference is surely smaller than the registered one (``power``), in either direction.
+        """Whether the 95 % interval of an undecided difference lies within plus and minus the registered one.
 
-        Its whole 95 % interval lies between minus and plus this difference: a test of equivalence by two one-sided t
-        tests, each at .025.
+        This is a test of equivalence by two one-sided t tests, each at .025.
         """
-        found = self.difference
-        if self.word != "undecided" or found is None or found.low is None or found.high is None:
+        measured = self.difference
+        if self.word != "undecided" or measured is None or measured.low is None or measured.high is None:
             return False
         expected = self.registered.power.difference
-        return -expected < found.low and found.high < expected
+        return -expected < measured.low and measured.high < expected
+
+    @property
+    def seeds_to_decide(self) -> int | None:
+        """The seeds that would decide a difference as large as this; None where none below 10,000 would."""
+        return self.difference.seeds if self.difference is not None else None
 
 
 def judge(claims: Sequence[Registered], look: Look, count: int | None = None) -> list[Judged]:
-    """The verdict on each claim.
+    """Returns the verdict on each claim.
 
     A claim is judged once both rows have run with all its seeds. Holm's correction counts all claims of a paper's table
     that can be tested in small; one that has not run counts with a p value of 1, so that a verdict does not depend on
@@ -89,97 +89,66 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
     for one in claims:
         if one.small is not None:
             tables[one.file.paper, one.claim.table].append(one.claim.id)
-    found: dict[str, float | None] = {}
     for listed in tables.values():
-        found |= zip(listed, adjusted([_p(measured[name]) for name in listed]), strict=True)
-    return [_with_word(measured[one.claim.id], found.get(one.claim.id)) for one in claims]
+        corrected = adjusted([_p(measured[name]) for name in listed])
+        for name, p in zip(listed, corrected, strict=True):
+            one_judged = measured[name]
+            if one_judged.word == "undecided" and one_judged.difference is not None and p is not None:
+                positive = one_judged.difference.difference * one_judged.sign > 0
+                word: Word = "undecided" if p >= ALPHA else "reproduced" if positive else "opposite"
+                measured[name] = replace(one_judged, word=word, p=p)
+    return [measured[one.claim.id] for one in claims]
 
 
 def counts(judged: Sequence[Judged]) -> dict[Word, int]:
-    """How many claims have each verdict, in a fixed order."""
+    """Returns how many claims have each verdict, in a fixed order."""
     return {word: sum(one.word == word for one in judged) for word in WORDS}
 
 
-def seeds_to_decide(one: Judged) -> int | None:
-    """The seeds that would decide a difference as large as the measured one; None where none below 10,000 would."""
-    return one.difference.seeds if one.difference is not None else None
-
-
 def _measure(one: Registered, look: Look, count: int | None) -> Judged:
-    if one.small is None:
+    small = one.small
+    if small is None:
         return Judged(one, "not in small")
-    seeds, (label, metric) = seeds_of(one, count), _named(one, look, count)
-    rows = [RowResults(row, _runs(one, row, seeds, look, label)) for row in one.small.rows]
+    seeds = seeds_of(one, count)
+    cells = {row: [(seed, look(Cell(small.recipe, row, seed))) for seed in seeds] for row in small.rows}
+    measured = [cell for ran in cells.values() for _, cell in ran if cell is not None]
+    labels = (label for cell in measured for label in cell.metrics if label and small.metric.startswith(f"{label}/"))
+    label = next(labels, "")  # of the evaluate stage that the metric's name begins with
+    metric = small.metric.removeprefix(f"{label}/")
+    rows = []
+    for row, ran in cells.items():
+        runs = []
+        for seed, cell in ran:
+            if cell is not None:
+                folder = cell.evaluation.get(label)
+                metrics = cell.metrics.get(label, {})
+                runs.append(RunResults(seed, cell.state, metrics, Path(folder) if folder else None, cell.error))
+        rows.append(RowResults(row, runs))
     both = set(rows[0].values(metric)) & set(rows[1].values(metric))
-    failed = next(
-        (run.error or run.state for row in rows for run in row.runs if run.state in ("failed", "refused")), ""
-    )
-    word: Word = "failed" if failed else "not run" if len(both) < len(seeds) else "undecided"
+    failed = (run.error or run.state for row in rows for run in row.runs if run.state in ("failed", "refused"))
+    error = next(failed, "")
+    word: Word = "failed" if error else "not run" if len(both) < len(seeds) else "undecided"
     first, second = (estimate(row, metric) for row in rows)
-    found = contrast(rows[0], rows[1], metric) if both else None
-    return Judged(one, word, len(both), len(seeds), first, second, found, None, failed)
-
-
-def _named(one: Registered, look: Look, count: int | None) -> tuple[str, str]:
-    """The evaluate stage's label and the metric's plain name that a claim's metric means."""
-    assert one.small is not None
-    metric = one.small.metric
-    for row in one.small.rows:
-        for seed in seeds_of(one, count):
-            found = look(Cell(one.small.recipe, row, seed))
-            for label in found.metrics if found is not None else ():
-                if label and metric.startswith(f"{label}/"):
-                    return label, metric.removeprefix(f"{label}/")
-    return "", metric
-
-
-def _runs(one: Registered, row: str, seeds: Sequence[int], look: Look, label: str) -> list[RunResults]:
-    from pathlib import Path
-
-    assert one.small is not None
-    runs = []
-    for seed in seeds:
-        found = look(Cell(one.small.recipe, row, seed))
-        if found is None:
-            continue
-        folder = found.evaluation.get(label)
-        metrics = found.metrics.get(label, {})
-        runs.append(RunResults(seed, found.state, metrics, Path(folder) if folder else None, found.error))
-    return runs
+    difference = contrast(rows[0], rows[1], metric) if both else None
+    return Judged(one, word, len(both), len(seeds), first, second, difference, None, error)
 
 
 def _p(one: Judged) -> float:
-    """The p value of a claim that has run; 1 of one that has not."""
-    found = one.difference
-    if one.word != "undecided" or found is None:
+    # 1 for a claim that has not run
+    difference = one.difference
+    if one.word != "undecided" or difference is None:
         return 1.0
-    if found.p is not None:
-        return found.p
-    return 0.0 if found.difference and found.count > 1 else 1.0  # every seed has the same difference
-
-
-def _with_word(one: Judged, p: float | None) -> Judged:
-    from dataclasses import replace
-
-    if one.word != "undecided" or one.difference is None or p is None:
-        return one
-    if p >= ALPHA:
-        return replace(one, p=p)
-    word: Word = "reproduced" if one.difference.difference * one.sign > 0 else "opposite"
-    return replace(one, word=word, p=p)
+    if difference.p is not None:
+        return difference.p
+    return 0.0 if difference.difference and difference.count > 1 else 1.0  # every seed has the same difference
 
 
 def as_row(one: Judged) -> dict[str, Any]:
-    """A verdict as JSON."""
-    from dataclasses import asdict
-
+    """Returns a verdict as JSON has it."""
     facts: dict[str, Any] = {"id": one.registered.claim.id, "verdict": one.word}
     facts |= {"seeds": one.seeds, "seeds_wanted": one.wanted, "p_holm": one.p, "error": one.error}
     for name in ("first", "second", "difference"):
         value = getattr(one, name)
         facts[name] = None if value is None else asdict(value)
     facts["smaller_than_expected"] = one.smaller
-    return facts | {"seeds_to_decide": seeds_to_decide(one), "done": one.word in (*DECIDED, "undecided")}
-
-
-__all__ = ["DECIDED", "WORDS", "Judged", "Look", "as_row", "counts", "judge", "seeds_to_decide"]
+    return facts | {"seeds_to_decide": one.seeds_to_decide, "done": one.word in (*DECIDED, "undecided")}

@@ -1,10 +1,10 @@
-"""What verdicts, differences and numbers of seeds are called on pages and in the terminal."""
+"""Writes verdicts, differences and numbers of seeds as pages and the terminal show them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vlcli.claims.verdicts import DECIDED, Judged, Word, seeds_to_decide
+from vlcli.claims.verdicts import DECIDED, Judged, Word
 from vlcli.tables.statistics import Estimate
 
 MEANING: dict[Word, str] = {
@@ -30,11 +30,11 @@ MORE = {
 
 
 def by_paper(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
-    """The claims of each paper."""
-    found: dict[str, list[Judged]] = {}
+    """Returns the claims of each paper."""
+    papers: dict[str, list[Judged]] = {}
     for one in judged:
-        found.setdefault(one.registered.file.paper, []).append(one)
-    return found
+        papers.setdefault(one.registered.file.paper, []).append(one)
+    return papers
 
 
 def decided(judged: Sequence[Judged]) -> str:
@@ -61,41 +61,42 @@ def command(one: Judged) -> str:
     return f"vlcli reproduce {one.registered.file.paper} --claims {one.registered.claim.id}{extra}"
 
 
-def mean(found: Estimate | None) -> str:
+def mean(row: Estimate | None) -> str:
     """A row's mean, with half its interval where it has run with several seeds."""
-    if found is None:
+    if row is None:
         return "-"
-    return f"{found.mean:.3f}" if found.half is None else f"{found.mean:.3f} ± {found.half:.3f}"
+    return f"{row.mean:.3f}" if row.half is None else f"{row.mean:.3f} ± {row.half:.3f}"
 
 
 def interval(one: Judged) -> str:
     """The ends of the difference's 95 % interval; nothing where one seed has run."""
-    found = one.difference
-    return "" if found is None or found.low is None or found.high is None else f"{found.low:+.3f} to {found.high:+.3f}"
+    measured = one.difference
+    if measured is None or measured.low is None or measured.high is None:
+        return ""
+    return f"{measured.low:+.3f} to {measured.high:+.3f}"
 
 
 def difference(one: Judged) -> str:
     """The paired difference with its interval."""
-    ends = interval(one)
     if one.difference is None:
         return "-"
+    ends = interval(one)
     return f"{one.difference.difference:+.3f}{f' ({ends})' if ends else ''}"
 
 
 def p_value(one: Judged) -> str:
-    """After Holm's correction."""
+    """The p value after Holm's correction."""
     return "-" if one.p is None else "< .001" if one.p < 0.001 else f"{one.p:.3f}".lstrip("0")
 
 
 def before(one: Judged) -> str:
-    """What earlier registrations found."""
+    """The verdicts of earlier registrations."""
     return "; ".join(f"{verdict} before: {value:+.3f}" for verdict, value in one.registered.earlier)
 
 
 def seeds(one: Judged) -> str:
     """The number of seeds that would decide a difference of the measured size."""
-    found = seeds_to_decide(one)
-    return "more than 10,000" if found is None else f"{found:,}"
+    return "more than 10,000" if one.seeds_to_decide is None else f"{one.seeds_to_decide:,}"
 
 
 def size(one: Judged) -> str:
@@ -104,11 +105,11 @@ def size(one: Judged) -> str:
 
 
 def history(judged: Sequence[Judged]) -> list[str]:
-    """A sentence or more on each earlier registration of a paper: how its verdicts were spread, and what it was."""
+    """A sentence or more on each earlier registration of a paper: its verdicts and its settings."""
     lines = []
     for one in judged[0].registered.file.earlier:
-        found: list[str] = [verdict for verdict, _ in one.verdicts.values()]
-        spread = ", ".join(f"{found.count(word)} {word}" for word in (*DECIDED, "undecided"))
+        verdicts: list[str] = [verdict for verdict, _ in one.verdicts.values()]
+        spread = ", ".join(f"{verdicts.count(word)} {word}" for word in (*DECIDED, "undecided"))
         numbers = ", ".join(map(str, one.seeds))
         lines.append(f"An earlier registration (seeds {numbers}) ended with {spread}. {one.settings}")
     return lines

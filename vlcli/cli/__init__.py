@@ -1,4 +1,4 @@
-"""The terminal: one small file per verb, each parses, calls a function below, and prints.
+"""The verbs of the command line: each parses its options, calls a function of another package, and prints.
 
 Importing this package imports neither torch nor numpy, nor any component.
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 import typer
 
 from vlcli.cli import (
-    ask,
     checkpoint,
+    console,
     count,
     data,
     demo,
@@ -27,15 +27,13 @@ from vlcli.cli import (
     plan,
     plugin,
     predict,
-    push,
     report,
     reproduce,
     run,
     runs,
-    schema,
     search,
+    small_verbs,
     tables,
-    trust,
     validate,
 )
 from vlcli.stopping import end_with
@@ -53,15 +51,13 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from vlcli.cli.console import out
-
-        out(f"vlcli {__version__}")
+        console.out(f"vlcli {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show it.")) -> None:
-    """Options before the verb."""
+    pass
 
 
 _RUN, _LOOK, _DATA = "Run", "Look", "Data"
@@ -78,21 +74,21 @@ app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)
 app.command("predict", rich_help_panel=_RUN)(predict.predict)
-app.command("ask", rich_help_panel=_RUN)(ask.ask)
+app.command("ask", rich_help_panel=_RUN)(predict.ask)
 app.command("search", rich_help_panel=_RUN)(search.search)
-app.command("push", rich_help_panel=_RUN)(push.push)
+app.command("push", rich_help_panel=_RUN)(small_verbs.push)
 app.command("demo", rich_help_panel=_RUN)(demo.demo)
 _LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,
     "cp": listing.cp,
     "validate": validate.validate,
-    "schema": schema.schema,
+    "schema": small_verbs.schema,
     "count": count.count,
     "plan": plan.plan,
     "checkpoint": checkpoint.checkpoint,
     "doctor": doctor.doctor,
-    "trust": trust.trust,
+    "trust": small_verbs.trust,
     "runs": runs.runs,
     "diff": diff.diff,
     "follow": follow.follow,
@@ -112,7 +108,7 @@ spin took 33 s for what one does in 2.5 s and two that sleep in 3.1 s. OMP_WAIT_
 
 
 def main() -> None:
-    """What the ``vlcli`` script calls."""
+    """Runs the command line; the script ``vlcli`` calls it."""
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in WAITS.items():
             os.environ.setdefault(name, value)  # read when torch is loaded

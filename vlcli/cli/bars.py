@@ -1,4 +1,4 @@
-"""Progress on a terminal: a bar for each long step, and one view of all stages while a run lasts."""
+"""Draws progress on a terminal: a bar for each long step, and one view of all stages of a run."""
 
 from __future__ import annotations
 
@@ -29,28 +29,23 @@ class BarProgress:
         self.shows_run = False
 
     def info(self, message: str) -> None:
-        """A line above the bars."""
         self.console.print(message, markup=False)
 
     def warn(self, message: str) -> None:
-        """A line that stands out."""
         self.console.print(f"warning: {message}", style="yellow", markup=False)
 
     def debug(self, message: str) -> None:
-        """A line with ``-v``."""
         if self.verbose:
             self.console.print(message, style="dim", markup=False)
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        """A bar with rate and time left; several may be open. The view of a run shows its steps itself."""
-        if self.shows_run:
+        if self.shows_run:  # the view of a run shows its steps itself
             with Silent().task(label, total, unit, done) as silent:
                 yield silent
             return
-        if self.bars is None:
-            self.bars = _bars(self.console)
         if self.open == 0:
+            self.bars = _bars(self.console)
             self.bars.start()
         self.open += 1
         number = self.bars.add_task(label, total=total, completed=done, unit=unit, facts="", rate="")
@@ -60,14 +55,10 @@ class BarProgress:
             self.open -= 1
             if self.open == 0:
                 self.bars.stop()
-                self.bars = None
 
     @contextmanager
     def run_shown(self, state: RunState) -> Iterator[None]:
-        """All stages of a run, drawn anew some times a second.
-
-        What a finished run leaves is the table of its results; the view of one that fails or is stopped stays.
-        """
+        # of a finished run the table of its results is left; the view of one that fails or is stopped stays
         from rich.live import Live
 
         from vlcli.cli.live import View
@@ -90,7 +81,6 @@ class _BarTask:
         self.count, self.began = 0, time.monotonic()
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Count on."""
         self.count += count
         changes: dict[str, Any] = {"facts": show_facts(facts)} if facts else {}
         rate = self.count / max(time.monotonic() - self.began, 1e-9)

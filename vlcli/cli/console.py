@@ -1,8 +1,4 @@
-"""Where the terminal's words go: stdout is the product, stderr is everything else.
-
-Progress is a bar with rate and time left on a terminal, a plain line every few seconds otherwise, JSON lines for a
-parent process, and nothing on ranks other than 0.
-"""
+"""Writes a verb's product to stdout, and progress, warnings and errors to stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +20,10 @@ _EVERY = 5.0
 
 
 def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Progress:
-    """The :class:`~vlcli.progress.Progress` that suits this process."""
+    """Returns where this process reports: bars on a terminal, else plain lines; JSON lines for a parent process.
+
+    Ranks other than 0 report nothing.
+    """
     if os.environ.get("RANK", "0") != "0":
         return Silent()
     if as_json:
@@ -37,17 +36,17 @@ def progress(verbose: int = 0, quiet: bool = False, as_json: bool = False) -> Pr
 
 
 def shows_bars() -> bool:
-    """Whether stderr is a terminal that can draw a line anew."""
+    """Returns whether stderr is a terminal that can draw a line again."""
     return is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a standard stream is a terminal; Python has None for one that is closed."""
+    """Returns whether a standard stream is a terminal; Python has None for one that is closed."""
     return stream is not None and stream.isatty()
 
 
 def out(text: str) -> None:
-    """A line of the product."""
+    """Writes a line to stdout."""
     if os.environ.get("RANK", "0") == "0" and sys.stdout is not None:
         try:
             sys.stdout.write(text + "\n")
@@ -57,13 +56,13 @@ def out(text: str) -> None:
 
 
 def flush() -> None:
-    """Hand on what was written to stdout, for whoever reads it while this process goes on."""
+    """Flushes stdout, for a reader that waits while this process goes on."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def err(text: str) -> None:
-    """A line for the person at the terminal; a terminal that is gone is no reason to fail."""
+    """Writes a line to stderr; a terminal that is gone is no reason to fail."""
     if sys.stderr is None:
         return
     try:
@@ -75,14 +74,30 @@ def err(text: str) -> None:
 
 
 def out_json(value: dict[str, Any]) -> None:
-    """The product as one JSON document."""
+    """Writes one JSON document to stdout."""
     out(json.dumps({"schema_version": SCHEMA_VERSION, **value}, indent=2, default=str))
 
 
+def answer(as_json: bool, document: dict[str, Any], text: str) -> None:
+    """Writes the document with ``--json``, else the text."""
+    out_json(document) if as_json else out(text)
+
+
 def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
-    """A table on stdout: boxed on a terminal, aligned plain text otherwise."""
+    """Writes a table to stdout: boxed on a terminal, aligned plain text otherwise."""
     if is_terminal(sys.stdout):
-        _rich_table(columns, rows, title)
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        look: dict[str, Any] = {"box": SIMPLE_HEAD, "show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
+        boxed = Table(title=title or None, title_justify="left", **look)
+        for index, column in enumerate(columns):
+            boxed.add_column(column, overflow="fold", no_wrap=index == 0 and len(columns) > 1)
+        for row in rows:
+            boxed.add_row(*[Text(str(cell)) for cell in row])
+        Console().print(boxed)
         return
     widths = [max(len(str(row[i])) for row in [columns, *rows]) for i in range(len(columns))]
     if title:
@@ -92,11 +107,11 @@ def table(columns: list[str], rows: list[list[str]], title: str = "") -> None:
 
 
 def counts(rows: list[dict[str, Any]], titles: Mapping[str, str], title: str = "") -> None:
-    """A table of rows with equal keys on stdout: whole numbers with thousands separated, 0 as ``-``.
+    """Writes rows with equal keys as a table: whole numbers with thousands separated, 0 as ``-``.
 
     Args:
         rows: at least one.
-        titles: what a key is called at the head of its column; keys that are not here stand as they are.
+        titles: the head of a key's column, where that is not the key.
         title: of the table.
     """
     columns = list(rows[0])
@@ -104,50 +119,25 @@ def counts(rows: list[dict[str, Any]], titles: Mapping[str, str], title: str = "
     table([titles.get(column, column) for column in columns], cells, title)
 
 
-def _rich_table(columns: list[str], rows: list[list[str]], title: str) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(
-        title=title or None,
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    for place, column in enumerate(columns):
-        made.add_column(column, overflow="fold", no_wrap=place == 0 and len(columns) > 1)
-    for row in rows:
-        made.add_row(*[Text(str(cell)) for cell in row])
-    Console().print(made)
-
-
 class PlainProgress:
-    """Plain lines on stderr."""
+    """Reports plain lines on stderr."""
 
     def __init__(self, verbose: int = 0, quiet: bool = False) -> None:
         self.verbose, self.quiet = verbose, quiet
 
     def info(self, message: str) -> None:
-        """A line, unless quiet."""
         if not self.quiet:
             err(message)
 
     def warn(self, message: str) -> None:
-        """A line in any case."""
         err(f"warning: {message}")
 
     def debug(self, message: str) -> None:
-        """A line with ``-v``."""
         if self.verbose:
             err(message)
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        """A line every few seconds, and one at the end."""
         step = _PlainTask(self, label, total, unit, done)
         yield step
         if step.done != step.shown:
@@ -162,14 +152,12 @@ class _PlainTask:
         self.began = self.told = time.monotonic()
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Count on; tell now and then."""
         self.done += count
         self.facts = show_facts(facts) or self.facts
         if time.monotonic() - self.told >= _EVERY:
             self.tell()
 
     def tell(self) -> None:
-        """One line: done, rate, time left, facts."""
         self.told, self.shown = time.monotonic(), self.done
         rate = (self.done - self.start) / max(self.told - self.began, 1e-9)
         share = f"{self.done}/{self.total}" if self.total is not None else str(self.done)
@@ -181,30 +169,26 @@ class _PlainTask:
 
 
 class JsonProgress:
-    """One JSON object a line, read by the parent process that runs several stages at a time."""
+    """Reports one JSON object a line, for the parent process that runs several stages at a time."""
 
     def info(self, message: str) -> None:
-        """As an event."""
-        self._send(event="info", text=message)
+        self.send(event="info", text=message)
 
     def warn(self, message: str) -> None:
-        """As an event."""
-        self._send(event="warn", text=message)
+        self.send(event="warn", text=message)
 
     def debug(self, message: str) -> None:
-        """As an event."""
-        self._send(event="debug", text=message)
+        self.send(event="debug", text=message)
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        """Its start, its steps (a few a second at most), its end."""
-        self._send(event="task", label=label, total=total, unit=unit, done=done)
+        self.send(event="task", label=label, total=total, unit=unit, done=done)
         step = _JsonTask(self, label)
         yield step
         step.flush()
-        self._send(event="end", label=label)
+        self.send(event="end", label=label)
 
-    def _send(self, **event: Any) -> None:
+    def send(self, **event: Any) -> None:
         err(json.dumps(event, default=str))
 
 
@@ -215,14 +199,12 @@ class _JsonTask:
         self.facts: dict[str, float | str] = {}
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Count on; tell a few times a second."""
         self.count += count
         self.facts = dict(facts) or self.facts
         if time.monotonic() - self.told > 0.3:
             self.flush()
 
     def flush(self) -> None:
-        """Send what was counted since."""
         if self.count:
-            self.owner._send(event="advance", label=self.label, count=self.count, facts=self.facts)
+            self.owner.send(event="advance", label=self.label, count=self.count, facts=self.facts)
         self.count, self.told = 0, time.monotonic()

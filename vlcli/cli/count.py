@@ -1,36 +1,24 @@
-"""``vlcli count RECIPE...``: parameters per part and multiply-accumulates, exact."""
+"""``vlcli count RECIPE...``: counts parameters per part and multiply-accumulates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import as_vlcli, guarded, report
-from vlcli.errors import VlcliError
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """What is counted of every recipe that is named."""
-
-    overrides: list[str]
-    stage: str | None
-    answers: int | None
-    heads: bool
-    output: Path
-    trust: bool
+from vlcli.errors import UsageError, VlcliError
 
 
 @guarded
 def count(
     words: o.RecipesToLookAt,
-    stage: Annotated[str | None, typer.Option("--stage", help="A training stage; default: the first.")] = None,
-    answers: Annotated[int | None, typer.Option("--answers", min=1, help="Rows of the answer head.")] = None,
-    heads: Annotated[bool, typer.Option("--heads/--no-heads", help="Count the objectives' heads too.")] = True,
+    stage: o.Stage = None,
+    answers: Annotated[int | None, typer.Option(min=1, help="Rows of the answer head.")] = None,
+    heads: Annotated[bool, typer.Option(help="Count the objectives' heads too.")] = True,
     output: o.Output = Path("runs"),
     plugin: o.Plugin = None,
     trust: o.Trust = False,
@@ -38,80 +26,58 @@ def count(
     verbose: o.Verbose = 0,
 ) -> None:
     """Count a recipe's model: parameters per part, multiply-accumulates of one example; of several, a line each."""
-    from vlcli.cli import console
-
-    o.load_plugins(plugin)
-    names, overrides = o.some_recipes(words)
-    names = [one for name in names for one in _expanded(name, len(names) > 1)]
-    choice = _Choice(overrides, stage, answers, heads, output, trust)
-    if len(names) > 1:
-        _several(names, choice, json_, verbose)
-        return
-    found = _count(names[0], choice)
-    if json_:
-        console.out_json(found)
-    else:
-        _show(names[0], found)
-
-
-def _expanded(name: str, several: bool) -> list[str]:
-    """The recipe, or the rows of a table; of several, one that does not load is told of in its turn."""
-    from vlcli.cli.recipes import each
-
-    try:
-        return each(name)
-    except VlcliError:
-        if not several:
-            raise
-        return [name]
-
-
-def _count(name: str, choice: _Choice) -> dict[str, Any]:
     from vlcli.recipe.load import load
     from vlcli.tools.counting import count as count_recipe
+    from vlcli.tools.counting import first_stage
 
-    resolved = load(name, choice.overrides, only=choice.stage, trust=choice.trust)
-    counted = count_recipe(resolved, choice.stage, answers=choice.answers, output=choice.output, heads=choice.heads)
-    return {"recipe": resolved.name, **counted}
+    def counted(name: str, stage: str | None) -> dict[str, Any]:
+        resolved = load(name, overrides, only=stage, trust=trust)
+        return {"recipe": resolved.name, **count_recipe(resolved, stage, answers=answers, output=output, heads=heads)}
 
-
-def _several(names: list[str], choice: _Choice, as_json: bool, verbose: int) -> None:
-    """A line a recipe; what cannot be counted is told on stderr, after the others, and gives the exit code."""
-    from vlcli.cli import console
-
+    named, overrides = o.split_words(words)
+    if not named:
+        raise UsageError("Name a recipe.", got="none", hint="list them: vlcli ls recipes")
+    names = [one for name in named for one in _expanded(name, len(named) > 1)]
+    if len(names) == 1:
+        facts = counted(names[0], stage)
+        console.out_json(facts) if json_ else _show(names[0], facts)
+        return
     rows, failures = [], []
     with console.progress(verbose).task("count", len(names), "recipes") as task:
         for name in names:
-            try:
-                rows.append(_first_stage(name, choice))
+            try:  # its first training stage alone: the others are not built
+                chosen = stage or first_stage(load(name, overrides, trust=trust))
+                rows.append({**counted(name, chosen), "recipe": name} if chosen else {"recipe": name})
             except Exception as error:
                 failures.append((name, error))
             task.advance()
-    if as_json:
-        errors = [{"recipe": name, "error": as_vlcli(error).as_dict()} for name, error in failures]
+    if json_:
+        errors = [{"recipe": name, "error": as_vlcli(fault).as_dict()} for name, fault in failures]
         console.out_json({"recipes": [*rows, *errors]})
     elif rows:
         columns = ["recipe", "stage", "model", "with heads", "multiply-accumulates"]
         console.table(columns, [_line(row) for row in rows])
-    codes = [_tell(name, error, verbose) for name, error in failures]
+    codes = []
+    for name, fault in failures:
+        console.err(f"{name} cannot be counted")
+        codes.append(report(fault, verbose=verbose))
     if codes:
         raise typer.Exit(codes[0])
 
 
-def _first_stage(name: str, choice: _Choice) -> dict[str, Any]:
-    """The recipe's first training stage, or the one that ``--stage`` names; the others are not built."""
-    from vlcli.recipe.load import load
-    from vlcli.tools.counting import first_stage
+def _expanded(name: str, several: bool) -> list[str]:
+    # of several, one that does not load is told of in its turn
+    from vlcli.recipe.table import is_table, load_table
 
-    stage = choice.stage or first_stage(load(name, choice.overrides, trust=choice.trust))
-    return {**_count(name, replace(choice, stage=stage)), "recipe": name} if stage else {"recipe": name}
-
-
-def _tell(name: str, error: Exception, verbose: int) -> int:
-    from vlcli.cli import console
-
-    console.err(f"{name} cannot be counted")
-    return report(error, verbose=verbose)
+    try:
+        if not is_table(name):
+            return [name]
+        table = load_table(name, [])
+        return [f"{table.reference}:{label}" for label in table.chosen]
+    except VlcliError:
+        if not several:
+            raise
+        return [name]
 
 
 def _line(row: dict[str, Any]) -> list[str]:
@@ -121,25 +87,19 @@ def _line(row: dict[str, Any]) -> list[str]:
     return [row["recipe"], row["stage"], *(f"{number:,}" for number in numbers)]
 
 
-def _show(name: str, found: dict[str, Any]) -> None:
-    """Everything about one recipe: parts, passes, and its other training stages."""
-    from vlcli.cli import console
+def _show(name: str, facts: dict[str, Any]) -> None:
+    def rows(counts: dict[str, Any]) -> list[list[str]]:
+        return [[part, f"{number:,}"] for part, number in counts.items()]
 
-    console.table(["part", "parameters"], _rows(found["parts"], found["total"]), f"{name}, stage {found['stage']}")
-    macs = {key: value for key, value in found["macs"].items() if key != "total"}
+    parts = {**facts["parts"], "total": facts["total"]}
+    console.table(["part", "parameters"], rows(parts), f"{name}, stage {facts['stage']}")
+    passes = {key: value for key, value in facts["macs"].items() if key != "total"}
     console.out("")
-    console.table(["pass", "multiply-accumulates"], _rows(macs, found["macs"]["total"]))
-    if len(found.get("stages", {})) > 1:
+    console.table(["pass", "multiply-accumulates"], rows({**passes, "total": facts["macs"]["total"]}))
+    if len(facts.get("stages", {})) > 1:
         console.out("")
-        rows = [
-            [stage, *(_number(row, key) for key in ("backbone", "total"))] for stage, row in found["stages"].items()
+        cells = [
+            [stage, *(row["why"] if row[key] is None else f"{row[key]:,}" for key in ("backbone", "total"))]
+            for stage, row in facts["stages"].items()
         ]
-        console.table(["stage", "model", "with heads"], rows)
-
-
-def _number(row: dict[str, Any], key: str) -> str:
-    return row["why"] if row[key] is None else f"{row[key]:,}"
-
-
-def _rows(counts: dict[str, Any], total: int) -> list[list[str]]:
-    return [[part, f"{number:,}"] for part, number in counts.items()] + [["total", f"{total:,}"]]
+        console.table(["stage", "model", "with heads"], cells)

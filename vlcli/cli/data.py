@@ -1,4 +1,4 @@
-"""``vlcli data``: make a world, count what a recipe's data hold; packages add commands to the group."""
+"""``vlcli data``: makes a world, counts what a recipe's data hold; packages add commands to the group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import concepts, unpack, where
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded, report
 from vlcli.cli.plugged import PluginGroup
@@ -17,10 +17,7 @@ from vlcli.plain import comma_list
 app = typer.Typer(
     cls=PluginGroup, help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None
 )
-
-app.command("concepts")(concepts.concepts)
-app.command("unpack")(unpack.unpack)
-app.command("where")(where.where)
+_UNSURE = "not found on an official page; look at the source before you rely on it"
 
 
 @app.command("make")
@@ -29,12 +26,10 @@ def make(
     world: Annotated[str, typer.Argument(help="Which world: shapes.")],
     folder: Annotated[Path, typer.Argument(help="Where to.")],
     words: o.Words = None,
-    images: Annotated[int | None, typer.Option("--images", min=20, help="Pictures of the shared set.")] = None,
-    size: Annotated[int | None, typer.Option("--size", min=64, help="Side of a picture in pixels.")] = None,
+    images: Annotated[int | None, typer.Option(min=20, help="Pictures of the shared set.")] = None,
+    size: Annotated[int | None, typer.Option(min=64, help="Side of a picture in pixels.")] = None,
     seed: o.Seed = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that draw.")] = min(
-        4, os.cpu_count() or 1
-    ),
+    workers: Annotated[int, typer.Option(min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
@@ -43,7 +38,6 @@ def make(
 
     vlcli data make shapes DATA --images 4000 captions=3
     """
-    from vlcli.cli import console
     from vlcli.recipe.overrides import parse
     from vlcli.recipe.stage_record import writing_alone
     from vlcli.stages.make import world_config
@@ -66,8 +60,8 @@ def make(
 @guarded
 def stats(
     words: o.RecipesAndWords = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="One stage alone.")] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="LXMERT's Table 1 of a data root instead.")] = None,
+    stage: Annotated[str | None, typer.Option(help="One stage alone.")] = None,
+    root: Annotated[Path | None, typer.Option(help="LXMERT's Table 1 of a data root instead.")] = None,
     output: o.Output = Path("runs"),
     plugin: o.Plugin = None,
     trust: o.Trust = False,
@@ -79,40 +73,31 @@ def stats(
     With --root instead of a recipe: the same as `vlcli data composition ROOT`.
     """
     from vlcli import registry
-    from vlcli.cli import console
     from vlcli.recipe.load import load
-    from vlcli.tools.statistics import statistics
+    from vlcli.tools.dataset_counts import dataset_counts
 
     names, overrides = o.split_words(words)
     if root is not None and not names:
         registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
         return
-    o.load_plugins(plugin)
-    name, overrides = o.one_recipe(words)
-    rows = statistics(load(name, overrides, only=stage, trust=trust), stage, output)
+    name, overrides = o.one_name(words)
+    rows = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
     errors = [row["error"] for row in rows if "error" in row]
     if json_:
-        told = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
-        console.out_json({"recipe": name, "data": told})
+        document = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
+        console.out_json({"recipe": name, "data": document})
     else:
-        _tell_statistics(rows)
+        columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
+        console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
+        for line in dict.fromkeys(f"{row['stage']}: {line}" for row in rows for line in row.get("notes", ())):
+            console.out(line)
+        for row in rows:
+            if "composition" in row:
+                titles = registry.load("datasets", row["data set"]).composition_titles
+                console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
     codes = [report(error, verbose=verbose) for error in dict.fromkeys(errors)]
     if codes:
         raise typer.Exit(codes[0])
-
-
-def _tell_statistics(rows: list[dict[str, Any]]) -> None:
-    from vlcli import registry
-    from vlcli.cli import console
-
-    columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
-    console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
-    for line in dict.fromkeys(f"{row['stage']}: {line}" for row in rows for line in row.get("notes", ())):
-        console.out(line)
-    for row in rows:
-        if "composition" in row:
-            titles = registry.datasets.load(row["data set"]).composition_titles
-            console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
 
 
 @app.command("coverage")
@@ -121,10 +106,8 @@ def coverage(
     answers: Annotated[Path, typer.Argument(help="Answers of a task, e.g. trainval_label2ans.json.")],
     table: Annotated[Path, typer.Argument(help="The table they are looked for in, e.g. all_ans.json.")],
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Count the answers of one table that another one has, as fine-tuning takes over the rows of an answer head."""
-    from vlcli.cli import console
     from vlcli.data.answers import mapped, read_answers
 
     wanted = read_answers(answers).strings
@@ -135,3 +118,124 @@ def coverage(
     console.out(f"{count:,} of {len(wanted):,} answers have a row")
     if missing:
         console.out(f"without one: {comma_list(map(repr, missing), 10)}")
+
+
+@app.command("concepts")
+@guarded
+def concepts(
+    captions: Annotated[
+        list[Path], typer.Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where to: JSON where the name ends so, else `word, POS, count`.")] = Path(
+        "concepts.txt"
+    ),
+    size: Annotated[int, typer.Option(min=0, help="Most words; 0 for all.")] = 1000,
+    pos: Annotated[str, typer.Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
+    function_words: Annotated[
+        bool, typer.Option("--function-words", help="Keep articles, auxiliaries and the like.")
+    ] = False,
+    min_count: Annotated[int, typer.Option(min=1, help="How often a word must occur.")] = 1,
+    split: Annotated[str, typer.Option(help="Of a Karpathy file; several with commas.")] = "train",
+    json_: o.Json = False,
+) -> None:
+    """Make the word list of visual concepts: the most frequent words of captions.
+
+    vlcli data concepts captions_train2014.json --out words.txt --size 1000
+    """
+    from collections import Counter
+
+    from vlcli.data.caption_files import read_captions
+    from vlcli.data.concepts import build_vocabulary, write_vocabulary
+    from vlcli.data.english import GROUPS
+
+    texts = [caption for path in captions for caption in read_captions(path, split.split(","))]
+    chosen = GROUPS if pos == "all" else tuple(part.strip() for part in pos.split(","))
+    words = build_vocabulary(texts, size, pos=chosen, function_words=function_words, min_count=min_count)
+    path = write_vocabulary(out, words)
+    groups = Counter(word.pos for word in words)
+    if json_:
+        console.out_json({"path": str(path), "images": len(texts), "words": len(words), "pos": dict(groups)})
+        return
+    rows = [[word.word, word.pos, f"{word.count:,}", f"{word.images:,}"] for word in words[:10]]
+    console.table(["most frequent", "part of speech", "times", "pictures"], rows)
+    by_group = ", ".join(f"{count} {group}" for group, count in groups.most_common())
+    console.out(f"{path}: {len(words)} words ({by_group}) of {len(texts):,} pictures")
+
+
+@app.command("unpack")
+@guarded
+def unpack(
+    source: Annotated[Path, typer.Argument(help="A Parquet or Arrow file, or a folder of Hugging Face's datasets.")],
+    into: Annotated[Path, typer.Option(help="The folder to make: images/ and a .jsonl for each split.")],
+    max_pixels: o.MaxPixels = 178,
+    json_: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Write pictures that lie inside a table to files, with the other columns as JSON lines.
+
+    vlcli data unpack photos.parquet --into photos
+    """
+    from vlcli.recipe.stage_record import writing_alone
+    from vlcli.tools.unpacking import unpack as write_out
+
+    with writing_alone(into):
+        unpacked = write_out(source, into, max_pixels * 1_000_000, console.progress(verbose, quiet))
+    if json_:
+        console.out_json({"path": str(into), **vars(unpacked)})
+        return
+    console.table(["table", "rows"], [[f"{name}.jsonl", f"{count:,}"] for name, count in unpacked.tables.items()])
+    console.out(f"{unpacked.pictures:,} pictures in {into / 'images'}")
+    for where, why in list(unpacked.bad.items())[:5]:
+        console.err(f"left out {where}: {why}")
+    if len(unpacked.bad) > 5:
+        console.err(f"left out {len(unpacked.bad) - 5:,} more rows")
+    console.out(f"next: vlcli init {into} -o first.yaml")
+
+
+@app.command("where")
+@guarded
+def where(words: o.RecipesAndWords = None, trust: o.Trust = False, json_: o.Json = False) -> None:
+    """Say of every data set and checkpoint of a recipe whether it is there, and how you get it where it is not.
+
+    Nothing is downloaded: the commands are for you to run. Without a recipe: every data set that vlcli knows.
+    """
+    from vlcli.recipe.load import load
+    from vlcli.tools.published import NOT_VERIFIED, SOURCES
+    from vlcli.tools.whereabouts import wanted_by
+
+    if not words:
+        if json_:
+            console.out_json({"sources": {name: vars(source) for name, source in SOURCES.items()}})
+            return
+        rows = [[name, one.title, one.size, one.licence, one.url] for name, one in sorted(SOURCES.items())]
+        console.table(["reader", "data set", "size", "licence", "source"], rows)
+        console.out(f"{NOT_VERIFIED}: {_UNSURE}")
+        return
+    name, overrides = o.one_name(words)
+    wanted = wanted_by(load(name, overrides, trust=trust))
+    if json_:
+        console.out_json({"recipe": name, "wanted": [one.as_dict() for one in wanted]})
+        return
+    console.table(
+        ["what", "name", "state", "stages"], [[one.what, one.name, one.state, ", ".join(one.stages)] for one in wanted]
+    )
+    for one in wanted:
+        if one.missing:
+            console.out(f"\n{one.name} ({', '.join(one.stages)}) is missing:")
+            for line in _how_to_get(one.missing, one.source):
+                console.out(f"  {line}")
+
+
+def _how_to_get(missing: list[Any], source: Any) -> list[str]:
+    from vlcli.tools.published import NOT_VERIFIED
+
+    lines = [str(path) for path in missing[:6]]
+    if source is None:
+        return [*lines, "these are files of your own: check the recipe's `root`, e.g. root=FOLDER"]
+    facts = {"source": source.url, "licence": source.licence, "size": source.size, "layout under root": source.layout}
+    lines += [f"{label}: {text}" for label, text in facts.items() if text]
+    by_hand = "to get it: follow the page (a form, or pictures by address)"
+    lines += ["to get it, in the data root:" if source.commands else by_hand]
+    lines += [f"  {line}" for line in source.commands]
+    return [*lines, *([f"{NOT_VERIFIED}: {_UNSURE}"] if NOT_VERIFIED in f"{source.licence} {source.size}" else [])]

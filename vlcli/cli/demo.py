@@ -1,4 +1,4 @@
-"""``vlcli demo MODEL``: a local web page on which one asks a trained model."""
+"""``vlcli demo MODEL``: serves a local web page on which one asks a trained model."""
 
 from __future__ import annotations
 
@@ -8,62 +8,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.stopping import Stopped
 
 if TYPE_CHECKING:
-    from vlcli.demo.asking import Demo, Limits
-
-_PAGE = "The page"
-_MODEL = "The model"
-Folder = Annotated[
-    Path | None,
-    typer.Option("--folder", help="Pictures to search, with a model that has learnt contrast.", rich_help_panel=_PAGE),
-]
-Store = Annotated[
-    Path | None,
-    typer.Option("--store", help="With --folder: where vectors are kept; default: beside it.", rich_help_panel=_PAGE),
-]
-Samples = Annotated[
-    Path | None,
-    typer.Option(
-        "--samples", help="Sample pictures; default: those on which the run is tested.", rich_help_panel=_PAGE
-    ),
-]
+    from vlcli.demo.asking import Demo
 
 
 @guarded
 def demo(
     model: o.Trained,
     host: Annotated[
-        str,
-        typer.Option(
-            "--host", help="Address to listen on; 0.0.0.0: all machines of the network.", rich_help_panel=_PAGE
-        ),
+        str, typer.Option(help="Address to listen on; 0.0.0.0: all machines of the network.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="0: any free one.", rich_help_panel=_PAGE)
-    ] = 7860,
-    folder: Folder = None,
-    store: Store = None,
-    samples: Samples = None,
-    max_upload: Annotated[
-        int, typer.Option("--max-upload", min=1, max=1000, help="Largest picture file, in MB.", rich_help_panel=_PAGE)
-    ] = 20,
-    max_pixels: Annotated[
-        int, typer.Option("--max-pixels", min=1, max=178, help="Largest picture, in millions.", rich_help_panel=_PAGE)
-    ] = 50,
-    queue: Annotated[
-        int,
-        typer.Option("--queue", min=1, max=1000, help="Requests that may wait for the model.", rich_help_panel=_PAGE),
-    ] = 32,
-    check: Annotated[
-        bool, typer.Option("--check", help="Load the model, ask once, and end without serving.", rich_help_panel=_PAGE)
-    ] = False,
-    features_from: Annotated[
-        Path | None,
-        typer.Option("--features-from", help="Extract stage whose extractor reads pictures.", rich_help_panel=_MODEL),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7860,
+    folder: Annotated[
+        Path | None, typer.Option(help="Pictures to search, with a model that has learnt contrast.")
     ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="With --folder: where vectors are kept; default: beside it.")
+    ] = None,
+    samples: Annotated[
+        Path | None, typer.Option(help="Sample pictures; default: those on which the run is tested.")
+    ] = None,
+    max_upload: Annotated[int, typer.Option(min=1, max=1000, help="Largest picture file, in MB.")] = 20,
+    max_pixels: o.MaxPixels = 50,
+    queue: Annotated[int, typer.Option(min=1, max=1000, help="Requests that may wait for the model.")] = 32,
+    check: Annotated[bool, typer.Option("--check", help="Load the model, ask once, and end without serving.")] = False,
+    features_from: o.FeaturesFrom = None,
     device: o.Device = None,
     plugin: o.Plugin = None,
     quiet: o.Quiet = False,
@@ -77,31 +51,37 @@ def demo(
 
     Ctrl-C ends it.
     """
-    from vlcli.cli import console
-    from vlcli.demo.asking import Limits
+    from vlcli.api import load
+    from vlcli.demo.asking import Demo, Limits
+    from vlcli.demo.samples import of_folder, of_run
     from vlcli.demo.server import Server
-    from vlcli.stopping import Stopped
+    from vlcli.engine.processes import resolve_device
 
-    o.load_plugins(plugin)
     progress = console.progress(verbose, quiet)
     server = Server(None, host, port, progress.debug)  # before the model is loaded: a port in use is told at once
-    open_ = False
+    serving = False
     try:
+        loaded = load(model, features_from=features_from, device=resolve_device(device or "cpu"))
+        index = None if folder is None else loaded.index(folder, store=store, progress=progress)
+        for name, reason in index.failures.items() if index is not None else ():
+            progress.warn(f"left out {name}: {reason}")
         limits = Limits(max_upload * 2**20, max_pixels * 1_000_000, waiting=queue)
-        server.demo = _demo(model, features_from, device, folder, store, samples, limits, progress)
+        shown = of_folder(samples) if samples is not None else of_run(loaded)
+        server.demo = page = Demo(loaded, limits, shown, index)
+        page.warm_up()
         if check:
-            console.out(_about(server.demo))
+            console.out(_about(page))
             return
-        open_ = True
+        serving = True
         console.out(server.url)
         console.flush()
-        progress.info(_about(server.demo))
+        progress.info(_about(page))
         if not server.is_local:
             progress.warn("everyone who reaches this machine can open the page; it has no password")
         progress.info("open this address in a browser; Ctrl-C ends the page")
         _serve(server)
     except Stopped as stop:
-        if not open_:
+        if not serving:
             raise
         console.err("the page has ended")
         raise typer.Exit(stop.code) from None
@@ -109,33 +89,7 @@ def demo(
         server.server_close()
 
 
-def _demo(
-    place: str,
-    features_from: Path | None,
-    device: str | None,
-    folder: Path | None,
-    store: Path | None,
-    samples: Path | None,
-    limits: Limits,
-    progress: Any,
-) -> Demo:
-    """Load the model, embed the folder, and ask once."""
-    from vlcli.api import load
-    from vlcli.demo.asking import Demo
-    from vlcli.demo.samples import of_folder, of_run
-    from vlcli.engine.processes import resolve_device
-
-    model = load(place, features_from=features_from, device=resolve_device(device or "cpu"))
-    index = None if folder is None else model.index(folder, store=store, progress=progress)
-    for name, reason in index.failures.items() if index is not None else ():
-        progress.warn(f"left out {name}: {reason}")
-    made = Demo(model, limits, of_folder(samples) if samples is not None else of_run(model), index)
-    made.warm_up()
-    return made
-
-
 def _about(demo: Demo) -> str:
-    """What the page can do, in one line."""
     page = demo.page()
     can = [use["name"] for use in page["uses"]]
     can += [f"search in {page['folder']['pictures']} pictures"] if page["folder"] else []
@@ -143,7 +97,6 @@ def _about(demo: Demo) -> str:
 
 
 def _serve(server: Any) -> None:
-    """Serve in another thread until a signal comes, which this thread waits for."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""``vlcli diff A B``: what differs between two recipes or two runs."""
+"""``vlcli diff A B``: compares two recipes or two runs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.words import number
 
 if TYPE_CHECKING:
     from vlcli.metrics.rows import Paired
-    from vlcli.recipe.table import RowTable
-    from vlcli.tools.differences import Comparison, Difference
-    from vlcli.tools.run_folder import RunFacts
+    from vlcli.tools.differences import Comparison
 
-_SIDE = "A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE."
+_Side = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE.",
+        autocompletion=o.complete_recipes,
+    ),
+]
 _WIDEST = 60
 
 
 @guarded
 def diff(
-    first: Annotated[str, typer.Argument(metavar="A", help=_SIDE, autocompletion=o.complete_recipes)],
-    second: Annotated[str, typer.Argument(metavar="B", help=_SIDE, autocompletion=o.complete_recipes)],
+    a: _Side,
+    b: _Side,
     every: Annotated[bool, typer.Option("--all", help="Also metrics that are the same in both.")] = False,
     output: o.Output = Path("runs"),
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Compare two recipes or two runs: settings, versions, data, and metrics with paired 95 % intervals.
 
@@ -38,95 +43,74 @@ def diff(
 
     vlcli diff quickstart/test quickstart/scratch-test
     """
-    from vlcli.cli import console
-
-    found = _compare(first, second, output)
-    for fault in found.faults:
-        console.err(f"warning: {fault}")
-    if json_:
-        console.out_json(_document(found))
-    else:
-        _tell(found, every)
-
-
-def _compare(first: str, second: str, output: Path) -> Comparison:
-    from vlcli.tools.differences import Comparison, compare_runs, compare_settings
-
-    runs = [_run(name, output) for name in (first, second)]
-    known = [run for run in runs if run is not None]
-    if len(known) == 2:
-        return compare_runs(known)
-    recipes = [_recipe(name) if run is None else run.recipe for name, run in zip((first, second), runs, strict=True)]
-    return Comparison([first, second], compare_settings(recipes))
-
-
-def _run(name: str, output: Path) -> RunFacts | None:
-    """The run of this name; None where it is the name of a recipe.
-
-    A registered recipe's name means the recipe, though a run of this name lies under ``runs/``: ``runs/NAME`` is that.
-    """
     from vlcli.recipe.locate import is_recipe
+    from vlcli.tools.differences import Comparison, compare_runs, compare_settings
     from vlcli.tools.run_folder import find_run, read_run
 
-    if not Path(name).expanduser().is_dir() and is_recipe(name):
-        return None
-    return read_run(find_run(name, output))
+    # a registered recipe's name means the recipe, though a run of this name lies under runs/: runs/NAME is that
+    recipes = [name for name in (a, b) if not Path(name).expanduser().is_dir() and is_recipe(name)]
+    runs = {name: read_run(find_run(name, output)) for name in (a, b) if name not in recipes}
+    if recipes:
+        values = [_recipe(name) if name in recipes else runs[name].recipe for name in (a, b)]
+        comparison = Comparison([a, b], compare_settings(values))
+    else:
+        comparison = compare_runs([runs[a], runs[b]])
+    for fault in comparison.faults:
+        console.err(f"warning: {fault}")
+    if json_:
+        console.out_json(_document(comparison))
+    else:
+        _tell(comparison, every)
 
 
 def _recipe(name: str) -> dict[str, Any]:
     from vlcli.recipe.load import load
     from vlcli.recipe.table import is_table, load_table
 
-    if is_table(name):
-        table = load_table(name, [], plugins=False)
-        return {**table.document.value, "rows": {label: _settings(table, label) for label in table.chosen}}
-    found: dict[str, Any] = load(name, plugins=False).document.value
-    return found
+    if not is_table(name):
+        value: dict[str, Any] = load(name, plugins=False).document.value
+        return value
+    table = load_table(name, [], plugins=False)
+    levels = {label: [level.value for level in table.rows[label].levels] for label in table.chosen}
+    rows = {label: {key: item for value in values for key, item in value.items()} for label, values in levels.items()}
+    return {**table.document.value, "rows": rows}
 
 
-def _settings(table: RowTable, label: str) -> dict[str, Any]:
-    """What a row changes of its table's recipe, as it is written."""
-    return {key: value for level in table.rows[label].levels for key, value in level.value.items()}
-
-
-def _document(found: Comparison) -> dict[str, Any]:
-    def rows(part: list[Difference]) -> list[dict[str, Any]]:
-        return [{"key": row.key, "first": row.values[0], "second": row.values[1]} for row in part]
-
+def _document(comparison: Comparison) -> dict[str, Any]:
     metrics = {
         stage: [{**asdict(row), "difference": row.difference} for row in sides[0]]
-        for stage, sides in found.metrics.items()
+        for stage, sides in comparison.metrics.items()
     }
-    sides = dict(zip(("first", "second"), found.labels, strict=True))
-    parts = {name: rows(getattr(found, name)) for name in ("settings", "versions", "data")}
-    return {**sides, **parts, "metrics": metrics, "faults": found.faults}
+    labels = dict(zip(("first", "second"), comparison.labels, strict=True))
+    parts = {
+        name: [{"key": row.key, "first": row.values[0], "second": row.values[1]} for row in getattr(comparison, name)]
+        for name in ("settings", "versions", "data")
+    }
+    return {**labels, **parts, "metrics": metrics, "faults": comparison.faults}
 
 
-def _tell(found: Comparison, every: bool) -> None:
-    from vlcli.cli import console
-
-    for title, part in {"settings": found.settings, "versions": found.versions, "data": found.data}.items():
+def _tell(comparison: Comparison, every: bool) -> None:
+    parts = {name: getattr(comparison, name) for name in ("settings", "versions", "data")}
+    for title, part in parts.items():
         if part:
             rows = [[row.key, *map(_cell, row.values)] for row in part]
-            console.table([title, *found.labels], rows)
+            console.table([title, *comparison.labels], rows)
             console.out("")
     rows = [
         [f"{stage}: {row.name}", *_numbers(row)]
-        for stage, sides in found.metrics.items()
+        for stage, sides in comparison.metrics.items()
         for row in sides[0]
         if every or row.difference != 0
     ]
     if rows:
-        console.table(["metrics", *found.labels, "difference", "95 % interval", "examples"], rows)
-    elif not (found.settings or found.versions or found.data):
+        console.table(["metrics", *comparison.labels, "difference", "95 % interval", "examples"], rows)
+    elif not any(parts.values()):
         console.out("no difference")
-    elif found.metrics:
+    elif comparison.metrics:
         console.out("metrics: all the same")
 
 
 def _numbers(row: Paired) -> list[str]:
-    from vlcli.cli.scores import number
-
     sides = ["-" if value is None else number(value) for value in (row.first, row.second)]
     change = "" if row.difference is None else f"{row.difference:+.3f}"
     between = "" if row.low is None or row.high is None else f"{row.low:+.3f} to {row.high:+.3f}"
@@ -134,6 +118,5 @@ def _numbers(row: Paired) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    """A setting in one cell; ``-`` where a side has no such key."""
     text = "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

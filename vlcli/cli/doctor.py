@@ -1,4 +1,4 @@
-"""``vlcli doctor``: what is odd about this installation, each finding with its remedy."""
+"""``vlcli doctor``: looks for faults of this installation, each with its remedy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 
@@ -73,18 +74,12 @@ class Finding:
 
 @guarded
 def doctor(
-    output: Annotated[Path, typer.Option("--output", help="Folder of all runs, for the free disk.")] = Path("runs"),
-    plugin: o.Plugin = None,
+    output: Annotated[Path, typer.Option(help="Folder of all runs, for the free disk.")] = Path("runs"),
+    files: o.Plugin = None,
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Look for known traps: a torch that does not fit torchvision, broken plugins, missing extras, little disk."""
-    from vlcli.cli import console
-
-    findings = [
-        finding for look in (_python, _pair, _extras, _components(plugin), _shadows, _limits) for finding in look()
-    ]
-    findings += list(_disk(output))
+    findings = [*_python(), *_pair(), *_extras(), *_components(files or []), *_shadows(), *_limits(), _disk(output)]
     if json_:
         console.out_json({"findings": [asdict(finding) for finding in findings]})
     else:
@@ -96,22 +91,23 @@ def doctor(
         raise typer.Exit(4)
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> list[Finding]:
     from vlcli.version import __version__
 
     state = "ok" if sys.version_info >= (3, 11) else "wrong"
-    yield Finding("python", state, f"{sys.version.split()[0]} at {sys.executable}", "Python 3.11 or newer is needed")
-    yield Finding("vlcli", "ok", f"{__version__} at {Path(__file__).parents[1]}")
+    detail = f"{sys.version.split()[0]} at {sys.executable}"
+    version = f"{__version__} at {Path(__file__).parents[1]}"
+    return [Finding("python", state, detail, "Python 3.11 or newer is needed"), Finding("vlcli", "ok", version)]
 
 
-def _pair() -> Iterator[Finding]:
-    """Import torch, torchvision and timm in a process of their own: a bad pair can bring one down."""
+def _pair() -> list[Finding]:
+    # in a process of its own: a bad pair can bring one down
     ended = subprocess.run([sys.executable, "-c", PAIR], capture_output=True, text=True, check=False)
-    yield from pair_findings(ended.returncode, ended.stdout, ended.stderr)
+    return pair_findings(ended.returncode, ended.stdout, ended.stderr)
 
 
 def pair_findings(code: int, out: str, err: str) -> list[Finding]:
-    """What the trial import tells: versions and devices, or the known mismatch with its one-line remedy."""
+    """Returns what the trial import tells: versions and devices, or the known mismatch with its remedy."""
     if code == 0:
         facts = json.loads(out.strip().splitlines()[-1])
         versions = ", ".join(f"{name} {facts[name]}" for name in ("torch", "torchvision", "timm"))
@@ -121,21 +117,18 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
             Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads"),
             Finding("waits of threads", "ok", ", ".join(waits) or "as OpenMP has them"),
         ]
-    cause = (err.strip().splitlines() or [f"ended with code {code}"])[-1]
     if any(mark in err for mark in MISMATCH):
-        pair = f"torch {_version('torch')} and torchvision {_version('torchvision')} were not built for one another"
-        remedy = (
-            "install a matching pair from one index in one command, e.g. "
-            "pip install --force-reinstall torch torchvision"
-        )
-        return [Finding("torch and torchvision", "wrong", pair, remedy)]
-    return [
-        Finding("torch and torchvision", "wrong", cause, "reinstall them together: pip install torch torchvision timm")
-    ]
+        detail = f"torch {_version('torch')} and torchvision {_version('torchvision')} were not built for one another"
+        install = "pip install --force-reinstall torch torchvision"
+        remedy = f"install a matching pair from one index in one command, e.g. {install}"
+    else:
+        detail = (err.strip().splitlines() or [f"ended with code {code}"])[-1]
+        remedy = "reinstall them together: pip install torch torchvision timm"
+    return [Finding("torch and torchvision", "wrong", detail, remedy)]
 
 
 def _version(module: str) -> str:
-    """Of the distribution that brings a module; the two may have different names."""
+    # of the distribution that brings the module; the two may have different names
     names = _distributions().get(module, [module])
     try:
         return metadata.version(names[0])
@@ -145,7 +138,7 @@ def _version(module: str) -> str:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Reads the file list of every installed package: half a second."""
+    # reads the file list of every installed package: half a second
     return metadata.packages_distributions()
 
 
@@ -157,19 +150,16 @@ def _extras() -> Iterator[Finding]:
         yield Finding(f"extra {extra}", "note" if missing else "ok", detail, f"pip install 'vlcli[{extra}]'")
 
 
-def _components(plugin: list[str] | None) -> Callable[[], Iterator[Finding]]:
-    def look() -> Iterator[Finding]:
-        words = [sys.executable, "-m", "vlcli", "ls", "--check", "--json"]
-        for file in plugin or []:
-            words += ["--plugin", file]
-        ended = subprocess.run(words, capture_output=True, text=True, check=False)
-        yield from component_findings(ended.returncode, ended.stdout, ended.stderr)
-
-    return look
+def _components(files: list[str]) -> list[Finding]:
+    words = [sys.executable, "-m", "vlcli", "ls", "--check", "--json"]
+    for file in files:
+        words += ["--plugin", file]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    return component_findings(ended.returncode, ended.stdout, ended.stderr)
 
 
 def component_findings(code: int, out: str, err: str) -> list[Finding]:
-    """Broken and doubly registered components."""
+    """Returns broken and doubly registered components, and packages that import private names."""
     if code not in (0, 4) or not out.strip():  # 4: listed, and some are broken
         cause = (err.strip().splitlines() or [f"code {code}"])[-1]
         return [Finding("components", "wrong", f"listing them fails: {cause}", "see vlcli ls --check -vv")]
@@ -179,50 +169,38 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
         what = " ".join(error.get(key, "") for key in ("what", "where", "got")).strip() or f"code {code}"
         return [Finding("components", "wrong", what, error.get("next") or "see vlcli ls --check -vv")]
     rows = document["components"]
-    found = []
+    findings = []
+    holders: dict[tuple[str, str], list[str]] = {}
+    private: dict[str, list[str]] = {}
     for row in rows:
+        what = f"{row['kind'][:-1]} {row['name']}"
+        holders.setdefault((row["kind"], row["name"]), []).append(row["distribution"])
+        if row.get("private"):
+            private[row["distribution"]] = row["private"]
         if row.get("broken"):
-            where = f"{row['kind'][:-1]} {row['name']}"
-            told = f"{row['broken']} ({row['place']})" if row.get("place") else row["broken"]
-            found.append(Finding(where, "wrong", told, f"update, reinstall or remove {row['distribution']}"))
+            detail = f"{row['broken']} ({row['place']})" if row.get("place") else row["broken"]
+            findings.append(Finding(what, "wrong", detail, f"update, reinstall or remove {row['distribution']}"))
         elif row.get("lacks"):
             missing, _, install = row["lacks"].partition("; ")
-            found.append(Finding(f"{row['kind'][:-1]} {row['name']}", "note", missing, install))
-    found += _duplicates(rows)
-    found += _private(rows)
-    if not any(finding.state == "wrong" for finding in found):
-        found.append(Finding("components", "ok", f"{len(rows)} components, none broken"))
-    return found
+            findings.append(Finding(what, "note", missing, install))
+    for (kind, name), packages in holders.items():
+        if len(packages) > 1:
+            detail = f"registered by {' and '.join(packages)}"
+            findings.append(Finding(f"{kind[:-1]} {name}", "note", detail, f"write {packages[0]}:{name}"))
+    for name, lines in private.items():
+        findings.append(Finding(f"package {name}", "note", "; ".join(lines), f"for the author of {name}: docs/api.md"))
+    if not any(finding.state == "wrong" for finding in findings):
+        findings.append(Finding("components", "ok", f"{len(rows)} components, none broken"))
+    return findings
 
 
-def _private(rows: list[dict[str, Any]]) -> list[Finding]:
-    """One finding for each package that imports private names of vlcli."""
-    packages = {row["distribution"]: row["private"] for row in rows if row.get("private")}
-    return [
-        Finding(f"package {name}", "note", "; ".join(private), f"for the author of {name}: docs/api.md")
-        for name, private in packages.items()
-    ]
-
-
-def _duplicates(rows: list[dict[str, Any]]) -> list[Finding]:
-    holders: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        holders.setdefault((row["kind"], row["name"]), []).append(row["distribution"])
-    return [
-        Finding(f"{kind[:-1]} {name}", "note", f"registered by {' and '.join(dists)}", f"write {dists[0]}:{name}")
-        for (kind, name), dists in holders.items()
-        if len(dists) > 1
-    ]
-
-
-def _shadows() -> Iterator[Finding]:
-    """A leftover egg-info on the path hides an installed package's entry points."""
+def _shadows() -> list[Finding]:
     found = list(shadows([Path(entry or ".") for entry in sys.path]))
-    yield from found or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
+    return found or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
 
 
 def shadows(folders: list[Path]) -> Iterator[Finding]:
-    """Egg-info folders whose package is also installed properly."""
+    """Yields egg-info folders that hide the entry points of a package which is also installed properly."""
     installed = {
         str(d.metadata["Name"]).lower().replace("_", "-")
         for d in metadata.distributions()
@@ -232,12 +210,8 @@ def shadows(folders: list[Path]) -> Iterator[Finding]:
         for info in sorted(folder.glob("*.egg-info")) if folder.is_dir() else []:
             name = info.name.removesuffix(".egg-info").split("-")[0].lower().replace("_", "-")
             if name in installed and (info / "entry_points.txt").exists():
-                yield Finding(
-                    "metadata",
-                    "note",
-                    f"{info} may hide the entry points of the installed {name}",
-                    f"remove it, or reinstall: rm -r {info}",
-                )
+                detail = f"{info} may hide the entry points of the installed {name}"
+                yield Finding("metadata", "note", detail, f"remove it, or reinstall: rm -r {info}")
 
 
 def _limits() -> Iterator[Finding]:
@@ -253,8 +227,8 @@ def _limits() -> Iterator[Finding]:
     yield Finding("open files", state, f"limit {soft}", f"raise it: ulimit -n {4 * LEAST_FILES}")
 
 
-def _disk(output: Path) -> Iterator[Finding]:
+def _disk(output: Path) -> Finding:
     folder = next((p for p in (output.absolute(), *output.absolute().parents) if p.exists()), Path.cwd())
     free = shutil.disk_usage(folder).free
     state = "ok" if free >= LEAST_DISK else "note"
-    yield Finding("free disk", state, f"{free / 2**30:.1f} GiB at {folder}", "give runs another place: --output DIR")
+    return Finding("free disk", state, f"{free / 2**30:.1f} GiB at {folder}", "give runs another place: --output DIR")

@@ -1,4 +1,4 @@
-"""``vlcli eval TASK`` scores the newest matching checkpoint, ``vlcli eval --recipe R`` runs its evaluate stages."""
+"""``vlcli eval``: scores the newest matching checkpoint, a recipe's evaluate stages, or a file of predictions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.request import RunRequest, requested
+from vlcli.cli.request import RunRequest, one_stage, requested
 from vlcli.cli.run import QUICKSTART, carry_out, run_one
+from vlcli.errors import DataError, UsageError
 
 
 @guarded
@@ -19,25 +21,15 @@ from vlcli.cli.run import QUICKSTART, carry_out, run_one
 def evaluate(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TASK] [KEY=VALUE]...",
-            help="A task, then overrides of the evaluation.",
-            autocompletion=o.complete_tasks,
-            show_default=False,
-        ),
+        o.names("[TASK] [KEY=VALUE]...", "A task, then overrides of the evaluation.", o.complete_tasks),
     ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option("--recipe", help="Run this recipe's evaluate stages.", autocompletion=o.complete_recipes),
-    ] = None,
+    recipe: o.RunRecipe = None,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", help="A stage's or model's folder; default: the newest of the task.")
+        Path | None, typer.Option(help="A stage's or model's folder; default: the newest of the task.")
     ] = None,
-    split: Annotated[str | None, typer.Option("--split", help="Which part of the data.")] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="The data root; default: the one trained on.")] = None,
-    predictions: Annotated[
-        Path | None, typer.Option("--predictions", help="Score this file of predictions, without a model.")
-    ] = None,
+    split: Annotated[str | None, typer.Option(help="Which part of the data.")] = None,
+    root: o.Root = None,
+    predictions: Annotated[Path | None, typer.Option(help="Score this file of predictions, without a model.")] = None,
     *,
     request: RunRequest,
 ) -> None:
@@ -54,19 +46,13 @@ def evaluate(
     request = replace(request, kind=None if request.only else "evaluate")
     names, overrides = o.split_words(words)
     if predictions is not None:
-        from vlcli.cli.rescore import rescore
-
-        where = {"checkpoint": checkpoint, "root": root}
-        rescore(predictions, names, request, recipe=recipe, split=split, **where)
-        return
-    if recipe is not None or not names:
-        from vlcli.errors import UsageError
-
-        if names:
-            raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
+        _rescore(predictions, _stage(request, recipe, checkpoint), names, split, root, request)
+    elif names and recipe is not None:
+        raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
+    elif not names:
         run_one(recipe or QUICKSTART, overrides, request, verb="evaluate")
-        return
-    _evaluate_task(names, overrides, request, checkpoint, split, root)
+    else:
+        _evaluate_task(names, overrides, request, checkpoint, split, root)
 
 
 def _evaluate_task(
@@ -78,25 +64,21 @@ def _evaluate_task(
     root: Path | None,
 ) -> None:
     from vlcli import registry
-    from vlcli.cli import console, render
-    from vlcli.errors import UsageError
     from vlcli.recipe import stage_record
 
     if len(names) > 1:
         raise UsageError("Name one task.", got=" ".join(names), hint="list them: vlcli ls tasks")
-    entry = registry.find("tasks", names[0])
-    given = checkpoint and stage_record.earlier(request.output, str(checkpoint))
-    folder = given or checkpoint or newest(entry.name, request.output)
+    task = registry.find("tasks", names[0]).name
+    earlier = checkpoint and stage_record.earlier(request.output, str(checkpoint))
+    folder = earlier or checkpoint or newest(task, request.output)
     if not request.quiet:
         console.err(f"checkpoint: {folder}")
-    value = task_recipe(names[0], folder, split, root)
-    resolved = _resolved(entry.name, value, overrides)
-    place = request.output / "eval"
-    carry_out(resolved, replace(request, kind=None, only=None, folder=place), render, console)
+    resolved = one_stage(task_recipe(names[0], folder, split, root), overrides, task, exclude={"fit"})
+    carry_out(resolved, replace(request, kind=None, only=None, folder=request.output / "eval"))
 
 
 def newest(task: str, output: Path) -> Path:
-    """The fine-tuning of ``task`` in the newest run that has one.
+    """Returns the fine-tuning of ``task`` in the newest run that has one.
 
     Where that run holds several (controls, say), the one named after the task is meant, else the one whose task has the
     fewest options, else one that starts from pre-trained weights, else the newest.
@@ -104,17 +86,19 @@ def newest(task: str, output: Path) -> Path:
     Raises:
         DataError: there is none (with the command that makes one).
     """
-    from vlcli.errors import DataError
     from vlcli.recipe import stage_record
 
-    found = [
+    tuned = [
         (folder, record)
         for folder, record in stage_record.finished_stages(output)
         if record.kind == "finetune" and (record.config.get("task") or {}).get("name") == task
     ]
-    if found:
-        run = found[0][0].parent
-        return min((row for row in found if row[0].parent == run), key=lambda row: _preference(task, row[1]))[0]
+
+    def preference(row: tuple[Path, Any]) -> tuple[bool, int, bool]:
+        return row[1].stage != task, len(row[1].config["task"]), not row[1].config.get("from")
+
+    if tuned:
+        return min((row for row in tuned if row[0].parent == tuned[0][0].parent), key=preference)[0]
     raise DataError(
         f"No finished fine-tuning of {task!r} was found.",
         where=str(output),
@@ -123,17 +107,12 @@ def newest(task: str, output: Path) -> Path:
     )
 
 
-def _preference(task: str, record: Any) -> tuple[bool, int, bool]:
-    return record.stage != task, len(record.config["task"]), not record.config.get("from")
-
-
 def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | None) -> dict[str, Any]:
-    """A recipe of one evaluate stage, its data root and features taken from the checkpoint's record.
+    """Returns a recipe of one evaluate stage, its data root and features taken from the checkpoint's record.
 
     Raises:
         DataError: the checkpoint is not there.
     """
-    from vlcli.errors import DataError
     from vlcli.recipe import stage_record
 
     if not checkpoint.exists():
@@ -149,16 +128,43 @@ def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | Non
     return {"name": "eval", "about": f"{task} of {checkpoint}", "root": str(where), "stages": {"evaluate": stage}}
 
 
-def _resolved(task: str, value: dict[str, Any], overrides: list[str]) -> Any:
-    """The recipe with its overrides, its stage named after the task and what decides the result."""
+def _rescore(
+    file: Path, stage: Path | None, names: list[str], split: str | None, root: Path | None, request: RunRequest
+) -> None:
+    if stage is None and not names:
+        raise UsageError(
+            "Say what the predictions are scored against.",
+            expected="a task with --root DATA, --checkpoint STAGE, or --recipe RECIPE --only STAGE",
+            hint="vlcli eval vqa --predictions FILE --root DATA --split val",
+        )
     from vlcli.recipe import stage_record
-    from vlcli.recipe.load import from_mapping, slug
+    from vlcli.tools.scoring import built, score, source_of_stage, source_of_task
 
-    changed = from_mapping("eval", value, overrides)
-    stage = changed.stages["evaluate"]
-    name = (
-        f"{slug(task)}-{stage_record.digest([changed.recipe.root, stage.model_dump(mode='json', exclude={'fit'})])[:8]}"
-    )
-    recipe = changed.recipe.model_copy(update={"stages": {name: stage}})
-    changed.recipe = recipe
-    return changed
+    if stage is None:
+        source = source_of_task(built(names[0]), root or Path(), split)
+    else:
+        record = stage_record.read(stage)
+        if record is None:
+            hint = "name the folder of a finished stage, or a task: vlcli eval TASK --predictions FILE --root DATA"
+            raise UsageError("There is no finished stage here.", where=str(stage), hint=hint)
+        if names:
+            record.config["task"] = built(names[0])
+        source = source_of_stage(stage, record, split, root)
+    metrics = score(source, file, console.progress(request.verbose, request.quiet)).metrics
+    if request.json_:
+        console.out_json({"predictions": str(file), "metrics": metrics})
+    elif metrics:
+        console.table(["metric", "value"], [[name, f"{value:.4f}"] for name, value in metrics.items()])
+    else:
+        console.err("the data have no labels: nothing was scored")
+
+
+def _stage(request: RunRequest, recipe: str | None, checkpoint: Path | None) -> Path | None:
+    from vlcli.recipe.load import slug
+
+    if recipe is not None and request.only:
+        return request.output / slug(Path(recipe).stem if Path(recipe).is_file() else recipe) / request.only
+    if checkpoint is None:
+        return None
+    under = request.output / checkpoint
+    return under if not checkpoint.exists() and under.exists() else checkpoint

@@ -1,4 +1,4 @@
-"""``vlcli features``: what is in a store, whether it is sound, several as one, in and out of others' formats."""
+"""``vlcli features``: shows, verifies, joins, imports, exports and draws feature stores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.errors import DataError, UsageError
 
 app = typer.Typer(
     help="Region-feature stores: look, verify, merge, join, import, export, draw.",
@@ -18,17 +20,14 @@ app = typer.Typer(
 IMPORTED = "obj36, butd, npz, vlp, concepts, mattnet"
 EXPORTED = "obj36, butd"
 Store = Annotated[Path, typer.Argument(help="A store: an HDF5 file, or a folder of them (a stage's folder too).")]
-BoxSet = Annotated[str | None, typer.Option("--set", help="The box set; needed where there are several.")]
-Into = Annotated[Path, typer.Option("--into", help="The new file.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
-Compression = Annotated[str | None, typer.Option("--compression", help="gzip or lzf: smaller, slower to read.")]
+BoxSet = Annotated[str | None, typer.Option(help="The box set; needed where there are several.")]
+Compression = Annotated[str | None, typer.Option(help="gzip or lzf: smaller, slower to read.")]
 
 
 @app.command("info")
 @guarded
-def info(path: Store, json_: o.Json = False, verbose: o.Verbose = 0) -> None:
+def info(path: Store, json_: o.Json = False) -> None:
     """Counts, widths, size and provenance."""
-    from vlcli.cli import console
     from vlcli.features.inspect import info as read_info
 
     facts = read_info(path)
@@ -38,18 +37,13 @@ def info(path: Store, json_: o.Json = False, verbose: o.Verbose = 0) -> None:
     joined = ", joined by an index" if facts["joined"] else ""
     console.out(f"{facts['path']}: {facts['files']} file(s){joined}, {facts['bytes'] / 2**20:.1f} MiB")
     for name, details in facts["sets"].items():
-        rows = [[key, str(value)] for key, value in details.items() if not isinstance(value, dict)]
-        rows += [
-            [f"{key}.{k}", _short(v)]
-            for key, value in details.items()
-            if isinstance(value, dict)
-            for k, v in value.items()
-        ]
+        parts = {key: value for key, value in details.items() if isinstance(value, dict)}
+        rows = [[key, str(value)] for key, value in details.items() if key not in parts]
+        rows += [[f"{key}.{name}", _short(fact)] for key, value in parts.items() for name, fact in value.items()]
         console.table(["fact", "value"], rows, f"boxes {name}")
 
 
 def _short(value: Any, most: int = 8) -> str:
-    """A fact on one line: of a vocabulary the first words and their number."""
     if isinstance(value, list) and len(value) > most:
         return f"{', '.join(map(str, value[:most]))} ... ({len(value)})"
     return str(value)
@@ -59,7 +53,6 @@ def _short(value: Any, most: int = 8) -> str:
 @guarded
 def verify(path: Store, json_: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = 0) -> None:
     """Read every record and check it; exit code 5 where something is wrong."""
-    from vlcli.cli import console
     from vlcli.features.inspect import verify as find_faults
 
     faults = find_faults(path, console.progress(verbose, quiet))
@@ -77,9 +70,9 @@ def merge(
     stores: Annotated[
         list[str], typer.Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only box set.")
     ],
-    into: Into,
+    into: Annotated[Path, typer.Option(help="The new file.")],
     compression: Compression = None,
-    force: Force = False,
+    force: o.Replace = False,
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
@@ -90,25 +83,22 @@ def merge(
 
     vlcli features merge detected=seen.h5 ground-truth=truth.h5 --into both.h5
     """
-    from vlcli.cli import console
     from vlcli.features.merge import merge as copy
 
     _must_be_new(into, force)
-    named = [_renamed(word) for word in stores]
-    renamed: dict[str | Path, str] = {path: name for path, name in named if name}
-    shown = console.progress(verbose, quiet)
-    made = copy([path for path, _ in named], into, names=renamed, compression=compression, progress=shown)
-    console.out_json({"path": str(made)}) if json_ else console.out(str(made))
-
-
-def _renamed(word: str) -> tuple[Path, str]:
-    name, equals, path = word.partition("=")
-    return (Path(path), name) if equals and not Path(word).exists() else (Path(word), "")
+    paths: list[str | Path] = []
+    names: dict[str | Path, str] = {}
+    for word in stores:
+        name, equals, path = word.partition("=")
+        renamed = bool(equals) and not Path(word).exists()
+        paths.append(Path(path if renamed else word))
+        names |= {paths[-1]: name} if renamed and name else {}
+    progress = console.progress(verbose, quiet)
+    file = str(copy(paths, into, names=names, compression=compression, progress=progress))
+    console.answer(json_, {"path": file}, file)
 
 
 def _must_be_new(path: Path, force: bool) -> None:
-    from vlcli.errors import UsageError
-
     if path.exists() and not force:
         raise UsageError("There is a file already.", where=str(path), hint="choose another name, or --force")
 
@@ -117,18 +107,16 @@ def _must_be_new(path: Path, force: bool) -> None:
 @guarded
 def join(
     stores: Annotated[list[Path], typer.Argument(help="The shards.")],
-    into: Annotated[Path, typer.Option("--into", help="The index, in a folder above the shards.")],
-    force: Force = False,
+    into: Annotated[Path, typer.Option(help="The index, in a folder above the shards.")],
+    force: o.Replace = False,
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Join shards by an index file; nothing is copied."""
-    from vlcli.cli import console
     from vlcli.features.join import join as write_index
 
     _must_be_new(into, force)
-    made = write_index(stores, into)
-    console.out_json({"path": str(made)}) if json_ else console.out(str(made))
+    file = str(write_index(stores, into))
+    console.answer(json_, {"path": file}, file)
 
 
 @app.command("import")
@@ -137,19 +125,16 @@ def import_(
     format: Annotated[str, typer.Argument(help=f"One of: {IMPORTED}.")],
     source: Annotated[Path, typer.Argument(help="The file, folder or prefix.")],
     out: Annotated[Path, typer.Argument(help="The store; one that is there grows.")],
-    set: Annotated[str | None, typer.Option("--set", help="The box set to write; by default the format's own.")] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="float16 or float32.")] = "float16",
+    set: Annotated[str | None, typer.Option(help="The box set to write; by default the format's own.")] = None,
+    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     compression: Compression = None,
-    boxes: Annotated[Path | None, typer.Option("--boxes", help="vlp: the file with the boxes.")] = None,
+    boxes: Annotated[Path | None, typer.Option(help="vlp: the file with the boxes.")] = None,
     pictures: Annotated[
-        Path | None,
-        typer.Option("--pictures", help="A folder of pictures or a COCO file: names and sizes that are not said."),
+        Path | None, typer.Option(help="A folder of pictures or a COCO file: names and sizes that are not said.")
     ] = None,
-    vocabulary: Annotated[
-        Path | None, typer.Option("--vocabulary", help="concepts: the words in the order of their numbers.")
-    ] = None,
+    vocabulary: Annotated[Path | None, typer.Option(help="concepts: the words in the order of their numbers.")] = None,
     ids: Annotated[
-        str | None, typer.Option("--ids", help="Image ids from the names in the file: 'COCO_val2014_{:012d}'.")
+        str | None, typer.Option(help="Image ids from the names in the file: 'COCO_val2014_{:012d}'.")
     ] = None,
     clip: Annotated[bool, typer.Option("--clip", help="Cut boxes that leave their image.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave damaged images out and list them.")] = False,
@@ -162,25 +147,11 @@ def import_(
 
     vlcli features import obj36 train2014_obj36.tsv train2014.h5
     """
-    from vlcli.cli import console
     from vlcli.features.importing import errors_file, import_features
 
-    report = import_features(
-        format,
-        source,
-        out,
-        set=set,
-        dtype=dtype,
-        compression=compression,
-        boxes=boxes,
-        pictures=pictures,
-        vocabulary=vocabulary,
-        ids=ids,
-        clip=clip,
-        skip_bad=skip_bad,
-        resume=not force,
-        progress=console.progress(verbose, quiet),
-    )
+    how: dict[str, Any] = {"set": set, "dtype": dtype, "compression": compression, "boxes": boxes, "ids": ids}
+    how |= {"pictures": pictures, "vocabulary": vocabulary, "clip": clip, "skip_bad": skip_bad, "resume": not force}
+    report = import_features(format, source, out, **how, progress=console.progress(verbose, quiet))
     if json_:
         errors = [vars(bad) for bad in report.errors]
         console.out_json({"path": str(out), "set": report.set, "counts": report.counts, "errors": errors})
@@ -197,24 +168,20 @@ def export(
     path: Store,
     out: Annotated[Path, typer.Argument(help="The new file.")],
     set: BoxSet = None,
-    images: Annotated[
-        Path | None, typer.Option("--images", help="A file of image ids, one a line: these only.")
-    ] = None,
-    force: Force = False,
+    images: Annotated[Path | None, typer.Option(help="A file of image ids, one a line: these only.")] = None,
+    force: o.Replace = False,
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> None:
     """Write a store in a format that others read."""
-    from vlcli.cli import console
     from vlcli.features import FeatureStore
     from vlcli.features.exporting import export_features
 
     _must_be_new(out, force)
     names = None if images is None else [line.strip() for line in _lines(images) if line.strip()]
-    report = export_features(
-        format, FeatureStore(path, set), out, images=names, progress=console.progress(verbose, quiet)
-    )
+    progress = console.progress(verbose, quiet)
+    report = export_features(format, FeatureStore(path, set), out, images=names, progress=progress)
     if json_:
         console.out_json({"path": str(out), "images": report.images, "notes": report.notes})
         return
@@ -224,8 +191,6 @@ def export(
 
 
 def _lines(path: Path) -> list[str]:
-    from vlcli.errors import DataError
-
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -237,23 +202,22 @@ def _lines(path: Path) -> list[str]:
 def draw(
     path: Store,
     pictures: Annotated[list[Path], typer.Argument(help="Pictures whose boxes the store holds.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for ID.png of each.")] = Path("drawn"),
+    out: Annotated[Path, typer.Option(help="Folder for ID.png of each.")] = Path("drawn"),
     set: BoxSet = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Most boxes a picture, by score.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most boxes a picture, by score.")] = None,
     least: Annotated[float, typer.Option("--min-score", help="Lowest score drawn.")] = 0.0,
-    classes: Annotated[Path | None, typer.Option("--classes", help="Names of the classes, one a line.")] = None,
-    attributes: Annotated[Path | None, typer.Option("--attributes", help="Names of the attributes.")] = None,
-    force: Force = False,
+    classes: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
+    attributes: Annotated[Path | None, typer.Option(help="Names of the attributes.")] = None,
+    force: o.Replace = False,
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> None:
     """Draw the stored boxes on pictures, with labels and scores where there are any."""
-    from vlcli.cli import console
     from vlcli.drawings.stored_boxes import draw_stored, read_names
     from vlcli.features import FeatureStore
 
-    made = draw_stored(
+    files = draw_stored(
         FeatureStore(path, set),
         pictures,
         out,
@@ -264,4 +228,5 @@ def draw(
         force=force,
         progress=console.progress(verbose, quiet),
     )
-    console.out_json({"pictures": [str(one) for one in made]}) if json_ else console.out("\n".join(map(str, made)))
+    names = [str(file) for file in files]
+    console.answer(json_, {"pictures": names}, "\n".join(names))

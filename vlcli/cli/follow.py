@@ -1,4 +1,4 @@
-"""``vlcli follow``: watches from another terminal how far a run is, until the run ends."""
+"""``vlcli follow``: watches a run from another terminal until the run ends."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.words import main_metrics, spent
+from vlcli.errors import DataError
+from vlcli.stopping import Stopped
 
 if TYPE_CHECKING:
-    from vlcli.recipe.run_state import RunState, StageState
+    from vlcli.recipe.run_state import RunState
 
 _EVERY, _LINE = 0.5, 5.0
 
@@ -23,7 +27,6 @@ def follow(
         str | None, typer.Argument(metavar="[RUN]", help="Name or folder of a run; without it, the one that runs.")
     ] = None,
     output: o.Output = Path("runs"),
-    verbose: o.Verbose = 0,
 ) -> None:
     """Watch a run from another terminal: its stages, losses and time left, until it ends.
 
@@ -34,36 +37,29 @@ def follow(
     The exit code is that of the run: 0 where it was done, 1 or more where it failed, 130 where it was interrupted.
     Ctrl-C ends the watching; the run goes on.
     """
-    from vlcli.cli import console
     from vlcli.recipe import run_state
-    from vlcli.stopping import Stopped
 
     folder = _folder(run, output)
     state = run_state.seen(folder)
     try:
-        last = _until_end(folder, state) if state is not None and state.status == "running" else state
+        if state is not None and state.status == "running":
+            state = _in_view(folder, state) if console.shows_bars() else _in_lines(folder, state)
     except Stopped as stop:
         console.err(f"no longer watching; {folder} goes on")
         raise typer.Exit(stop.code) from None
-    raise typer.Exit(_tell_end(folder, last))
+    raise typer.Exit(_tell_end(folder, state))
 
 
 def _folder(name: str | None, output: Path) -> Path:
-    """The run folder that is meant.
-
-    Raises:
-        DataError: there is none; the message names those that run.
-    """
-    from vlcli.errors import DataError
     from vlcli.recipe import run_state
     from vlcli.recipe.locate import slug
 
-    found = sorted(output.iterdir(), key=lambda path: path.stat().st_mtime) if output.is_dir() else []
-    alive = [path for path in found if path.is_dir() and run_state.is_alive(path)]
+    folders = sorted(output.iterdir(), key=lambda path: path.stat().st_mtime) if output.is_dir() else []
+    alive = [path for path in folders if path.is_dir() and run_state.is_alive(path)]
     if name is None and alive:
         return alive[-1]
     if name is not None:
-        rows = [path for path in reversed(found) if path.name.startswith(f"{slug(name)}-")]  # of a table
+        rows = [path for path in reversed(folders) if path.name.startswith(f"{slug(name)}-")]  # of a table
         rows = [path for path in rows if path in alive] + [path for path in rows if run_state.read(path) is not None]
         for folder in (output / name, Path(name), output / slug(name), *rows):
             if (folder / "recipe.yaml").is_file() or run_state.read(folder) is not None:
@@ -74,12 +70,7 @@ def _folder(name: str | None, output: Path) -> Path:
     raise DataError(what, where=name or str(output), got=f"running: {got}" if got else "", hint=hint)
 
 
-def _until_end(folder: Path, state: RunState) -> RunState:
-    """Show the run until it ends; returns how it ended."""
-    from vlcli.cli.console import shows_bars
-
-    if not shows_bars():
-        return _in_lines(folder, state)
+def _in_view(folder: Path, state: RunState) -> RunState:
     from rich.console import Console
     from rich.live import Live
 
@@ -94,8 +85,8 @@ def _until_end(folder: Path, state: RunState) -> RunState:
 
 
 def _next(folder: Path, before: RunState) -> RunState:
-    """The state as it is now; a run whose file has gone did all it was asked to."""
-    from vlcli.recipe import run_state
+    # a run whose file has gone did all it was asked to
+    from vlcli.recipe import run_state, stage_record
 
     now = run_state.seen(folder)
     if now is not None:
@@ -103,71 +94,48 @@ def _next(folder: Path, before: RunState) -> RunState:
     if not run_state.is_alive(folder) and not (folder / run_state.FILE).exists():
         before.status = "done"
         for stage in before.stages:
-            _from_record(folder, stage)
+            record = stage_record.read(folder / stage.name)
+            if record is not None and not stage.ended:
+                stage.status, stage.work = record.status, []
+                stage.seconds, stage.metrics = record.seconds, record.metrics
     return before
 
 
-def _from_record(folder: Path, stage: StageState) -> None:
-    """How a stage ended, from its record."""
-    from vlcli.recipe import stage_record
-
-    record = stage_record.read(folder / stage.name)
-    if record is not None and not stage.ended:
-        stage.status, stage.work = record.status, []
-        stage.seconds, stage.metrics = record.seconds, record.metrics
-
-
 def _in_lines(folder: Path, state: RunState) -> RunState:
-    """The same as plain lines on stderr: a line when a stage begins or ends, and one every few seconds."""
-    from vlcli.cli import console
+    from vlcli.cli import live
 
     told: dict[str, str] = {}
     spoken = 0.0
     while True:
         late = time.monotonic() - spoken >= _LINE
         for stage in state.stages:
-            if told.get(stage.name) != stage.status:
-                told[stage.name] = stage.status
-                _line(stage)
-            elif late and stage.status == "running":
-                _line(stage)
+            changed = told.get(stage.name) != stage.status
+            told[stage.name] = stage.status
+            if stage.status != "waiting" and (changed or (late and stage.status == "running")):
+                console.err(f"{stage.name}: {stage.status}  {live.in_a_line(stage, time.time())}".rstrip())
         if late:
             spoken = time.monotonic()
         if state.status != "running":
             return state
-        console.err(_summary(state)) if late else None
+        if late:
+            console.err(f"{state.recipe}: {live.summary(state, time.time())}")
         time.sleep(_EVERY)
         state = _next(folder, state)
 
 
-def _summary(state: RunState) -> str:
-    from vlcli.cli.live import summary
-
-    return f"{state.recipe}: {summary(state, time.time())}"
-
-
-def _line(stage: StageState) -> None:
-    from vlcli.cli import console, live
-
-    if stage.status != "waiting":
-        console.err(f"{stage.name}: {stage.status}  {live.in_a_line(stage, time.time())}".rstrip())
-
-
 def _tell_end(folder: Path, state: RunState | None) -> int:
-    """The table of its stages on stdout and how it ended on stderr; returns the exit code."""
-    from vlcli.cli import console, render
-    from vlcli.cli.scores import main_metrics
-    from vlcli.recipe import litter, stage_record
+    from vlcli.recipe import leftovers, stage_record
 
-    word, rows = state.status if state is not None else "", []
-    stages = {stage.name: stage.status for stage in state.stages} if state is not None else {}
     if state is None:
-        run = litter.look_at(folder)
+        run = leftovers.look_at(folder)
         word, stages = run.state, run.stages
+    else:
+        word, stages = state.status, {stage.name: stage.status for stage in state.stages}
+    rows = []
     for name, status in stages.items():
         record = stage_record.read(folder / name)
-        spent = render.seconds(record.seconds) if record is not None else ""
-        rows.append([name, status, spent, main_metrics(record.metrics) if record is not None else ""])
+        facts = ["", ""] if record is None else [spent(record.seconds), main_metrics(record.metrics)]
+        rows.append([name, status, *facts])
     console.table(["stage", "state", "time", "metrics"], rows)
     ended_well = word not in ("failed", "stopped", "running")
     console.err(f"{folder} is {word}" + ("" if ended_well else "; run the same command again to go on"))

@@ -1,37 +1,57 @@
-"""One message per failure, the right exit code, a traceback only with ``-vv``."""
+"""Ends a verb that fails with one message and the right exit code; a traceback only with ``-vv``."""
 
 from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
 
 from vlcli import stopping
+from vlcli.cli import options as o
 from vlcli.cli.console import err, out_json
 from vlcli.errors import DataError, VlcliError, shown
 
-F = TypeVar("F", bound=Callable[..., Any])
 INTERRUPTED = 130
+_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_VERBOSE = inspect.Parameter("verbose", _KIND, default=0, annotation=o.Verbose)
 
 
-def guarded(command: F) -> F:
-    """Wrap a command: whatever it raises ends in one message and an exit code.
+def with_options(
+    wrapper: Callable[..., None], command: Callable[..., None], options: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Gives the wrapper of a command the command's own options (but ``request``), then those that it lacks."""
+    named = dict(inspect.signature(command, eval_str=True).parameters)
+    named.pop("request", None)
+    every = [*named.values(), *(option for option in options if option.name not in named)]
+    wrapper.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {option.name: option.annotation for option in every}
+    return wrapper
 
-    The command's own ``json_`` and ``verbose`` say how to tell it.
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Wraps a command: loads its ``plugin`` files; whatever is raised ends in one message and an exit code.
+
+    The options ``json_`` and ``verbose`` say how to tell it; a command that does not name ``verbose`` is given it.
     """
+    takes_verbose = "verbose" in inspect.signature(command).parameters
 
     @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> None:
         as_json, verbose = bool(kwargs.get("json_")), int(kwargs.get("verbose") or 0)
+        if not takes_verbose:
+            kwargs.pop("verbose", None)
         with stopping.listening():
             try:
-                return command(*args, **kwargs)
+                if "plugin" in kwargs:
+                    kwargs["plugin"] = o.load_plugins(kwargs["plugin"])
+                command(*args, **kwargs)
             except stopping.Stopped as stop:
                 stopping.conclude(stop)
                 err(f"{stop}: run the same command again to go on")
@@ -47,11 +67,11 @@ def guarded(command: F) -> F:
                     raise
                 raise typer.Exit(report(error, as_json, verbose)) from None
 
-    return wrapper  # type: ignore[return-value]
+    return with_options(wrapper, command, [_VERBOSE])
 
 
 def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int:
-    """Tell an error on stderr (and on stdout as JSON); returns its exit code."""
+    """Tells an error on stderr (and on stdout as JSON); returns its exit code."""
     if verbose > 1:
         err("".join(traceback.format_exception(error)).rstrip())
     known = as_vlcli(error)
@@ -59,23 +79,6 @@ def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int
     if as_json:
         out_json({"error": known.as_dict()})
     return known.exit_code
-
-
-def as_vlcli(error: BaseException) -> VlcliError:
-    """Any exception as one with a message for the user."""
-    if isinstance(error, VlcliError):
-        return error
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return VlcliError("The disk is full.", where=str(error.filename or ""), hint="free some space and run it again")
-    if isinstance(error, OSError) and error.filename is not None:
-        return _of_a_file(error)
-    from vlcli.registry.contract import blame
-
-    text = str(error).strip().split("\n", 1)[0]
-    got = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return VlcliError(
-        "Something unforeseen went wrong.", where=blame(error), got=got, hint="run with -vv for the traceback"
-    )
 
 
 _FILE_FAULTS = {
@@ -91,7 +94,20 @@ _FILE_FAULTS = {
 }
 
 
-def _of_a_file(error: OSError) -> VlcliError:
-    """What the operating system says of a file, as a fault of the data."""
-    what, hint = _FILE_FAULTS.get(error.errno or 0, ("A file cannot be used.", "check the path and the disk"))
-    return DataError(what, where=shown(os.fsdecode(str(error.filename))), got=error.strerror or str(error), hint=hint)
+def as_vlcli(error: BaseException) -> VlcliError:
+    """Returns any exception as one with a message for the user."""
+    if isinstance(error, VlcliError):
+        return error
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return VlcliError("The disk is full.", where=str(error.filename or ""), hint="free some space and run it again")
+    if isinstance(error, OSError) and error.filename is not None:
+        what, hint = _FILE_FAULTS.get(error.errno or 0, ("A file cannot be used.", "check the path and the disk"))
+        where = shown(os.fsdecode(str(error.filename)))
+        return DataError(what, where=where, got=error.strerror or str(error), hint=hint)
+    from vlcli.registry.contract import blame
+
+    text = str(error).strip().split("\n", 1)[0]
+    got = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return VlcliError(
+        "Something unforeseen went wrong.", where=blame(error), got=got, hint="run with -vv for the traceback"
+    )

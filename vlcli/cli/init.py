@@ -1,4 +1,4 @@
-"""``vlcli init``: the first recipe for a folder of one's own."""
+"""``vlcli init``: writes the first recipe for a folder of pictures and tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
@@ -16,31 +17,24 @@ from vlcli.errors import UsageError
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder with your pictures and tables.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
-    task: Annotated[
-        str | None,
-        typer.Option("--task", help="What to learn, where several things can be: vqa, retrieval, captioning ..."),
-    ] = None,
-    image: Annotated[str | None, typer.Option("--image", help="The column that names the pictures.")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="The column of sentences or questions.")] = None,
-    answer: Annotated[str | None, typer.Option("--answer", help="The column of answers.")] = None,
-    label: Annotated[str | None, typer.Option("--label", help="The column of classes.")] = None,
-    sheet: Annotated[
-        Path | None, typer.Option("--sheet", help="A page to write with twelve examples and their pictures.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a recipe that is there.")] = False,
+    task: Annotated[str | None, typer.Option(help="What to learn: vqa, retrieval, captioning ...")] = None,
+    image: Annotated[str | None, typer.Option(help="The column that names the pictures.")] = None,
+    text: Annotated[str | None, typer.Option(help="The column of sentences or questions.")] = None,
+    answer: Annotated[str | None, typer.Option(help="The column of answers.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of classes.")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="A page of twelve examples and their pictures.")] = None,
+    force: o.Replace = False,
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Look at a folder of pictures and tables, say what can be learnt from it, and write a recipe that does so.
 
     vlcli init photos -o photos.yaml
     """
-    from vlcli.cli import console
     from vlcli.files import write_text
-    from vlcli.tools.starter.look import look, plan_for
-    from vlcli.tools.starter.plan import GOALS
-    from vlcli.tools.starter.recipe import recipe_text
-    from vlcli.tools.starter.times import times_of
+    from vlcli.starter.look import look, plan_for
+    from vlcli.starter.plan import GOALS
+    from vlcli.starter.recipe import recipe_text
+    from vlcli.starter.times import times_of
 
     if output.exists() and not force:
         hint = "choose another name with -o, or replace it with --force"
@@ -68,8 +62,7 @@ def init(
 
 
 def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
-    """What was seen and chosen, as plain data."""
-    from vlcli.tools.starter.plan import GOALS, goals_of
+    from vlcli.starter.plan import GOALS, goals_of
 
     width, height = found.pictures.sizes()
     return {
@@ -113,8 +106,6 @@ _FEATURES = {
 
 
 def _tell(facts: dict[str, Any]) -> None:
-    """What was seen, what can be learnt and what was chosen, for people."""
-    from vlcli.cli import console
     from vlcli.data.recognition.recognised import KINDS
 
     pictures = facts["pictures"]
@@ -133,8 +124,11 @@ def _tell(facts: dict[str, Any]) -> None:
         console.out(f"left aside: {line}")
     if (more := len(facts["left_aside"]) - _MOST) > 0:
         console.out(f"left aside: {more} more (--json lists them)")
-    for line in (*(f"boxes: {name}" for name in facts["boxes"]), *_weights(facts)):
-        console.out(line)
+    for name in facts["boxes"]:
+        console.out(f"boxes: {name}")
+    if weights := facts["weights"]:
+        used = "" if facts["features"] == "weights" else ", not used"
+        console.out(f"weights: {weights['file']} ({weights['arch']}){used}")
     console.out("")
     console.out("What can be learnt (--task chooses):")
     for goal, text in facts["can_learn"].items():
@@ -146,9 +140,3 @@ def _tell(facts: dict[str, Any]) -> None:
     for note in facts["notes"]:
         console.out(f"note: {note}")
     console.out(f"time expected on this machine ({facts['machine']}): {facts['expected']}")
-
-
-def _weights(facts: dict[str, Any]) -> list[str]:
-    found = facts["weights"]
-    used = "" if facts["features"] == "weights" else ", not used"
-    return [] if found is None else [f"weights: {found['file']} ({found['arch']}){used}"]

@@ -1,4 +1,4 @@
-"""All stages of a run at one glance: the table that ``vlcli run`` and ``vlcli follow`` show on a terminal."""
+"""Draws all stages of a run in one table, as ``vlcli run`` and ``vlcli follow`` show it on a terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vlcli.cli.scores import main_metrics
-from vlcli.cli.words import clock, fact, facts, roughly
+from vlcli.cli.words import clock, fact, facts, main_metrics, roughly
 from vlcli.recipe import time_left
 from vlcli.recipe.run_state import RunState, StageState, Work
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
 _STYLES = {"running": "bold cyan", "done": "green", "failed": "bold red", "blocked": "red", "stopped": "yellow"}
 _BESIDE = 4
@@ -23,41 +21,28 @@ _BAR, _WIDE, _NARROW = 14, 100, 60
 
 
 class View:
-    """A rich renderable of a state that changes meanwhile.
-
-    Args:
-        state: of the run.
-    """
+    """A rich renderable of the state of a run, which changes meanwhile."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         """Called by rich, some times a second."""
-        now = time.time()
-        yield headline(self.state, now, options.max_width)
-        yield stages(self.state, now, height=(options.height or console.height) - _BESIDE, width=options.max_width)
+        from rich.text import Text
 
-
-def headline(state: RunState, now: float, width: int) -> Text:
-    """``quickstart: about 11 min left, 3 of 14 stages done, 2 side by side, 4:10 so far``, in one line.
-
-    Where the terminal is too narrow for all of it, the words that matter least are left out.
-    """
-    from rich.text import Text
-
-    forms = [f"{state.recipe}: {form}" for form in _forms(state, now)]
-    told = next((form for form in forms if len(form) <= width), forms[-1])
-    return Text(told, style="bold", no_wrap=True, overflow="ellipsis")
+        now, width = time.time(), options.max_width
+        forms = [f"{self.state.recipe}: {form}" for form in _forms(self.state, now)]
+        shown = next((form for form in forms if len(form) <= width), forms[-1])
+        yield Text(shown, style="bold", no_wrap=True, overflow="ellipsis")
+        yield stages(self.state, now, height=(options.height or console.height) - _BESIDE, width=width)
 
 
 def summary(state: RunState, now: float) -> str:
-    """How far the run is, in one line."""
+    """``about 11 min left, 3 of 14 stages done, 2 side by side, 4:10 so far``."""
     return _forms(state, now)[0]
 
 
 def _forms(state: RunState, now: float) -> list[str]:
-    """The summary in fewer and fewer words."""
     ended = sum(stage.ended and stage.status not in ("failed", "stopped", "blocked") for stage in state.stages)
     running, every = sum(stage.status == "running" for stage in state.stages), len(state.stages)
     beside = [f"{running} side by side"] if running > 1 else []
@@ -65,7 +50,14 @@ def _forms(state: RunState, now: float) -> list[str]:
         spent = clock((state.updated or now) - state.began)
         return [", ".join([state.status, f"{ended} of {every} stages done", spent])]
     spent = clock(now - state.began)
-    long, short = left(state, now), left(state, now, short=True)
+    seconds, unknown = time_left.of_run(state, now)
+    if unknown == sum(not stage.ended for stage in state.stages):
+        long = short = "time left unknown" if unknown else "nothing left"
+    else:
+        long = short = f"{roughly(seconds)} left"
+        if unknown:
+            long += f" and {unknown} stage{'s' if unknown > 1 else ''} of unknown length"
+            short = f"{roughly(seconds)} or more left"
     return [
         ", ".join([long, f"{ended} of {every} stages done", *beside, f"{spent} so far"]),
         ", ".join([short, f"{ended} of {every} stages done", *beside, f"{spent} so far"]),
@@ -75,20 +67,8 @@ def _forms(state: RunState, now: float) -> list[str]:
     ]
 
 
-def left(state: RunState, now: float, short: bool = False) -> str:
-    """Time left of the whole run, in words that say how much is known; ``short`` without the number of the unknown."""
-    seconds, unknown = time_left.of_run(state, now)
-    waiting = sum(not stage.ended for stage in state.stages)
-    if unknown == waiting:
-        return "time left unknown" if unknown else "nothing left"
-    if short:
-        return f"{roughly(seconds)}{' or more' if unknown else ''} left"
-    more = f" and {unknown} stage{'s' if unknown > 1 else ''} of unknown length" if unknown else ""
-    return f"{roughly(seconds)} left{more}"
-
-
 def stages(state: RunState, now: float, height: int, width: int) -> Table:
-    """One row per stage; where the terminal is too low, ended and waiting stages are folded into one row each.
+    """Returns one row per stage; where the terminal is too low, ended and waiting stages are folded into one row each.
 
     On a narrow terminal the column of states goes: the style of a name and the words beside it tell them apart.
     """
@@ -107,15 +87,15 @@ def stages(state: RunState, now: float, height: int, width: int) -> Table:
     return table
 
 
-def _rows(given: Sequence[StageState], now: float, most: int, narrow: bool = False) -> list[list[Any]]:
-    ended = [stage for stage in given if stage.ended and stage.status not in ("failed", "stopped")]
-    waiting = [stage for stage in given if not stage.ended and stage.status != "running"]
-    running = sum(_lines(stage, narrow) for stage in given if stage not in ended and stage not in waiting)
+def _rows(stages: Sequence[StageState], now: float, most: int, narrow: bool = False) -> list[list[Any]]:
+    ended = [stage for stage in stages if stage.ended and stage.status not in ("failed", "stopped")]
+    waiting = [stage for stage in stages if not stage.ended and stage.status != "running"]
+    running = sum(_lines(stage, narrow) for stage in stages if stage not in ended and stage not in waiting)
     room = max(0, most - running)
     late = min(len(waiting), max(1, room - len(ended)), room)  # waiting stages that are shown
     early = min(len(ended), room - late)  # ended stages that are shown: the last ones
     folded = {stage.name for stage in [*ended[: len(ended) - early], *waiting[late:]]}
-    rows = [_row(stage, now, narrow) for stage in given if stage.name not in folded]
+    rows = [_row(stage, now, narrow) for stage in stages if stage.name not in folded]
     if len(ended) > early:
         rows.insert(0, ["", "", "", _more(len(ended) - early, "done")])
     if len(waiting) > late:
@@ -133,42 +113,35 @@ def _lines(stage: StageState, narrow: bool) -> int:
 
 
 def _row(stage: StageState, now: float, narrow: bool) -> list[Any]:
+    from rich.progress_bar import ProgressBar
     from rich.text import Text
 
     style = _STYLES.get(stage.status, "dim")
     name, state = Text(stage.name, style=style if narrow else ""), Text(stage.status, style=style)
     if stage.status == "running":
-        return [name, state, _bar(stage), Text("\n".join(_under_way(stage, now, narrow)))]
-    told = _told(stage)
+        work = stage.work[0] if stage.work else None
+        bar: Any = ""
+        if work is not None and work.total:
+            bar = ProgressBar(total=float(work.total), completed=float(work.done), width=_BAR)
+        return [name, state, bar, Text("\n".join(_under_way(stage, now, narrow)))]
+    known = _known(stage)
     if narrow and stage.status in ("failed", "stopped"):
-        told = f"{stage.status}  {told}"
-    return [name, state, "", Text(told, style="" if stage.ended else "dim")]
-
-
-def _bar(stage: StageState) -> Any:
-    from rich.progress_bar import ProgressBar
-
-    work = stage.work[0] if stage.work else None
-    if work is None or not work.total:
-        return ""
-    return ProgressBar(total=float(work.total), completed=float(work.done), width=_BAR)
+        known = f"{stage.status}  {known}"
+    return [name, state, "", Text(known, style="" if stage.ended else "dim")]
 
 
 def _under_way(stage: StageState, now: float, narrow: bool = False) -> list[str]:
-    """Two lines of a stage that runs: step, time left and speed; what is measured within it, loss and metrics.
-
-    On a narrow terminal: the step; time left and speed.
-    """
+    # step, time left and speed; what is measured within it, loss and metrics (narrow: step; time left and speed)
     rest = stage.left(now)
-    told = [f"{roughly(rest)} left"] if rest is not None else []
+    left = [f"{roughly(rest)} left"] if rest is not None else []
     if not stage.work:
-        return [", ".join([f"begun {clock(now - stage.began)} ago", *told])]
+        return [", ".join([f"begun {clock(now - stage.began)} ago", *left])]
     outer, inner = stage.work[0], stage.work[-1]
     if narrow:
-        return [counted(inner), ", ".join([*told, speed(outer, now)])]
+        return [counted(inner), ", ".join([*left, speed(outer, now)])]
     second = [f"now: {counted(inner)}"] if inner is not outer else []
     second += [facts({name: value for name, value in outer.facts.items() if name != "ex/s"})] if outer.facts else []
-    return [", ".join([counted(outer), *told, speed(outer, now)]), *(["  ".join(second)] if second else [])]
+    return [", ".join([counted(outer), *left, speed(outer, now)]), *(["  ".join(second)] if second else [])]
 
 
 def counted(work: Work) -> str:
@@ -187,11 +160,10 @@ def speed(work: Work, now: float) -> str:
 
 def in_a_line(stage: StageState, now: float) -> str:
     """What is known of a stage, in one line."""
-    return "  ".join(_under_way(stage, now)) if stage.status == "running" else _told(stage)
+    return "  ".join(_under_way(stage, now)) if stage.status == "running" else _known(stage)
 
 
-def _told(stage: StageState) -> str:
-    """What is known of a stage that does not run: time and metrics, or why it waits and how long it will take."""
+def _known(stage: StageState) -> str:
     if stage.status == "waiting":
         return ", ".join(filter(None, [stage.why, roughly(stage.expected) if stage.expected is not None else ""]))
     if stage.status in ("blocked", "passed over", "not chosen"):

@@ -12,29 +12,29 @@ from vlcli.errors import UsageError
 
 
 def complete_recipes(incomplete: str) -> list[str]:
-    """Registered recipes."""
+    """Returns the registered recipes that begin so."""
     return _names("recipes", incomplete)
 
 
 def complete_tasks(incomplete: str) -> list[str]:
-    """Registered tasks."""
+    """Returns the registered tasks that begin so."""
     return _names("tasks", incomplete)
 
 
 def complete_drawings(incomplete: str) -> list[str]:
-    """Registered drawings."""
+    """Returns the registered drawings that begin so."""
     return _names("drawings", incomplete)
 
 
 def complete_kinds(incomplete: str) -> list[str]:
-    """Registry kinds."""
+    """Returns the kinds of components that begin so."""
     from vlcli.registry import KINDS
 
     return [kind for kind in KINDS if kind.startswith(incomplete)]
 
 
 def complete_all(incomplete: str) -> list[str]:
-    """Every registered name."""
+    """Returns every registered name that begins so."""
     from vlcli.registry import entries
 
     return sorted({entry.name for entry in entries() if entry.name.startswith(incomplete)})
@@ -56,6 +56,7 @@ class Backend(StrEnum):
 _STAGES = "Which stages"
 _HOW = "How"
 _OUTPUT = "What is shown"
+_FEATURES = "For models that read regions: a store or its stage's folder."
 
 Words = Annotated[
     list[str] | None,
@@ -63,36 +64,41 @@ Words = Annotated[
 ]
 
 
-def _recipes(metavar: str, about: str) -> Any:
-    return typer.Argument(metavar=metavar, help=about, autocompletion=complete_recipes, show_default=False)
+def names(metavar: str, about: str, complete: Any = complete_recipes) -> Any:
+    """Returns the argument of names (of recipes) and overrides."""
+    return typer.Argument(metavar=metavar, help=about, autocompletion=complete, show_default=False)
 
 
-_MANY = _recipes("RECIPE... [KEY=VALUE]...", "Recipe names or paths, then overrides.")
+_MANY = names("RECIPE... [KEY=VALUE]...", "Recipe names or paths, then overrides.")
 RecipesAndWords = Annotated[list[str] | None, _MANY]
 RecipesToLookAt = Annotated[list[str], _MANY]
-RecipeAndWords = Annotated[list[str], _recipes("RECIPE [KEY=VALUE]...", "A recipe's name or path, then overrides.")]
+RecipeAndWords = Annotated[list[str], names("RECIPE [KEY=VALUE]...", "A recipe's name or path, then overrides.")]
 Recipe = Annotated[
     str, typer.Option("--recipe", help="The recipe: a registered name or a path.", autocompletion=complete_recipes)
 ]
-Only = Annotated[str | None, typer.Option("--only", help="This stage alone.", rich_help_panel=_STAGES)]
+RunRecipe = Annotated[
+    str | None, typer.Option("--recipe", help="Run this recipe's stages of the kind.", autocompletion=complete_recipes)
+]
+Only = Annotated[str | None, typer.Option(help="This stage alone.", rich_help_panel=_STAGES)]
 First = Annotated[str | None, typer.Option("--from", help="From this stage on.", rich_help_panel=_STAGES)]
-Until = Annotated[str | None, typer.Option("--until", help="Up to this stage.", rich_help_panel=_STAGES)]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Independent stages at a time.", rich_help_panel=_HOW)]
+Until = Annotated[str | None, typer.Option(help="Up to this stage.", rich_help_panel=_STAGES)]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Independent stages at a time.", rich_help_panel=_HOW)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and why.", rich_help_panel=_HOW)]
 Force = Annotated[bool, typer.Option("--force", help="Make the chosen stages anew.", rich_help_panel=_HOW)]
-Resume = Annotated[
-    bool, typer.Option("--resume/--no-resume", help="Go on from what a killed run left.", rich_help_panel=_HOW)
-]
-Output = Annotated[Path, typer.Option("--output", help="Folder of all runs.", rich_help_panel=_HOW)]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.", rich_help_panel=_HOW)]
-Seed = Annotated[int | None, typer.Option("--seed", help="The run's seed.", rich_help_panel=_HOW)]
+Replace = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+Resume = Annotated[bool, typer.Option(help="Go on from what a killed run left.", rich_help_panel=_HOW)]
+Output = Annotated[Path, typer.Option(help="Folder of all runs.", rich_help_panel=_HOW)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto.", rich_help_panel=_HOW)]
+Seed = Annotated[int | None, typer.Option(help="The run's seed.", rich_help_panel=_HOW)]
 Plugin = Annotated[
     list[str] | None,
     typer.Option("--plugin", help="A Python file that registers components (repeatable).", rich_help_panel=_HOW),
 ]
+"""The option ``--plugin``; the guard around a verb loads the files where the parameter is called ``plugin``."""
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run the recipe's own plugin files, this once.", rich_help_panel=_HOW)
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Accept a grid of more than 1,000 cells.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", rich_help_panel=_OUTPUT)]
 """The option ``--json``."""
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors only.", rich_help_panel=_OUTPUT)]
@@ -100,11 +106,18 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Warnings and errors 
 Verbose = Annotated[
     int, typer.Option("--verbose", "-v", count=True, help="More detail; -vv: tracebacks.", rich_help_panel=_OUTPUT)
 ]
-"""The options ``--verbose`` and ``-v``, counted."""
+"""The options ``--verbose`` and ``-v``, counted; a verb that does not name them has them from its guard."""
+Trained = Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")]
+Features = Annotated[Path | None, typer.Option(help=_FEATURES)]
+FeaturesFrom = Annotated[Path | None, typer.Option(help="An extract stage whose extractor reads the pictures.")]
+Extractor = Annotated[str | None, typer.Option(help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")]
+Root = Annotated[Path | None, typer.Option(help="The data root; default: that of the trained model.")]
+Stage = Annotated[str | None, typer.Option(help="A training stage; default: the first.")]
+MaxPixels = Annotated[int, typer.Option(min=1, max=178, help="Largest picture, in millions of pixels.")]
 
 
 def load_plugins(files: list[str] | None) -> tuple[str, ...]:
-    """Load the files of ``--plugin``; returns their absolute paths."""
+    """Loads the files of ``--plugin`` and returns their absolute paths."""
     from vlcli.registry import load_file
 
     for file in files or []:
@@ -113,41 +126,31 @@ def load_plugins(files: list[str] | None) -> tuple[str, ...]:
 
 
 def split_words(words: list[str] | None) -> tuple[list[str], list[str]]:
-    """Positional words as (names, overrides)."""
+    """Splits positional words into names and overrides."""
     from vlcli.recipe.overrides import is_override
 
-    given = words or []
-    return [w for w in given if not is_override(w)], [w for w in given if is_override(w)]
+    words = words or []
+    return [word for word in words if not is_override(word)], [word for word in words if is_override(word)]
 
 
-def some_recipes(words: list[str] | None) -> tuple[list[str], list[str]]:
-    """The recipes that are named, and the overrides.
-
-    Raises:
-        UsageError: none is named.
-    """
-    names, overrides = split_words(words)
-    if not names:
-        raise UsageError("Name a recipe.", got="none", hint="list them: vlcli ls recipes")
-    return names, overrides
-
-
-def one_recipe(words: list[str] | None) -> tuple[str, list[str]]:
-    """The single recipe that is named, and the overrides.
+def one_name(words: list[str] | None, kind: str = "recipe") -> tuple[str, list[str]]:
+    """Returns the single recipe (task, drawing) that is named, and the overrides.
 
     Raises:
-        UsageError: none or several.
+        UsageError: none or several are named.
     """
-    names, overrides = split_words(words)
-    if len(names) != 1:
-        raise UsageError("Name one recipe.", got=" ".join(names) or "none", hint="list them: vlcli ls recipes")
-    return names[0], overrides
+    named, overrides = split_words(words)
+    if len(named) != 1:
+        raise UsageError(f"Name one {kind}.", got=" ".join(named) or "none", hint=f"list them: vlcli ls {kind}s")
+    return named[0], overrides
 
 
-FeaturesFrom = Annotated[
-    Path | None, typer.Option("--features-from", help="An extract stage whose extractor reads the pictures.")
-]
-Extractor = Annotated[
-    str | None, typer.Option("--extractor", help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")
-]
-Trained = Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")]
+def refuse_bytes(text: str | None) -> None:
+    """Refuses a text of the command line that is not UTF-8.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
+        got = text.encode("utf-8", "backslashreplace").decode()
+        raise UsageError("The text is not UTF-8.", got=got, hint="set the terminal to UTF-8 (LANG=C.UTF-8)")

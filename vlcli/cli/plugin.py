@@ -1,4 +1,4 @@
-"""``vlcli plugin new`` and ``vlcli plugin check``: a package to begin with, and whether components conform."""
+"""``vlcli plugin``: writes a package to begin with, and checks components."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.plugged import PluginGroup
@@ -20,24 +21,22 @@ app = typer.Typer(
 @guarded
 def new(
     name: Annotated[str, typer.Argument(help="Name of the package: my-paper.")],
-    folder: Annotated[Path | None, typer.Option("--folder", help="Where to; else a folder of that name.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where to; else a folder of that name.")] = None,
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Write a package with a model, an objective, a position encoding, a reader, a task, a recipe and tests.
 
     vlcli plugin new my-paper
     """
-    from vlcli.cli import console
-    from vlcli.tools.scaffold import write_package
+    from vlcli.plugin_kit.scaffold import write_package
 
-    place = folder or Path(name)
-    files = [str(file) for file in write_package(name, place)]
+    folder = folder or Path(name)
+    files = [str(file) for file in write_package(name, folder)]
     if json_:
-        console.out_json({"folder": str(place), "files": files})
+        console.out_json({"folder": str(folder), "files": files})
         return
     console.table(["file"], [[file] for file in files])
-    console.err(f"next: pip install -e {place} && vlcli plugin check {name}, then vlcli run {name}/small")
+    console.err(f"next: pip install -e {folder} && vlcli plugin check {name}, then vlcli run {name}/small")
 
 
 @app.command("check")
@@ -48,25 +47,23 @@ def check(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the checks that trace or train.")] = False,
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Check components: interface, shapes, masks, saving and loading, a training step, export. Without a name: all.
 
     vlcli plugin check my-paper
     """
-    from vlcli.cli import console
-    from vlcli.tools.conformance import FAILED, chosen
-    from vlcli.tools.conformance_checks import conform
+    from vlcli.plugin_kit.checks import conform
+    from vlcli.plugin_kit.conformance import FAILED, chosen
 
-    found = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
-    wrong = [result for result in found if result.state == FAILED]
-    rows: list[dict[str, Any]] = [vars(result) for result in found]
+    results = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
+    wrong = [result for result in results if result.state == FAILED]
+    rows: list[dict[str, Any]] = [vars(result) for result in results]
     if json_:
         console.out_json({"checks": rows, "failed": len(wrong)})
     else:
-        console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in found])
+        console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in results])
         for result in wrong:
             console.err(str(result))
-        console.err(f"{len(found) - len(wrong)} of {len(found)} checks passed or do not apply")
+        console.err(f"{len(results) - len(wrong)} of {len(results)} checks passed or do not apply")
     if wrong:
         raise typer.Exit(4)

@@ -1,19 +1,22 @@
-"""``vlcli predict MODEL PICTURE... [TEXT]``: what a trained model says of pictures that it has never seen."""
+"""``vlcli predict`` and ``vlcli ask``: asks a trained model about pictures that it has never seen."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.words import refuse_bytes
+from vlcli.cli.regions import load_model
+from vlcli.errors import UsageError, shown
+from vlcli.plain import to_plain
 
 if TYPE_CHECKING:
     from vlcli.prediction.records import Failure, Prediction, Request, Use
@@ -33,27 +36,21 @@ def predict(
             help="Picture files or folders, then a question or sentence; -: JSON lines.",
         ),
     ],
-    text: Annotated[str | None, typer.Option("--text", help="The text, where it looks like a file.")] = None,
+    text: Annotated[str | None, typer.Option(help="The text, where it looks like a file.")] = None,
     task: Annotated[
         str | None,
-        typer.Option("--task", help="What to ask a model that can do several things.", autocompletion=o.complete_tasks),
+        typer.Option(help="What to ask a model that can do several things.", autocompletion=o.complete_tasks),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many answers, or pictures for a sentence.")] = 5,
-    min_score: Annotated[
-        float | None, typer.Option("--min-score", min=0, max=1, help="Leave out boxes below this score.")
-    ] = None,
-    draw: Annotated[Path | None, typer.Option("--draw", help="Draw pictures, boxes and answers into this PNG.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
+    min_score: Annotated[float | None, typer.Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
+    draw: Annotated[Path | None, typer.Option(help="Draw pictures, boxes and answers into this PNG.")] = None,
     features: Annotated[
-        Path | None, typer.Option("--features", help="A store; pictures whose ids it holds are read from there.")
+        Path | None, typer.Option(help="A store; pictures whose ids it holds are read from there.")
     ] = None,
     features_from: o.FeaturesFrom = None,
     extractor: o.Extractor = None,
-    boxes: Annotated[
-        Path | None, typer.Option("--boxes", help="Boxes of the pictures, for extractors of given boxes.")
-    ] = None,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Requests answered together.", rich_help_panel=_HOW)
-    ] = 16,
+    boxes: Annotated[Path | None, typer.Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
     device: o.Device = None,
     plugin: o.Plugin = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
@@ -68,72 +65,57 @@ def predict(
 
     vlcli predict RECIPE/STAGE - < requests.jsonl
     """
-    from vlcli.api import load
-    from vlcli.cli import console
-    from vlcli.cli.regions import refuse_unknown
-    from vlcli.engine.processes import resolve_device
     from vlcli.prediction.requests import read_lines, requests_of, split_words
 
-    o.load_plugins(plugin)
     pictures, said = split_words(words, text)
-    refuse_bytes(said)
+    o.refuse_bytes(said)
     named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
-    loaded = load(model, **named, extractor=read_extractor(extractor), device=resolve_device(device or "cpu"))
+    piped = pictures == [STDIN]
+    options = {**named, "extractor": read_extractor(extractor)}
+    loaded = load_model(model, "predict", None if piped else pictures, device, **options)
     use = loaded.choose(task).use
-    if pictures == [STDIN]:
-        asked: Iterable[Request | Failure] = read_lines(sys.stdin)
-        count = 0
-    else:
-        refuse_unknown(loaded, pictures, "predict")
-        asked = requests_of(pictures, said, use)
-        count = len(asked)
-    options: dict[str, Any] = {"task": task, "top": top, "batch_size": batch_size, "min_score": min_score}
-    answers = loaded.predict_many(asked, **options)
+    asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
+    count = len(asked) if isinstance(asked, list) else 0
+    answers = loaded.predict_many(asked, task=task, top=top, batch_size=batch_size, min_score=min_score)
+    found = []
     with console.progress(verbose, quiet or count == 1).task("predict", count, "requests") as bar:
-        _show(use, _told(answers, json_, bar), top, draw, json_, single=count == 1)
+        for answer in answers:
+            if json_:
+                typer.echo(json.dumps(answer.as_dict(), ensure_ascii=False))
+            bar.advance()
+            found.append(answer)
+        _show(use, found, top, draw, json_, single=count == 1)
 
 
 def read_extractor(value: str | None) -> dict[str, Any] | None:
-    """The mapping of ``--extractor``.
+    """Returns the mapping of ``--extractor``.
 
     Raises:
         UsageError: it is no mapping.
     """
-    from vlcli.errors import UsageError, shown
     from vlcli.recipe.yaml import scalar
 
     if value is None:
         return None
     try:
-        found = scalar(value)
+        spec = scalar(value)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not found:
+        spec = None
+    if not isinstance(spec, dict) or not spec:
         expected = "'{name: backbone, weights: resnet50.pth}', or '{weights: FILE}' for the known one"
         raise UsageError("--extractor is no mapping.", got=shown(value), expected=expected)
-    return found
-
-
-def _told(answers: Iterator[Prediction | Failure], as_json: bool, bar: Any) -> Iterator[Prediction | Failure]:
-    """The same answers, each said as JSON when it is there."""
-    for found in answers:
-        if as_json:
-            typer.echo(json.dumps(found.as_dict(), ensure_ascii=False))
-        bar.advance()
-        yield found
+    return spec
 
 
 def _show(
-    use: Use, answers: Iterable[Prediction | Failure], top: int, draw: Path | None, as_json: bool, single: bool
+    use: Use, answers: list[Prediction | Failure], top: int, draw: Path | None, as_json: bool, single: bool
 ) -> None:
-    from vlcli.cli import console
     from vlcli.prediction.extracting import EITHER, GRID
     from vlcli.prediction.records import Failure
     from vlcli.prediction.requests import failed
 
-    found = list(answers)
-    bad = [one for one in found if isinstance(one, Failure)]
-    good = [one for one in found if not isinstance(one, Failure)]
+    bad = [one for one in answers if isinstance(one, Failure)]
+    good = [one for one in answers if not isinstance(one, Failure)]
     if single and bad and not as_json:
         raise bad[0].error
     for note in dict.fromkeys(chain.from_iterable(one.notes for one in good)):
@@ -143,47 +125,79 @@ def _show(
     if good and not as_json:
         _tables(use, good)
     if draw is not None and good:
-        _draw(good, draw)
+        from vlcli.prediction.drawing import draw_all
+
+        draw_all([(one, one.images) for one in good[:MOST_DRAWN]], draw)
+        console.err(f"drawn: {draw}" + (f" (the first {MOST_DRAWN})" if len(good) > MOST_DRAWN else ""))
     if bad:
         for one in bad:
             console.err(f"{one.as_dict()['key']}: {one.error.what} {one.error.got}".rstrip())
-        error = failed(bad, len(found))
+        error = failed(bad, len(answers))
         console.err(f"error: {error}")
         raise typer.Exit(error.exit_code)  # not by the guard, which would print a document behind the JSON lines
 
 
-def _tables(use: Use, found: list[Prediction]) -> None:
-    """One prediction with all that is known of it, or several with a row each."""
-    from vlcli.cli import console
-
-    if use.kind == "boxes" or (use.kind == "box" and len(found) > 1):
+def _tables(use: Use, answers: list[Prediction]) -> None:
+    if use.kind == "boxes" or (use.kind == "box" and len(answers) > 1):
         rows = [
             [one.images[box.image], box.label, f"{box.score:.3f}", *(f"{value:.0f}" for value in box.box)]
-            for one in found
+            for one in answers
             for box in one.boxes
         ]
         if rows:
             console.table(["picture", "label", "score", "x1", "y1", "x2", "y2"], rows)
-        for one in found if use.kind == "boxes" else []:
+        for one in answers if use.kind == "boxes" else []:
             if not one.boxes:
                 best = max(one.get("scores") or [0.0])
                 console.err(f"{one.images[0]}: no box; the best score is {best:.3f} (--min-score shows weaker boxes)")
-    elif len(found) == 1 and found[0].choices:
-        kind = {"answer": "answer", "verdict": "verdict"}.get(use.kind, "label")
-        console.table([kind, "probability"], [[one.label, f"{one.probability:.3f}"] for one in found[0].choices])
-    elif len(found) == 1:
-        console.out(found[0].words())
+    elif len(answers) == 1 and answers[0].choices:
+        kind = use.kind if use.kind in ("answer", "verdict") else "label"
+        console.table([kind, "probability"], [[one.label, f"{one.probability:.3f}"] for one in answers[0].choices])
+    elif len(answers) == 1:
+        console.out(answers[0].words())
     else:
-        chances = [f"{one.choices[0].probability:.3f}" if one.choices else "" for one in found]
-        rows = [[", ".join(one.images), one.words(), chance] for one, chance in zip(found, chances, strict=True)]
-        shown = ["picture", "match" if use.kind == "match" else use.kind, "probability"]
+        chances = [f"{one.choices[0].probability:.3f}" if one.choices else "" for one in answers]
+        rows = [[", ".join(one.images), one.words(), chance] for one, chance in zip(answers, chances, strict=True)]
+        columns = ["picture", use.kind, "probability"]
         wide = 3 if any(chances) else 2
-        console.table(shown[:wide], [row[:wide] for row in rows])
+        console.table(columns[:wide], [row[:wide] for row in rows])
 
 
-def _draw(found: list[Prediction], file: Path) -> None:
-    from vlcli.cli import console
-    from vlcli.prediction.drawing import draw_all
+@guarded
+def ask(
+    model: o.Trained,
+    text: Annotated[str, typer.Argument(help="The question, or the sentence.")],
+    pictures: Annotated[list[str], typer.Argument(help="Picture files, or their ids in the store.")],
+    features: o.Features = None,
+    features_from: o.FeaturesFrom = None,
+    extractor: o.Extractor = None,
+    best: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
+    plugin: o.Plugin = None,
+    json_: o.Json = False,
+) -> None:
+    """Ask a trained model: the best answers to a question, else what its task predicts.
 
-    draw_all([(one, one.images) for one in found[:MOST_DRAWN]], file)
-    console.err(f"drawn: {file}" + (f" (the first {MOST_DRAWN})" if len(found) > MOST_DRAWN else ""))
+    The text may also stand behind the pictures, as in `vlcli predict`.
+    """
+    from vlcli.prediction.pictures import is_file
+
+    if is_file(text) and not is_file(pictures[-1]):
+        text, pictures = pictures[-1], [text, *pictures[:-1]]
+    o.refuse_bytes(text)
+    named: dict[str, Any] = {"features": features, "features_from": features_from}
+    loaded = load_model(model, "ask", pictures, extractor=read_extractor(extractor), **named)
+    images = pictures[0] if len(pictures) == 1 else pictures
+    if loaded.answerer is None and loaded.ranker is None:
+        silent = bool(loaded.uses) and loaded.use.text == "none"
+        if silent and text:
+            console.err(f"{loaded.use.name} takes no text: {shown(text, 60)} is not read")
+        said = loaded.predict(None if silent else text, images)
+        facts = {key: to_plain(value) for key, value in said.items()}
+        cells = [[key, str(value)] for key, value in facts.items() if key != "key"]
+        columns = ["what", "value"]
+    else:
+        answers = loaded.answers(text, images, best)
+        facts = {"answers": [{"answer": answer, "probability": chance} for answer, chance in answers]}
+        cells = [[answer, f"{chance:.3f}"] for answer, chance in answers]
+        columns = ["answer", "probability"]
+    console.out_json(facts) if json_ else console.table(columns, cells)

@@ -1,71 +1,65 @@
-"""Renders a plan and the outcomes of a run: as tables, or as JSON."""
+"""Renders plans and outcomes of runs as tables or as JSON, and writes the page with which a run ends."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from vlcli.cli import console
 from vlcli.cli.guard import as_vlcli, report
-from vlcli.cli.scores import main_metrics
+from vlcli.cli.request import RunRequest
+from vlcli.cli.words import main_metrics, spent
+from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.progress import Progress
 from vlcli.recipe import plan as planning
-from vlcli.recipe.plan import PlannedStage, RunOptions
+from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.resolved import Resolved
 from vlcli.runner.execute import StageOutcome
-from vlcli.tools.table import Table, recipe_table
+from vlcli.tools.table import recipe_table
 
 _WORDS = {"passed": "passed over", "outside": "not chosen"}
 
 
-def render_plan(resolved: Resolved, options: RunOptions, request: Any) -> int:
-    """``--dry-run``: every stage, what would be done, why, where; returns the exit code a run would fail with."""
+def read_plan(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[PlannedStage], list[Problem]]:
+    """Plans a run and returns its planner, its stages and what is wrong with those that would run."""
     from vlcli.recipe.validate import shallow
 
     planner, steps = planning.make(resolved, options)
-    problems = shallow(resolved, [step.name for step in steps if step.action in ("run", "resume", "blocked")])
-    blocked = [step for step in steps if step.action == "blocked"]
+    return planner, steps, shallow(resolved, [step.name for step in steps if step.works or step.action == "blocked"])
+
+
+def step_row(step: PlannedStage, **more: Any) -> dict[str, Any]:
+    """Returns a planned stage as JSON has it."""
+    row = {"stage": step.name, "kind": step.kind, "action": step.action, "why": step.why, "key": step.key}
+    return {**more, **row, "folder": str(step.artifact or step.folder)}
+
+
+def render_plan(resolved: Resolved, request: RunRequest) -> int:
+    """Shows every stage for ``--dry-run``: what would be done, why, where; returns a run's exit code."""
+    planner, steps, problems = read_plan(resolved, request.options)
+    rows = [step_row(step) for step in steps]
     if request.json_:
-        console.out_json(
-            {
-                "recipe": resolved.name,
-                "folder": str(planner.folder),
-                "overrides": resolved.words,
-                "stages": [_step_row(step) for step in steps],
-                "problems": [vars(problem) for problem in problems],
-            }
-        )
+        faults = [vars(problem) for problem in problems]
+        facts = {"recipe": resolved.name, "folder": str(planner.folder), "overrides": resolved.words}
+        console.out_json({**facts, "stages": rows, "problems": faults})
     else:
         for word in resolved.words:
             console.err(f"override: {word}")
-        rows = [
-            [s.name, s.kind, _WORDS.get(s.action, s.action), s.why, s.key[:8], str(s.artifact or s.folder)]
-            for s in steps
-        ]
-        console.table(["stage", "kind", "action", "why", "key", "folder"], rows)
+        cells = [{**row, "action": _WORDS.get(row["action"], row["action"]), "key": row["key"][:8]} for row in rows]
+        columns = ["stage", "kind", "action", "why", "key", "folder"]
+        console.table(columns, [[row[column] for column in columns] for row in cells])
     if problems:
-        from vlcli.errors import RecipeError
-
         return report(RecipeError(problems, resolved.reference))
-    return 5 if blocked else 0
+    return 5 if any(step.action == "blocked" for step in steps) else 0
 
 
-def _step_row(step: PlannedStage) -> dict[str, Any]:
-    return {
-        "stage": step.name,
-        "kind": step.kind,
-        "action": step.action,
-        "why": step.why,
-        "key": step.key,
-        "folder": str(step.artifact or step.folder),
-    }
-
-
-def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: Any, **more: Any) -> int:
-    """What a run did: a table of stages, the recipe's own table, errors last; returns the exit code.
+def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: RunRequest, **more: Any) -> int:
+    """Shows what a run did: its stages, the recipe's own table, errors last; returns the exit code.
 
     ``more`` joins the document of ``--json``.
     """
-    code = exit_code(outcomes)
     table = recipe_table(resolved.recipe.table, outcomes) if resolved.recipe.table else None
     if request.json_:
         document: dict[str, Any] = {"recipe": resolved.name, "stages": [outcome_row(o) for o in outcomes], **more}
@@ -76,13 +70,25 @@ def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: A
             document["error"] = as_vlcli(failed).as_dict()
         console.out_json(document)
     elif not request.worker:
-        _show(outcomes, table)
+        rows = []
+        for o in outcomes:
+            action = "failed" if o.status == "failed" else _WORDS.get(o.action, o.action)
+            rows.append([o.name, o.kind, action, spent(o.seconds), main_metrics(o.metrics), str(o.folder)])
+        columns = ["stage", "kind", "action", "time", "metrics", "folder"]
+        folders = {o.folder.parent if o.folder.name == o.name else None for o in outcomes}
+        if console.is_terminal(sys.stdout) and len(folders) == 1 and None not in folders:
+            console.table(columns[:-1], [row[:-1] for row in rows], f"{folders.pop()}/")  # leaves room for the metrics
+        else:
+            console.table(columns, rows)
+        if table is not None and any(value is not None for _, values in table.rows for value in values):
+            console.out("")
+            console.table(table.columns, table.text_rows(), table.text_title())
     render_failures(outcomes, request)
-    return code
+    return exit_code(outcomes)
 
 
-def render_failures(outcomes: list[StageOutcome], request: Any) -> None:
-    """What failed and what was held up by it, on stderr."""
+def render_failures(outcomes: list[StageOutcome], request: RunRequest) -> None:
+    """Shows what failed, and what was blocked by it, on stderr."""
     for outcome in outcomes:
         if outcome.error is not None:
             console.err(f"stage {outcome.name} failed")
@@ -91,55 +97,28 @@ def render_failures(outcomes: list[StageOutcome], request: Any) -> None:
             console.err(f"stage {outcome.name} is blocked: {outcome.why}")
 
 
-def _show(outcomes: list[StageOutcome], table: Table | None) -> None:
-    rows = [
-        [
-            o.name,
-            o.kind,
-            _WORDS.get(o.action, o.action) if o.status != "failed" else "failed",
-            seconds(o.seconds),
-            main_metrics(o.metrics),
-            str(o.folder),
-        ]
-        for o in outcomes
-    ]
-    columns = ["stage", "kind", "action", "time", "metrics", "folder"]
-    places = {o.folder.parent for o in outcomes if o.folder.name == o.name}
-    if console.is_terminal(sys.stdout) and len(places) == 1 and all(o.folder.name == o.name for o in outcomes):
-        console.table(columns[:-1], [row[:-1] for row in rows], f"{places.pop()}/")  # leaves room for the metrics
-    else:
-        console.table(columns, rows)
-    if table is not None and any(value is not None for _, values in table.rows for value in values):
-        console.out("")
-        console.table(table.columns, table.text_rows(), table.text_title())
-
-
 def outcome_row(outcome: StageOutcome) -> dict[str, Any]:
-    """One stage for ``--json``."""
-    return {
-        "stage": outcome.name,
-        "kind": outcome.kind,
-        "action": outcome.action,
-        "status": outcome.status,
-        "why": outcome.why,
-        "seconds": round(outcome.seconds, 3),
-        "metrics": outcome.metrics,
-        "folder": str(outcome.folder),
-        "notes": outcome.notes,
-        "error": "" if outcome.error is None else str(outcome.error),
-    }
+    """Returns one stage as JSON has it."""
+    names = ("kind", "action", "status", "why", "seconds", "metrics", "folder", "notes", "error")
+    row = {"stage": outcome.name, **{name: getattr(outcome, name) for name in names}}
+    error = "" if outcome.error is None else str(outcome.error)
+    return {**row, "seconds": round(outcome.seconds, 3), "folder": str(outcome.folder), "error": error}
 
 
 def exit_code(outcomes: list[StageOutcome]) -> int:
-    """That of the first failure; 5 where something was blocked; 0 otherwise."""
+    """Returns that of the first failure; 5 where something was blocked; 0 otherwise."""
     for outcome in outcomes:
         if outcome.error is not None:
             return as_vlcli(outcome.error).exit_code
     return 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
 
 
-def seconds(value: float) -> str:
-    """``3.2 s`` or ``4 min 05 s``."""
-    if value == 0:
-        return ""
-    return f"{value:.1f} s" if value < 60 else f"{int(value // 60)} min {int(value % 60):02} s"
+def write_page(folders: Sequence[Path], page: Path, device: str | None, progress: Progress) -> Path | None:
+    """Writes the page of runs and returns it; a fault of the page is only warned of, and None returned."""
+    from vlcli.pages.report import ReportOptions, write_report
+
+    try:
+        return write_report(list(folders), page, ReportOptions(device=device or "auto"), progress)
+    except (VlcliError, OSError) as error:
+        progress.warn(f"the report could not be written: {' '.join(str(error).split())}")
+        return None

@@ -1,4 +1,4 @@
-"""``vlcli reproduce [PAPER]``: run what tests the registered claims of papers, and write what comes out."""
+"""``vlcli reproduce [PAPER]``: runs what tests the registered claims of papers, and writes the verdicts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
@@ -34,15 +35,12 @@ def reproduce(
         ),
     ] = None,
     hours: Annotated[
-        float | None,
-        typer.Option("--hours", help="Begin no further row after this time (0: write the page only)."),
+        float | None, typer.Option(help="Begin no further row after this time (0: write the page only).")
     ] = None,
     claims: Annotated[
-        str | None, typer.Option("--claims", metavar="ID,...", help="These claims alone.", show_default=False)
+        str | None, typer.Option(metavar="ID,...", help="These claims alone.", show_default=False)
     ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Seeds for each claim; default: those it registers.")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds for each claim; default: as registered.")] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the claims and their verdicts so far; run nothing.")
     ] = False,
@@ -68,23 +66,24 @@ def reproduce(
 
     vlcli reproduce irpe -o irpe.html
     """
-    from vlcli.cli import console
+    from vlcli.claims.reproduce import run
+    from vlcli.claims.verdicts import judge
+    from vlcli.pages.page import refuse_other
+    from vlcli.recipe.plan import RunOptions
+    from vlcli.tools.run_folder import REPORT
 
-    plugins = o.load_plugins(plugin)
     if hours is not None and not (math.isfinite(hours) and hours >= 0):
         raise UsageError("--hours is no time.", got=f"{hours:g}", expected="0 (run nothing, write the page) or more")
     study = _study(paper or [], claims, seeds, output, out)
-    html = _html(study, out)
+    html = out if out is not None and out.suffix in HTML else study.folder / REPORT
+    refuse_other(html)
     sound = True
     if not list_ and hours != 0:
-        from vlcli.claims.reproduce import run
-        from vlcli.recipe.plan import RunOptions
-
-        options = RunOptions(output, device=device, jobs=jobs, plugins=plugins)
+        options = RunOptions(output, device=device, jobs=jobs, plugins=tuple(plugin or ()))
         progress = console.progress(verbose, quiet)
         tell = (lambda _: None) if quiet else console.err
         sound = run(study, options, hours=hours, jobs=jobs or 1, progress=progress, tell=tell)
-    judged = _judged(study)
+    judged = judge(study.claims, study.look, study.seeds)
     pages = [] if list_ else _write(study, judged, out, html, paper or [])
     _tell(judged, pages, list_, json_)
     if not sound:
@@ -95,59 +94,37 @@ def _study(papers: list[str], claims: str | None, seeds: int | None, output: Pat
     from vlcli.claims.load import every, pick
     from vlcli.claims.reproduce import FOLDER, Study, check
 
-    found = every(papers)
+    registered = every(papers)
     ids = [one.strip() for one in (claims or "").split(",") if one.strip()]
     if claims is not None and not ids:
         raise UsageError("--claims names no claim.", got=repr(claims), hint="list them: vlcli reproduce --list")
-    study = Study(found, pick(found, ids) if ids else found, output / FOLDER, seeds, page)
-    check(found, study.tables)
+    study = Study(registered, pick(registered, ids) if ids else registered, output / FOLDER, seeds, page)
+    check(registered, study.tables)
     return study
 
 
-def _judged(study: Study) -> list[Judged]:
-    from vlcli.claims.verdicts import judge
-
-    return judge(study.claims, study.look, study.seeds)
-
-
-def _html(study: Study, out: Path | None) -> Path:
-    """Where the report page goes: the page that was named, if it is one, else ``report.html`` beside the results.
-
-    Raises:
-        UsageError: a file lies there that is no report.
-    """
-    from vlcli.pages.page import refuse_other
-    from vlcli.tools.run_folder import REPORT
-
-    html = out if out is not None and out.suffix in HTML else study.folder / REPORT
-    refuse_other(html)
-    return html
-
-
 def _write(study: Study, judged: list[Judged], out: Path | None, html: Path, papers: list[str]) -> list[Path]:
-    """The page of verdicts as Markdown, unless an HTML page was named, and as HTML."""
-    from vlcli.claims import keeping
-    from vlcli.claims.page import PAGE, Page, write_page
+    from vlcli.claims import results_file
+    from vlcli.claims.page import PAGE, write_page
     from vlcli.pages.verdicts import write_verdicts
 
     words = " ".join(["vlcli reproduce", *papers, *([f"--seeds {study.seeds}"] if study.seeds else [])])
     page, shown = out or study.folder / PAGE, study.shown()
-    keeping.publish(page, shown)
+    results_file.publish(page, shown)
     seconds = sum(one.seconds for one in shown.cells.values())
-    written = [] if page == html else [write_page(Page(judged, [words], seconds), page)[0]]
-    return [*written, write_verdicts(judged, html, words, seconds)]
+    pages = [] if page == html else [write_page(judged, page, words, seconds)[0]]
+    return [*pages, write_verdicts(judged, html, words, seconds)]
 
 
 def _tell(judged: list[Judged], pages: list[Path], list_: bool, json_: bool) -> None:
-    from vlcli.claims.listing import as_row as registered
+    from vlcli.claims.load import as_row as registered
     from vlcli.claims.verdicts import as_row, counts
     from vlcli.claims.words import short
-    from vlcli.cli import console
 
     if json_:
-        told: list[dict[str, Any]] = [{**registered(one.registered), **as_row(one)} for one in judged]
+        rows: list[dict[str, Any]] = [{**registered(one.registered), **as_row(one)} for one in judged]
         facts = {"page": str(pages[0]) if pages else None, "pages": list(map(str, pages))}
-        console.out_json({**facts, "counts": counts(judged), "claims": told})
+        console.out_json({**facts, "counts": counts(judged), "claims": rows})
         return
     if list_:
         cells = [

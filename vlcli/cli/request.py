@@ -1,4 +1,4 @@
-"""The options that every verb which runs stages has, declared once; the recipe and the plan they ask for."""
+"""Declares the options of every verb that runs stages once, and reads the recipe and the plan that they ask for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from vlcli.cli import options as o
+from vlcli.cli.guard import with_options
 
 if TYPE_CHECKING:
     from vlcli.recipe.plan import RunOptions
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """A command line, as far as the verbs that run stages share it."""
+    """The options that all verbs share which run stages."""
 
     only: o.Only = None
     jobs: o.Jobs = None
@@ -37,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True)
 class RunRequest(Request):
-    """A request and what the verb itself asks for."""
+    """A request, and what the verb itself asks for."""
 
     first: str | None = None
     until: str | None = None
@@ -45,61 +46,60 @@ class RunRequest(Request):
     folder: Path | None = None
     worker: bool = False
 
+    @property
+    def how(self) -> dict[str, bool]:
+        """How :func:`vlcli.recipe.load.load` reads the recipe."""
+        return {"trust": self.trust, "deep": not (self.dry_run or self.worker)}
+
+    @property
+    def options(self) -> RunOptions:
+        """The request as the planner takes it."""
+        from vlcli.recipe.plan import RunOptions
+
+        names = ("output", "folder", "only", "first", "until", "kind", "force", "resume", "device")
+        shared = {name: getattr(self, name) for name in names}
+        jobs, plugins = 1 if self.worker else self.jobs, tuple(self.plugin or ())
+        return RunOptions(**shared, jobs=jobs, plugins=plugins, check=not self.worker)
+
+    def words(self, overrides: list[str]) -> list[str]:
+        """The overrides, with ``--seed`` among them."""
+        return overrides if self.seed is None else [*overrides, f"seed={self.seed}"]
+
+    def resolve(self, reference: str, overrides: list[str], verb: str | None = None) -> Resolved:
+        """Loads the recipe that is meant."""
+        from vlcli.recipe.load import load
+
+        return load(reference, self.words(overrides), verb=verb, only=self.only, **self.how)
+
 
 def requested(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the shared options behind its own; it takes them together as ``request``."""
-    shared = _parameters()
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "request"]
-
-    @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        asked = {p.name: given.pop(p.name, p.default) for p in shared}
-        asked["plugin"] = list(o.load_plugins(asked["plugin"]))
-        command(**given, request=RunRequest(**asked))
-
-    wrapper.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
-    return wrapper
-
-
-def _parameters() -> list[inspect.Parameter]:
+    """Gives a command the shared options behind its own; it takes them together as ``request``."""
     hints = get_type_hints(Request, include_extras=True)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(Request)]
+    shared = [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(Request)]
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        asked = {option.name: values.pop(option.name, option.default) for option in shared}
+        command(**values, request=RunRequest(**asked))
+
+    return with_options(wrapper, command, shared)
 
 
-def resolve(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> Resolved:
-    """The recipe that a request means."""
-    from vlcli.recipe.load import load
+def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: set[str] | None = None) -> Resolved:
+    """Reads a recipe of one stage and names the stage after ``label`` and a hash of what decides its result.
 
-    return load(reference, words_of(overrides, request), verb=verb, only=request.only, **how(request))
+    Args:
+        value: the recipe.
+        overrides: of the recipe.
+        label: a task or a drawing.
+        exclude: keys of the stage that are not hashed.
+    """
+    from vlcli.recipe import stage_record
+    from vlcli.recipe.load import from_mapping, slug
 
-
-def words_of(overrides: list[str], request: RunRequest) -> list[str]:
-    """The overrides of a request, with ``--seed`` among them."""
-    return [*overrides, *([f"seed={request.seed}"] if request.seed is not None else [])]
-
-
-def how(request: RunRequest) -> dict[str, bool]:
-    """How the recipes of a request are loaded: see :func:`vlcli.recipe.load.load`."""
-    return {"trust": request.trust, "deep": not (request.dry_run or request.worker)}
-
-
-def plan_options(request: RunRequest) -> RunOptions:
-    """A request as the planner takes it."""
-    from vlcli.recipe.plan import RunOptions
-
-    return RunOptions(
-        output=request.output,
-        folder=request.folder,
-        only=request.only,
-        first=request.first,
-        until=request.until,
-        kind=request.kind,
-        force=request.force,
-        resume=request.resume,
-        device=request.device,
-        jobs=1 if request.worker else request.jobs,
-        plugins=tuple(request.plugin or ()),
-        check=not request.worker,
-    )
+    resolved = from_mapping(value["name"], value, overrides)
+    stage = resolved.stages[next(iter(value["stages"]))]
+    digest = stage_record.digest([resolved.recipe.root, stage.model_dump(mode="json", exclude=exclude)])
+    resolved.recipe = resolved.recipe.model_copy(update={"stages": {f"{slug(label)}-{digest[:8]}": stage}})
+    return resolved

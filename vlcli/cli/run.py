@@ -1,17 +1,24 @@
-"""``vlcli run`` and the verbs of single stage kinds: plan, run, tell."""
+"""``vlcli run`` and the verbs of single stage kinds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vlcli import stopping
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.request import RunRequest, plan_options, requested, resolve
+from vlcli.cli.request import RunRequest, requested
+from vlcli.errors import UsageError, VlcliError
+
+if TYPE_CHECKING:
+    from vlcli.progress import Progress
+    from vlcli.recipe.resolved import Resolved
+    from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"
 
@@ -20,13 +27,13 @@ QUICKSTART = "quickstart"
 @requested
 def run(
     words: o.RecipesAndWords = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Run every recipe over so many seeds.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Run every recipe over so many seeds.")] = None,
     table: Annotated[bool, typer.Option("--table", help="Mean and 95 % interval per metric over the seeds.")] = False,
-    rows: Annotated[str | None, typer.Option("--rows", help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Run a grid of more than 1,000 cells.")] = False,
+    rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
+    yes: o.Yes = False,
     first: o.First = None,
     until: o.Until = None,
-    run_folder: Annotated[Path | None, typer.Option("--run-folder", hidden=True)] = None,
+    run_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
     worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
     *,
     request: RunRequest,
@@ -50,45 +57,39 @@ def run(
         from vlcli.cli.rows import run_tables
 
         run_tables(names, overrides, request, rows, seeds, yes)
-        return
-    if len(names) <= 1 and (seeds or 1) == 1 and not table:
+    elif len(names) <= 1 and (seeds or 1) == 1 and not table:
         run_one(names[0] if names else QUICKSTART, overrides, request)
-        return
-    from vlcli.cli.sweep import sweep
+    else:
+        from vlcli.cli.sweep import sweep
 
-    sweep(names or [QUICKSTART], overrides, request, seeds or 1)
+        sweep(names or [QUICKSTART], overrides, request, seeds or 1)
 
 
 def _names_rows(names: list[str], rows: str | None) -> bool:
-    """Whether a table, or several rows of one, is to be run.
-
-    Raises:
-        UsageError: tables and other recipes are named together, or rows of no table.
-    """
-    from vlcli.errors import UsageError
     from vlcli.recipe.table import is_table
 
     tables = [name for name in names if rows is not None or is_table(name)]
     if tables and len(tables) < len(names):
-        others = ", ".join(name for name in names if name not in tables)
-        raise UsageError(
-            "Tables run by themselves.", got=others, hint="name the tables alone, or single rows: TABLE:ROW"
-        )
+        got = ", ".join(name for name in names if name not in tables)
+        raise UsageError("Tables run by themselves.", got=got, hint="name the tables alone, or single rows: TABLE:ROW")
     if rows is not None and not names:
         raise UsageError("--rows goes with a table.", got=rows, hint="vlcli run TABLE --rows 7,8")
     return bool(tables)
 
 
 def stage_verb(kind: str, about: str) -> Any:
-    """The command that runs a recipe's stages of one kind, with what they build on."""
+    """Returns the command that runs a recipe's stages of one kind, with what they build on."""
 
-    @guarded
-    @requested
+    def run_kind(recipe: str, words: list[str], request: RunRequest) -> None:
+        names, overrides = o.split_words(words)
+        if names:
+            hint = f"name the recipe so: vlcli {kind} --recipe {names[0]}"
+            raise UsageError("These words are no overrides.", got=" ".join(names), hint=hint)
+        run_one(recipe, overrides, replace(request, kind=None if request.only else kind), verb=kind)
+
     def command(words: o.Words = None, recipe: o.Recipe = QUICKSTART, *, request: RunRequest) -> None:
-        run_kind(kind, recipe, words, request)
+        run_kind(recipe, words or [], request)
 
-    @guarded
-    @requested
     def extraction(
         words: o.Words = None,
         recipe: o.Recipe = QUICKSTART,
@@ -96,112 +97,103 @@ def stage_verb(kind: str, about: str) -> Any:
         *,
         request: RunRequest,
     ) -> None:
-        run_kind(kind, recipe, [*(words or []), *(["strict=true"] if strict else [])], request)
+        run_kind(recipe, [*(words or []), *(["strict=true"] if strict else [])], request)
 
-    made = extraction if kind == "extract" else command
-    made.__doc__ = about
-    return made
-
-
-def run_kind(kind: str, recipe: str, words: list[str] | None, request: RunRequest) -> None:
-    """Run a recipe's stages of one kind."""
-    names, overrides = o.split_words(words)
-    if names:
-        from vlcli.errors import UsageError
-
-        raise UsageError(
-            "These words are no overrides.",
-            got=" ".join(names),
-            hint=f"name the recipe so: vlcli {kind} --recipe {names[0]}",
-        )
-    run_one(recipe, overrides, replace(request, kind=None if request.only else kind), verb=kind)
+    verb = guarded(requested(extraction if kind == "extract" else command))
+    verb.__doc__ = about
+    return verb
 
 
 def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str | None = None) -> None:
-    """Run (or plan) one recipe and tell how it went."""
-    from vlcli.cli import console, render
+    """Runs (or plans) one recipe and shows how it went; leaves with the exit code.
 
-    resolved = resolve(reference, overrides, request, verb)
-    carry_out(resolved, request, render, console, verb is None)
+    A run of the whole recipe, without ``verb``, may end with its table, its conclusions and its page.
+    """
+    resolved = request.resolve(reference, overrides, verb)
+    if request.dry_run or verb is not None:
+        carry_out(resolved, request)
+        return
+    from vlcli.cli import render
+    from vlcli.recipe import plan
+    from vlcli.runner.run import run_recipe
+    from vlcli.tools.run_folder import is_run
 
+    progress = console.progress(request.verbose, request.quiet, request.worker)
+    outcomes = run_recipe(resolved, request.options, progress)
+    lines: list[str] = []
+    page = None
+    if outcomes and not (request.worker or request.only):
+        folder = plan.make(resolved, request.options)[0].folder
+        new = any(outcome.action in ("run", "resume", "reuse") for outcome in outcomes)
+        if resolved.recipe.table is not None:
+            _write_table(folder, outcomes, new, progress)
+        if resolved.recipe.report:
+            page = _write_page(folder, new, request, progress)
+        if is_run(folder) and all(outcome.status == "done" for outcome in outcomes):
+            from vlcli.tools.conclusions import conclusions
+            from vlcli.tools.run_folder import read_run
 
-def carry_out(resolved: Any, request: RunRequest, render: Any, console: Any, whole: bool = False) -> None:
-    """Plan or run a resolved recipe, print, and leave with the exit code; a ``whole`` run may end with its report."""
-    if request.dry_run:
-        code = render.render_plan(resolved, plan_options(request), request)
-    else:
-        from vlcli.runner.run import run_recipe
-
-        shown = console.progress(request.verbose, request.quiet, request.worker)
-        outcomes = run_recipe(resolved, plan_options(request), shown)
-        if whole and resolved.recipe.table is not None:
-            _tables(resolved, request, outcomes, shown)
-        page = _report(resolved, request, outcomes, shown) if whole and resolved.recipe.report else None
-        said = _conclusions(resolved, request, outcomes) if whole else []
-        more = {**({} if page is None else {"report": str(page)}), **({"conclusions": said} if said else {})}
-        code = render.render_outcomes(resolved, outcomes, request, **more)
-        for line in [] if request.json_ else said:
+            lines = conclusions([read_run(folder)])
+    more = {**({} if page is None else {"report": str(page)}), **({"conclusions": lines} if lines else {})}
+    code = render.render_outcomes(resolved, outcomes, request, **more)
+    if not request.json_:
+        for line in [*lines, *([] if page is None else [f"report: {page}"])]:
             console.out(line)
-        if page is not None and not request.json_:
-            console.out(f"report: {page}")
-        if whole and not code and not (request.json_ or request.quiet or request.worker):
-            _tell_next(resolved.recipe, outcomes, console)
+        if not (code or request.quiet or request.worker):
+            for line in _next_commands(resolved, outcomes):
+                console.err(f"next: {line}")
     if code:
         raise typer.Exit(code)
 
 
-def _tell_next(recipe: Any, outcomes: list[Any], console: Any) -> None:
-    """What to do with the model, after a run that made something."""
-    from vlcli.cli.next_steps import next_commands
+def carry_out(resolved: Resolved, request: RunRequest) -> None:
+    """Plans or runs a resolved recipe, shows its stages, and leaves with the exit code."""
+    from vlcli.cli import render
+    from vlcli.runner.run import run_recipe
 
-    if any(outcome.action in ("run", "resume") for outcome in outcomes):
-        for line in next_commands(recipe, outcomes):
-            console.err(f"next: {line}")
+    if request.dry_run:
+        code = render.render_plan(resolved, request)
+    else:
+        progress = console.progress(request.verbose, request.quiet, request.worker)
+        code = render.render_outcomes(resolved, run_recipe(resolved, request.options, progress), request)
+    if code:
+        raise typer.Exit(code)
 
 
-def _tables(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> None:
-    """The files of a run's table beside the run; what goes wrong with them is no fault of the run."""
-    from vlcli.errors import VlcliError
-    from vlcli.recipe import plan
+def _write_table(folder: Path, outcomes: list[StageOutcome], new: bool, progress: Progress) -> None:
     from vlcli.tables.results import FILE
 
     evaluated = any(outcome.kind == "evaluate" and outcome.metrics for outcome in outcomes)
-    if request.worker or request.only or not evaluated:
-        return
-    folder = plan.make(resolved, plan_options(request))[0].folder
-    if (folder / FILE).is_file() and not any(o.action in ("run", "resume", "reuse") for o in outcomes):
+    if not evaluated or ((folder / FILE).is_file() and not new):
         return
     from vlcli.tools.run_tables import write_tables
 
     try:
         write_tables(folder)
-    except (VlcliError, OSError) as error:
+    except (VlcliError, OSError) as error:  # no fault of the run
         progress.warn(f"the table could not be written: {' '.join(str(error).split())}")
 
 
-def _conclusions(resolved: Any, request: RunRequest, outcomes: list[Any]) -> list[str]:
-    """The result in words, after a run whose stages are all done."""
-    from vlcli.recipe import plan
-    from vlcli.tools.conclusions import conclusions
-    from vlcli.tools.run_folder import is_run, read_run
-
-    if request.worker or request.only or not all(outcome.status == "done" for outcome in outcomes):
-        return []
-    folder = plan.make(resolved, plan_options(request))[0].folder
-    return conclusions([read_run(folder)]) if is_run(folder) else []
-
-
-def _report(resolved: Any, request: RunRequest, outcomes: list[Any], progress: Any) -> Path | None:
-    """The page of a run that did something or has none yet; what goes wrong with it is no fault of the run."""
-    from vlcli.recipe import plan
+def _write_page(folder: Path, new: bool, request: RunRequest, progress: Progress) -> Path | None:
+    from vlcli.cli.render import write_page
     from vlcli.tools.run_folder import REPORT, is_run
 
-    if request.worker or request.only or not outcomes:
-        return None
-    folder = plan.make(resolved, plan_options(request))[0].folder
     page = folder / REPORT
-    if not is_run(folder) or (page.is_file() and not any(o.action in ("run", "resume", "reuse") for o in outcomes)):
-        return page if page.is_file() else None
-    from vlcli.cli.run_page import page_of
+    if is_run(folder) and (new or not page.is_file()):
+        return write_page([folder], page, request.device, progress)
+    return page if page.is_file() else None
 
-    return page_of([folder], page, request.device, progress)
+
+def _next_commands(resolved: Resolved, outcomes: list[StageOutcome]) -> list[str]:
+    # of the model that was trained and judged: by the table's first row, or by the first evaluation
+    if not any(outcome.action in ("run", "resume") for outcome in outcomes):
+        return []
+    recipe = resolved.recipe
+    trained = {o.name: o.folder for o in outcomes if o.kind == "finetune" and o.status == "done"}
+    judged = list(recipe.table.rows.values()) if recipe.table else [o.name for o in outcomes if o.kind == "evaluate"]
+    stages = [recipe.stages[name] for name in judged if name in recipe.stages]
+    sources = [str(name) for stage in stages if stage.kind == "evaluate" for name in stage.source]
+    model = next((trained[name] for name in sources if name in trained), None)
+    if model is None:
+        return []
+    return [f"vlcli predict {model} PICTURE... [TEXT]", f"vlcli demo {model}", f"vlcli report {model.parent}"]

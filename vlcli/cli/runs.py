@@ -1,4 +1,4 @@
-"""``vlcli runs``: the folders of runs, their state, main number and size, and what can go."""
+"""``vlcli runs``: lists the folders of runs, and removes what can go."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.words import age, size
+from vlcli.cli.words import age, number, size
+from vlcli.errors import DataError
 
 if TYPE_CHECKING:
-    from vlcli.recipe.litter import Litter, Run
+    from vlcli.recipe.leftovers import Leftover, Run
 
 
 @guarded
@@ -22,7 +24,6 @@ def runs(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --clean: do not ask.")] = False,
     output: o.Output = Path("runs"),
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Run folders with state, main metric, size and age, and what can go: leftovers of kills, replaced parts.
 
@@ -30,14 +31,12 @@ def runs(
 
     vlcli runs --clean --yes
     """
-    from vlcli.cli import console
-    from vlcli.errors import DataError
-    from vlcli.recipe import litter
+    from vlcli.recipe import leftovers
 
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
-    found = litter.look(output)
-    rubbish = [item for run in found for item in run.litter]
+    found = leftovers.look(output)
+    rubbish = [item for run in found for item in run.leftovers]
     gone = _clean(found, rubbish, yes or json_) if clean else []
     if json_:
         removed = {str(item.path) for item in gone}
@@ -50,10 +49,9 @@ def runs(
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
-    """Remove it, where no run has begun in the folder meanwhile; returns what was removed."""
-    from vlcli.cli import console
-    from vlcli.recipe import litter, run_state
+def _clean(found: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
+    # where no run has begun in the folder meanwhile
+    from vlcli.recipe import leftovers, run_state
 
     if not rubbish:
         console.err("nothing to remove")
@@ -63,9 +61,9 @@ def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
-    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.litter]
+    gone = [item for run in found if not run_state.is_alive(run.folder) for item in run.leftovers]
     for item in gone:
-        litter.remove(item.path)
+        leftovers.remove(item.path)
     console.err(f"removed {len(gone)}, {size(sum(item.size for item in gone))}")
     return gone
 
@@ -73,37 +71,28 @@ def _clean(found: list[Run], rubbish: list[Litter], sure: bool) -> list[Litter]:
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     from vlcli.tools.table import main_number
 
-    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.litter]
+    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.leftovers]
     items = [{**item, "removed": item["path"] in removed} for item in items]
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
     pid = run.progress.pid if run.progress is not None and run.state == "running" else None
     main = main_number(run.folder)
-    number = None if main is None else dict(zip(("row", "metric", "value"), main, strict=True))
-    return {**row, "pid": pid, "main": number, "age_seconds": round(time() - run.changed), "can_go": items}
+    metric = None if main is None else dict(zip(("row", "metric", "value"), main, strict=True))
+    return {**row, "pid": pid, "main": metric, "age_seconds": round(time() - run.changed), "can_go": items}
 
 
 def _tell(found: list[Run]) -> None:
-    from vlcli.cli import console
+    from vlcli.tools.table import main_number
 
     rows = []
     for run in found:
-        done = sum(state == "done" for state in run.stages.values())
-        rubbish = sum(item.size for item in run.litter)
-        facts = [str(run.folder), _state(run), f"{done} of {len(run.stages)}", _main(run), size(run.size)]
-        rows.append([*facts, age(time() - run.changed), size(rubbish) if run.litter else ""])
+        state = run.state
+        if state == "running" and run.progress is not None and run.progress.status == "running":
+            state = f"running ({run.progress.pid})"
+        done = f"{sum(stage == 'done' for stage in run.stages.values())} of {len(run.stages)}"
+        main = main_number(run.folder)
+        metric = "" if main is None else f"{main[0]}: {main[1]} {number(main[2])}"
+        rubbish = size(sum(item.size for item in run.leftovers)) if run.leftovers else ""
+        rows.append([str(run.folder), state, done, metric, size(run.size), age(time() - run.changed), rubbish])
     console.table(["run", "state", "stages done", "metric", "size", "age", "can go"], rows)
     if any(run.state == "running" for run in found):
         console.err("watch a running one: vlcli follow RUN")
-
-
-def _state(run: Run) -> str:
-    alive = run.state == "running" and run.progress is not None and run.progress.status == "running"
-    return f"running ({run.progress.pid})" if alive and run.progress is not None else run.state
-
-
-def _main(run: Run) -> str:
-    from vlcli.cli.scores import number
-    from vlcli.tools.table import main_number
-
-    main = main_number(run.folder)
-    return "" if main is None else f"{main[0]}: {main[1]} {number(main[2])}"

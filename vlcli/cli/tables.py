@@ -1,17 +1,19 @@
-"""``vlcli table RUN...``: what runs measured, as a table with intervals, differences and published numbers."""
+"""``vlcli table RUN...``: shows what runs measured, with intervals, differences and published numbers."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.errors import UsageError
+from vlcli.files import write_text
 
 if TYPE_CHECKING:
-    from vlcli.tables.results import TableResults
     from vlcli.tables.summary import Summary
 
 _RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.json of a recipe with rows."
@@ -21,19 +23,14 @@ _RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.
 def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=_RUNS)],
     form: Annotated[str, typer.Option("--format", help="text, json, csv, latex or markdown.")] = "text",
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write to this file instead of stdout.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
     plot: Annotated[
-        list[Path] | None, typer.Option("--plot", help="Draw a forest plot (of a grid, a heat map): .svg or .png.")
+        list[Path] | None, typer.Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")
     ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option("--metric", help="Metrics to show, patterns too ('accuracy/*').")
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option("--reference", help="Label of the row that the others are compared with.")
-    ] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
+    reference: Annotated[str | None, typer.Option(help="Label of the row that the others are compared with.")] = None,
     output: o.Output = Path("runs"),
     json_: o.Json = False,
-    verbose: o.Verbose = 0,
 ) -> None:
     """Show what runs measured: means, 95 % intervals, published numbers, paired differences to a reference row.
 
@@ -43,61 +40,45 @@ def table(
 
     vlcli table tiny-irpe --format latex -o table4.tex --plot table4.svg
     """
-    from vlcli.cli import console
-    from vlcli.errors import UsageError
     from vlcli.tables.outputs import FORMATS, write_plot
+    from vlcli.tables.results import write_results
     from vlcli.tables.summary import summarise
+    from vlcli.tables.text import aligned
     from vlcli.tools.run_tables import collect
 
     form = "json" if json_ else form
     known = ["text", "json", *FORMATS]
     if form not in known:
         raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
-    found = collect(runs, output, reference)
-    made = summarise(found, metric or ())
+    results = collect(runs, output, reference)
+    summary = summarise(results, metric or ())
     if out is not None:
-        _write(found, made, form, out)
+        if form == "json":
+            write_results(results, out, statistics=summary.as_dict())
+        else:
+            write_text(out, aligned(summary) if form == "text" else FORMATS[form](summary))
+        console.out(str(out))
     elif form == "json":
-        console.out_json(document(found, made))
+        console.out_json({**results.as_dict(), "statistics": summary.as_dict()})
     elif form == "text":
-        tell(made)
+        tell(summary)
     else:
-        console.out(FORMATS[form](made).rstrip("\n"))
+        console.out(FORMATS[form](summary).rstrip("\n"))
     for path in plot or []:
-        console.err(f"plot: {write_plot(made, path)}")
+        console.err(f"plot: {write_plot(summary, path)}")
 
 
-def _write(found: TableResults, made: Summary, form: str, path: Path) -> None:
-    from vlcli.cli import console
-    from vlcli.files import write_text
-    from vlcli.tables.outputs import FORMATS
-    from vlcli.tables.results import write_results
-    from vlcli.tables.text import aligned
-
-    if form == "json":
-        write_results(found, path, statistics=made.as_dict())
-    else:
-        write_text(path, aligned(made) if form == "text" else FORMATS[form](made))
-    console.out(str(path))
-
-
-def document(found: TableResults, made: Summary) -> dict[str, Any]:
-    """A table for ``--json``: the runs of its rows, and the statistics."""
-    return {**found.as_dict(), "statistics": made.as_dict()}
-
-
-def tell(made: Summary) -> None:
-    """A table on stdout: the result in words first, what a reader must know below."""
-    from vlcli.cli import console
+def tell(summary: Summary) -> None:
+    """Writes a table to stdout: the result in words first, notes below."""
     from vlcli.tables.text import blocks
 
-    for line in [*made.conclusions, *[""][: len(made.conclusions)]]:
+    for line in [*summary.conclusions, *[""][: len(summary.conclusions)]]:
         console.out(line)
-    for number, block in enumerate(blocks(made)):
+    for number, block in enumerate(blocks(summary)):
         if number:
             console.out("")
         console.table(block.columns, [cells for _, cells in block.rows], block.title)
         for note in block.notes:
             console.out(note)
-    for note in made.notes:
+    for note in summary.notes:
         console.out(f"{note[0].upper()}{note[1:]}.")

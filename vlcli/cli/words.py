@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as the terminal shows them."""
+"""Writes numbers, sizes, times and metrics as the terminal shows them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def spent(seconds: float) -> str:
+    """``3.2 s`` or ``4 min 05 s``; nothing for 0."""
+    if seconds == 0:
+        return ""
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60):02} s"
+
+
 def roughly(seconds: float) -> str:
-    """An estimate, no more exact than it is: ``about 40 s``, ``about 12 min``, ``about 3.5 h``."""
+    """An estimate, rounded as an estimate is: ``about 40 s``, ``about 12 min``, ``about 3.5 h``."""
     if seconds < 10:
         return "a few seconds"
     if seconds < 90:
@@ -50,14 +57,25 @@ def age(seconds: float) -> str:
     return f"{max(0, seconds):.0f} s"
 
 
-def refuse_bytes(text: str | None) -> None:
-    """Refuse a text of the command line that is not UTF-8.
+def number(value: float) -> str:
+    """A metric: counts whole, fractions with three digits."""
+    if float(value).is_integer() and (abs(value) >= 2 or value == 0):
+        return str(int(value))
+    return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
-    Raises:
-        UsageError: it is not.
+
+def main_metrics(metrics: Mapping[str, float], most: int = 3) -> str:
+    """The first few metrics in one cell, without those per kind or group, which the tables show.
+
+    An accuracy stands beside that of the most frequent answer, a ranking's score beside that of a random order.
     """
-    if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
-        from vlcli.errors import UsageError
+    from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 
-        got = text.encode("utf-8", "backslashreplace").decode()
-        raise UsageError("The text is not UTF-8.", got=got, hint="set the terminal to UTF-8 (LANG=C.UTF-8)")
+    shown = without_baselines(metrics)
+    depth = min((name.count("/") for name in shown), default=0)
+    cells = []
+    for name in [name for name in shown if name.count("/") == depth][:most]:
+        other = beside(name, metrics)
+        who = "chance" if other is not None and other.startswith(f"{CHANCE}/") else "most frequent"
+        cells.append(f"{name} {number(metrics[name])}" + (f" ({who} {number(metrics[other])})" if other else ""))
+    return "  ".join(cells)

@@ -96,7 +96,8 @@ class RegionTable:
         pick = slice(None) if whole else np.array(rows, np.int64)
         features = self.features[pick]  # (B, R, D)
         for number, array in changed:
-            features[number, : len(array)] = array
+            if array is not None:
+                features[number, : len(array)] = array
         box_ids = [self.box_ids[row] or [] for row in rows]
         arrays = {"features": features, "boxes": self.boxes[pick], "mask": self.mask[pick]}
         arrays |= {"sizes": self.sizes[pick].astype(np.int64)}

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         RegionBackbone,
         tiny_conv,
     )
-    from vlcli.detection.cells import MapGeometry, cell_boxes, cell_record
     from vlcli.detection.detections import (
         AttributeHead,
         ClassProbs,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     )
     from vlcli.detection.detector_input import DETECTRON_MEAN, DetectorPreparation, Resize
     from vlcli.detection.extractor import Extractor, Network, Preparation, Prepared, grid_boxes, to_record
+    from vlcli.detection.map_regions import MapGeometry, cell_boxes, cell_record
     from vlcli.detection.selection import Rule, RuleName, make_rule, nms
 
 _HOMES = {
@@ -45,7 +45,7 @@ _HOMES = {
     "Head": "backbone",
     "IMAGENET_MEAN_255": "backbone",
     "IMAGENET_STD_255": "backbone",
-    "MapGeometry": "cells",
+    "MapGeometry": "map_regions",
     "Preparation": "extractor",
     "Prepared": "extractor",
     "RegionBackbone": "backbone",
@@ -56,8 +56,8 @@ _HOMES = {
     "TINY": "backbone",
     "TINY_WIDTHS": "backbone",
     "apply_deltas": "detections",
-    "cell_boxes": "cells",
-    "cell_record": "cells",
+    "cell_boxes": "map_regions",
+    "cell_record": "map_regions",
     "clip_boxes": "detections",
     "detection_record": "detections",
     "grid_boxes": "extractor",

@@ -21,8 +21,7 @@ TINY = "tiny-conv"
 TINY_WIDTHS = (16, 32, 64, 96, 128)
 """The output channels of its five convolutions."""
 TINY_STRIDES = (2, 2, 1, 2, 1)
-TINY_CHANNELS = (16, 64, 128)
-"""Of the maps of stride 2, 4 and 8."""
+TINY_CHANNELS = (16, 64, 128)  # Of the maps of stride 2, 4 and 8
 CAFFE_MEAN = (123.68, 116.779, 103.939)
 """Mean of RGB in 0..255 of weights trained with Caffe."""
 IMAGENET_MEAN_255 = (123.675, 116.28, 103.53)
@@ -106,15 +105,6 @@ class RegionBackbone(nn.Module):
             return body, *_probe(body, self.fixed_size or self.own_size, self.head)
 
     def forward(self, images: Tensor, boxes: Sequence[Tensor]) -> Tensor:
-        """Features of every box.
-
-        Args:
-            images: RGB in 0..255 (B, 3, H, W).
-            boxes: per image x1 y1 x2 y2 in pixels of ``images`` (N_i, 4).
-
-        Returns:
-            One row per box, image after image (sum N_i, D).
-        """
         maps = self.feature_map(images)  # (B, C, H / stride, W / stride)
         scale = maps.shape[-1] / images.shape[-1] if self.kind == "timm" else 1.0 / self.stride
         rois = [box.to(maps.dtype) for box in boxes]
@@ -157,7 +147,7 @@ class RegionBackbone(nn.Module):
         return stride, stride
 
     def _timm_stride(self, side: int, cells: int) -> float:
-        """What timm says of its last map, where the map has as many cells as that makes of ``side`` pixels."""
+        # What timm says of its last map, where the map has as many cells as that makes of ``side`` pixels
         reduction = int((getattr(self.body, "feature_info", None) or [{}])[-1].get("reduction", 0))
         return float(reduction) if reduction and -(-side // reduction) == cells else side / cells
 
@@ -267,7 +257,6 @@ def _out_channels(stage: Any) -> int:
 
 
 def _timm(arch: str) -> tuple[Any, int]:
-    """A timm model and the side it insists on (0: any)."""
     try:
         return timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True), 0
     except TypeError:  # only patch models know that option
@@ -278,7 +267,6 @@ def _timm(arch: str) -> tuple[Any, int]:
 
 @contextmanager
 def _in_words(arch: str) -> Iterator[None]:
-    """Say of a timm model that it cannot be used; what timm raises for that is of many kinds."""
     try:
         yield
     except _TIMM_SAYS as error:
@@ -293,7 +281,6 @@ def _in_words(arch: str) -> Iterator[None]:
 
 @torch.no_grad()
 def _probe(body: nn.Module, side: int, head: str) -> tuple[int, int]:
-    """Channels and stride of the map that regions are cut from, by asking the model for one of a picture."""
     training = body.training
     shape = _last_map(body.eval(), torch.zeros(1, 3, side, side), head).shape
     body.train(training)
@@ -315,7 +302,6 @@ def _last_map(body: Any, x: Tensor, head: str = "c5") -> Tensor:
 
 
 def _normalisation(kind: str, layout: str, body: Any) -> tuple[Sequence[float], Sequence[float]]:
-    """Mean and deviation of RGB in 0..255."""
     if kind == "tiny":
         return (127.5,) * 3, (127.5,) * 3
     if kind == "resnet":

@@ -44,7 +44,6 @@ class Detections:
     background_first: bool = False
 
     def __len__(self) -> int:
-        """Number of proposals."""
         return int(self.boxes.shape[0])
 
     def stored_probs(self, kind: ClassProbs, rows: Tensor) -> Tensor | None:
@@ -94,12 +93,6 @@ class AttributeHead(nn.Module):
         self.score = nn.Linear(hidden, outputs)
 
     def forward(self, features: Tensor, classes: Tensor) -> Tensor:
-        """Logits of the attributes.
-
-        Args:
-            features: (N, D).
-            classes: the most likely class of each, background included, in the embedding's order (N,).
-        """
         out: Tensor = self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu())
         return out
 
@@ -129,8 +122,7 @@ def apply_deltas(
     return torch.cat([centre - 0.5 * size, centre + 0.5 * size - float(inclusive)], -1)
 
 
-MAX_LOG_SCALE = float(np.log(1000.0 / 16))
-"""A box grows at most from 16 to 1,000 pixels, in every published detector."""
+MAX_LOG_SCALE = float(np.log(1000.0 / 16))  # A box grows at most from 16 to 1,000 pixels, in every published detector
 
 
 def clip_boxes(boxes: Tensor, size: tuple[float, float], extra: int = 0) -> Tensor:
@@ -171,6 +163,5 @@ def detection_record(
 
 
 def _best(probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Highest probability and its column; the first of equal ones. Works for no rows."""
     columns = probs.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
     return probs.gather(1, columns[:, None])[:, 0], columns

@@ -18,8 +18,7 @@ Resize = Literal["float", "image"]
 DETECTRON_MEAN = (102.9801, 115.9465, 122.7717)
 """Mean of BGR in 0..255 that Caffe's and Detectron's detectors were trained with."""
 
-LEAST_SIDE = 16
-"""Pixels of a resized side that still give the coarsest map a cell."""
+LEAST_SIDE = 16  # Pixels of a resized side that still give the coarsest map a cell
 
 
 @dataclass
@@ -41,7 +40,7 @@ class DetectorPreparation(Preparation):
         return self.long / max(size) if round(factor * max(size)) > self.long else factor
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width after resizing an image of ``size``."""
+        # Height and width after resizing an image of ``size``
         if self.resize == "float":  # halves go to the even number, as in OpenCV
             factor = self.factor(size)
             return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
@@ -53,11 +52,6 @@ class DetectorPreparation(Preparation):
         return max(1, int(height + 0.5)), max(1, int(width + 0.5))
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Resize and settle the regions.
-
-        Raises:
-            ValueError: the picture is too narrow for a detector, or its boxes are missing or of another size.
-        """
         size = (image.height, image.width)
         target = self.input_size(size)
         if min(target) < LEAST_SIDE:
@@ -71,13 +65,11 @@ class DetectorPreparation(Preparation):
         return Prepared(pixels, size, scale, self._regions(size, boxes))
 
     def _centred(self, image: Image.Image) -> Tensor:
-        """BGR minus the mean (3, h, w), float32."""
         pixels = np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(self.mean, dtype=np.float32)
         return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
 def _sampled(pixels: Tensor, target: tuple[int, int], factor: float) -> Tensor:
-    """Bilinear samples of (3, h, w) at the factor itself, which the rounded sides do not quite give."""
     (upper, lower, down), (left, right, across) = (
         _places(*pair, factor) for pair in zip(pixels.shape[1:], target, strict=True)
     )
@@ -86,10 +78,6 @@ def _sampled(pixels: Tensor, target: tuple[int, int], factor: float) -> Tensor:
 
 
 def _places(length: int, target: int, factor: float) -> tuple[Tensor, Tensor, Tensor]:
-    """For every sample along one side: the pixels before and after it, and how far it lies between them.
-
-    Places are worked out in float64 as in OpenCV; in float32 they would cost a hundredth of a grey level.
-    """
     place = ((np.arange(target) + 0.5) / factor - 0.5).clip(0, length - 1)
     before = np.floor(place).astype(np.int64)
     after = np.minimum(before + 1, length - 1)

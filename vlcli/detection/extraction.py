@@ -1,4 +1,4 @@
-"""Run an extractor over images: decode in worker processes or a thread, batch, extract, store.
+"""Runs an extractor over images: decodes in worker processes or a thread, batches, extracts, stores.
 
 An interrupted run continues where it stopped; no bad file stops it. Several processes may share the work:
 batches are dealt out by their place in the whole list, so that their number changes no record.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,7 +18,6 @@ from torch.utils.data import DataLoader
 
 from vlcli import stopping
 from vlcli.ahead import Ahead, from_workers
-from vlcli.detection.cluster import RayCluster
 from vlcli.detection.extraction_report import (
     ExtractionReport,
     Failure,
@@ -28,8 +28,20 @@ from vlcli.detection.extraction_report import (
     write_errors,
     write_totals,
 )
-from vlcli.detection.extractor import Extractor
-from vlcli.detection.jobs import Decoder, Items, Job, Made, check_ids, input_sizes, jobs_of, make_records, pinned
+from vlcli.detection.extractor import Extractor, Prepared
+from vlcli.detection.jobs import (
+    Cluster,
+    Decoder,
+    Extracted,
+    Items,
+    Job,
+    check_ids,
+    input_sizes,
+    jobs_of,
+    load,
+    make_records,
+    prepare_all,
+)
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
@@ -40,9 +52,10 @@ from vlcli.progress import Progress, ProgressTask, Silent
 
 __all__ = ["WINDOW", "ExtractionReport", "Share", "extract_images"]
 
+# Images looked through at a time for equal input sizes. Part of the result's definition: batches are cut from the whole
+# list, never from what is left of it, so that a resumed run extracts in the very same batches.
 WINDOW = 1024
-"""Images looked through at a time for equal input sizes. Part of the result's definition: batches are cut from
-the whole list, never from what is left of it, so that a resumed run extracts in the very same batches."""
+LOOKED = 64  # Remote headers that one task of a cluster reads
 
 
 def extract_images(
@@ -64,23 +77,23 @@ def extract_images(
     share: Share | None = None,
     source: FeatureStore | None = None,
     labels: Labels | None = None,
-    cluster: RayCluster | None = None,
+    cluster: Cluster | None = None,
 ) -> ExtractionReport:
-    """Extract images into a store; what is there already is not done again.
+    """Extract images into a store; images that the store already holds are not extracted again.
 
     Neither the number of workers or processes nor an interruption changes a record. Records stand in the order of
     ``images``. Images that cannot be read are listed, with the reason, in ``errors.jsonl`` beside the store.
 
     Args:
-        images: image ids and files; a text is a remote address (``s3://...``, whatever fsspec knows).
+        images: image ids with files, or remote addresses (``s3://...``, whatever fsspec knows).
         extractor: what to run.
         out: the finished store, e.g. ``features.h5``.
         boxes: given boxes by image id.
         progress: where to report.
         workers: processes that decode; 0 decodes in a thread of this one.
-        batch_size: images at a time; None for the extractor's own.
+        batch_size: None for the extractor's.
         device: where to run.
-        dtype: float type of the store, ``float16`` or ``float32``.
+        dtype: ``float16`` or ``float32``.
         set: box set to write.
         compression: ``gzip``, ``lzf`` or None.
         resume: continue an interrupted or finished store; False starts anew.
@@ -88,69 +101,49 @@ def extract_images(
         max_images: only the first so many.
         share: this process's part, where several work together; all of them make this call.
         source: the regions that an extractor reads instead of pictures.
-        labels: what the numbers of given boxes' classes and attributes stand for.
-        cluster: decode and extract there; ``workers`` and ``device`` are its own then.
+        labels: names of the given boxes' classes and attributes.
+        cluster: decodes and extracts instead of this machine; it decides on workers and device.
 
     Returns:
-        What was done by all processes; complete on the first of them only.
+        The totals of all processes; complete in the first of them only.
 
     Raises:
         DataError: ids are not unique, the store there was made differently, no image could be read, or ``strict``.
         VlcliError: the disk is full, a worker died.
-        ComponentError: a cluster is named, and Ray is not installed.
     """
     out, progress, share, started = Path(out), progress or Silent(), share or Share(), monotonic()
     chosen = list(images[:max_images])
     check_ids(chosen)
     run = _Run(extractor.to(device), progress, share, strict, source, cluster)
-    options = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
-    made_from = {} if source is None else {"source": source.provenance}
+    provenance = extractor.provenance() | ({} if source is None else {"source": source.provenance})
     if labels is not None and boxes and getattr(extractor.preparation, "boxes", "").startswith("given"):
-        made_from |= labels.provenance()
-    writer = _open_writer(out, {**extractor.provenance(), **made_from}, share, options)
+        provenance |= labels.provenance()
+    if share.rank:  # the first process clears the store up before the others look what is there
+        share.wait()
+    options: dict[str, Any] = {"set": set, "dtype": dtype, "compression": compression, "resume": resume}
+    writer = FeatureWriter(out, provenance, rank=share.rank, background=True, **options)
+    if not share.rank:
+        share.wait()
     report = ExtractionReport(out, resumed=sum(name in writer for name, _ in chosen))
+    total, done = (-(-count // share.count) for count in (len(chosen), report.resumed))  # about: of each process
     label = "extracting" if share.count == 1 else f"extracting, 1 of {share.count} processes"
-    with progress.task(label, _part(len(chosen), share), "image", _part(report.resumed, share)) as task:
-        run.left = _part(len(chosen), share) - _part(report.resumed, share)
+    with progress.task(label, total, "image", done) as task:
+        run.left = total - done
         batches = run.plan(jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
         with _flushed(writer):
             run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
     add_up(report, share.gather((run.written, run.errors, run.seconds)), chosen)
     if share.rank == 0:
-        _finish(report, writer, chosen, progress)
+        write_errors(report.path.with_name("errors.jsonl"), report.errors)
+        check_errors(report, len(chosen))
+        with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
+            writer.finish([name for name, _ in chosen], task.advance)
         write_totals(report, chosen, set, started)
     share.wait()
     return report
 
 
-def _finish(
-    report: ExtractionReport, writer: FeatureWriter, chosen: Sequence[tuple[str, Path | str]], progress: Progress
-) -> None:
-    """Write ``errors.jsonl`` and the finished store; the first process does this for all of them."""
-    write_errors(report.path.with_name("errors.jsonl"), report.errors)
-    check_errors(report, len(chosen))
-    with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
-        writer.finish([name for name, _ in chosen], task.advance)
-
-
-def _open_writer(out: Path, provenance: dict[str, Any], share: Share, options: dict[str, Any]) -> FeatureWriter:
-    """The store; the first process clears it up before the others look what is there."""
-    if share.rank:
-        share.wait()
-    writer = FeatureWriter(out, provenance, rank=share.rank, background=True, **options)
-    if not share.rank:
-        share.wait()
-    return writer
-
-
-def _part(count: int, share: Share) -> int:
-    """About how many of ``count`` images fall to each process."""
-    return -(-count // share.count)
-
-
 class _Run:
-    """The state of one process's extraction."""
-
     def __init__(
         self,
         extractor: Extractor,
@@ -158,7 +151,7 @@ class _Run:
         share: Share,
         strict: bool,
         source: FeatureStore | None = None,
-        cluster: RayCluster | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.extractor, self.progress, self.share, self.strict = extractor, progress, share, strict
         self.source, self.cluster = source, cluster
@@ -188,44 +181,42 @@ class _Run:
             yield from (group[i : i + size] for i in range(0, len(group), size))
 
     def _sizes(self, window: list[Job]) -> list[tuple[int, int]]:
-        look = input_sizes if self.cluster is None else self.cluster.input_sizes
-        return look(window, self.extractor.preparation)
+        preparation = self.extractor.preparation
+        if self.cluster is None:
+            return input_sizes(window, preparation)
+        far = [job for job in window if job.far]
+        parts = [far[start : start + LOOKED] for start in range(0, len(far), LOOKED)]
+        near = iter(input_sizes([job for job in window if not job.far], preparation))
+        remote = (size for part in self.cluster.map(input_sizes, parts, preparation) for size in part)
+        return [next(remote) if job.far else next(near) for job in window]
 
     def extract(self, batches: Iterator[list[Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
         """Work through the batches, here or on a cluster."""
         if self.cluster is None:
             parts = self._here(batches, workers)
         else:
-            parts = self.cluster.extract(batches, self.extractor, self.source)
+            loaded = partial(load, source=self.source)
+            parts = self.cluster.extract(batches, self.extractor, loaded, prepare_all, make_records)
         with closing(parts):
-            for made in parts:
-                self.seconds += made.seconds
-                self._fail(made.failures, task)
-                self._keep(made.records, writer, task)
+            for part in parts:
+                self.seconds += part.seconds
+                self._fail(part.failures, task)
+                self._keep(part.records, writer, task)
 
-    def _here(self, batches: Iterator[list[Job]], workers: int) -> Generator[Made, None, None]:
-        with closing(self._load(batches, workers)) as loaded:
-            for items in loaded:
+    def _here(self, batches: Iterator[list[Job]], workers: int) -> Generator[Extracted, None, None]:
+        with closing(self._decoded(batches, workers)) as decoded:
+            for items in decoded:
                 yield make_records(self.extractor, items)
 
-    def _load(self, batches: Iterator[list[Job]], workers: int) -> Generator[Items, None, None]:
-        decoder = Decoder(self.extractor.preparation, self.source)
-        pins = self.extractor.device.type == "cuda"
-        if not workers:  # neither decoders nor the kernels of a network hold Python's lock
-            decoded = map(decoder.__getitem__, batches)
-            with closing(Ahead(map(pinned, decoded) if pins else decoded)) as items:
-                yield from items
-            return
-        loader: DataLoader[Items] = DataLoader(
-            decoder,
-            batch_size=None,
-            sampler=batches,
-            num_workers=workers,
-            pin_memory=pins,
-            worker_init_fn=stopping.shelter,
-        )
-        with closing(from_workers(loader)) as items:
-            yield from items
+    def _decoded(self, batches: Iterator[list[Job]], workers: int) -> Ahead:
+        decoder, pins = Decoder(self.extractor.preparation, self.source), self.extractor.device.type == "cuda"
+        if workers:
+            options: dict[str, Any] = {"num_workers": workers, "pin_memory": pins, "worker_init_fn": stopping.shelter}
+            loader: DataLoader[Items] = DataLoader(decoder, batch_size=None, sampler=batches, **options)
+            return from_workers(loader)
+        # neither decoders nor the kernels of a network hold Python's lock
+        decoded = map(decoder.__getitem__, batches)
+        return Ahead(map(_pinned, decoded) if pins else decoded)
 
     def _keep(self, records: list[Record], writer: FeatureWriter, task: ProgressTask) -> None:
         with stopping.held():  # a signal must not meet a record half taken
@@ -255,9 +246,13 @@ class _Run:
             raise refusal(failures[0])
 
 
+def _pinned(items: Items) -> Items:
+    return [item.pin_memory() if isinstance(item, Prepared) else item for item in items]
+
+
 @contextmanager
 def _flushed(writer: FeatureWriter) -> Iterator[None]:
-    """Put everything on disk at the end, also when something else goes wrong."""
+    # Puts everything on disk at the end, also when something else goes wrong
     try:
         yield
     except BaseException:

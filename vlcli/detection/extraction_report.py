@@ -1,4 +1,4 @@
-"""What an extraction reports: the part of each process, images that failed, and the totals."""
+"""Reports an extraction: the part of each process, images that failed, and the totals."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from vlcli.files import write_text
 
 @dataclass(frozen=True)
 class Share:
-    """One process's part of an extraction that several do together, on one machine or on several that share a disk.
-
-    Attributes:
-        rank: number of this process; 0 finishes the store.
-        count: how many there are.
-        wait: returns when all of them have called it.
-        gather: the value that each of them hands in, in order of rank.
-    """
+    """Rank and world size of a process that extracts or evaluates together with others."""
 
     rank: int = 0
     count: int = 1
-    wait: Callable[[], None] = lambda: None
-    gather: Callable[[Any], list[Any]] = lambda value: [value]
+    wait: Callable[[], None] = lambda: None  # returns when all have called it
+    gather: Callable[[Any], list[Any]] = lambda value: [value]  # the values of all ranks, in order
 
 
 @dataclass(frozen=True)
@@ -42,52 +35,36 @@ class Failure:
 
 @dataclass
 class ExtractionReport:
-    """What an extraction did.
+    """Totals of an extraction."""
 
-    Attributes:
-        path: the finished store.
-        images: images asked for that the store now holds.
-        regions: their boxes.
-        written: images extracted by this run.
-        resumed: images found done.
-        seconds: wall time of this run.
-        device_seconds: time inside the extractor.
-        errors: images without a record.
-    """
-
-    path: Path
-    images: int = 0
+    path: Path  # The finished store
+    images: int = 0  # Images asked for that the store now holds
     regions: int = 0
     written: int = 0
-    resumed: int = 0
+    resumed: int = 0  # Images that were done before this run
     seconds: float = 0.0
-    device_seconds: float = 0.0
+    device_seconds: float = 0.0  # Time inside the extractor
     errors: list[Failure] = field(default_factory=list)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers a summary shows."""
-        return {
-            "images": self.images,
-            "regions": self.regions,
-            "written": self.written,
-            "resumed": self.resumed,
-            "errors": len(self.errors),
-        }
+        """Counts for a summary."""
+        names = ("images", "regions", "written", "resumed")
+        return {**{name: getattr(self, name) for name in names}, "errors": len(self.errors)}
 
 
 def add_up(
     report: ExtractionReport, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path | str]]
 ) -> None:
-    """What all processes did; errors in the order of the images, whoever met them."""
-    place = {name: number for number, (name, _) in enumerate(images)}
+    """Add up what all processes did; errors in the order of the images."""
+    order = {name: number for number, (name, _) in enumerate(images)}
     report.written = sum(written for written, _, _ in parts)
-    report.errors = sorted((error for _, errors, _ in parts for error in errors), key=lambda error: place[error.id])
+    report.errors = sorted((error for _, errors, _ in parts for error in errors), key=lambda error: order[error.id])
     report.device_seconds = sum(seconds for _, _, seconds in parts)
 
 
 def refusal(failure: Failure) -> DataError:
-    """The error of an image that cannot be used, where images must all be usable."""
+    """Return the error of an unusable image, where all images must be usable."""
     hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
     return DataError("an image cannot be used", where=failure.path or failure.id, got=failure.reason, hint=hint)
 
@@ -116,7 +93,6 @@ def write_errors(path: Path, errors: list[Failure]) -> None:
 def write_totals(report: ExtractionReport, images: Sequence[tuple[str, Path | str]], name: str, started: float) -> None:
     """Fill in the totals of the finished store: images, regions, bytes and seconds."""
     store = FeatureStore(report.path, name)
-    there = [image for image, _ in images if image in store]
-    report.images = len(there)
-    report.regions = sum(store.count(image) for image in there)
+    stored = [image for image, _ in images if image in store]
+    report.images, report.regions = len(stored), sum(store.count(image) for image in stored)
     report.seconds = monotonic() - started

@@ -22,8 +22,7 @@ from vlcli.images.boxes import BoxList
 from vlcli.images.labels import Labels
 from vlcli.version import __version__
 
-OWN = ("none", "cells")
-"""What a preparation says of boxes where the extractor's network decides on the regions."""
+OWN = ("none", "cells")  # What a preparation says of boxes where the extractor's network decides on the regions
 
 
 @dataclass
@@ -96,15 +95,6 @@ class Preparation:
         return side(height), side(width)
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
-        """Resize (bilinear, antialiased) and settle the regions.
-
-        Args:
-            image: upright 8-bit RGB.
-            boxes: given boxes in its pixels.
-
-        Raises:
-            ValueError: boxes are needed and not given, or were measured in an image of another size.
-        """
         width, height = image.size
         size = (height, width)
         target = self.input_size(size)
@@ -164,10 +154,9 @@ class Extractor(ABC):
 
     paper: ClassVar[str] = ""
     weights_help: ClassVar[str] = ""
+    # Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)
     reads: Literal["pixels", "regions"] = "pixels"
-    """Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)."""
-    set: ClassVar[str] = DEFAULT_SET
-    """The box set it writes."""
+    set: ClassVar[str] = DEFAULT_SET  # The box set it writes
     dim: int
     trained_on: str = "untrained"
     preparation: Preparation

@@ -1,12 +1,14 @@
-"""The work of an extraction in pieces: which images, decoded and resized, then records; here or in other processes."""
+"""Prepares the images of an extraction in batches and extracts their records; here or in other processes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch.utils.data import Dataset
@@ -17,11 +19,11 @@ from vlcli.errors import DataError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import Record
 from vlcli.images.boxes import BoxList, boxes_for
-from vlcli.images.files import BadImageError, open_image, read_size
+from vlcli.images.files import BadImageError, open_image, read_content, read_size
 from vlcli.images.remote import is_remote
 
-FETCHING = 16
-"""Remote pictures that a process reads at a time."""
+FETCHING = 16  # Remote pictures that a process reads at a time
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,10 @@ class Job:
     """One image to prepare.
 
     Attributes:
-        id: of the image.
-        path: its file, or a remote address.
-        boxes: given ones.
-        content: of the file, where it has been read already.
+        id: image id.
+        path: file, or remote address.
+        boxes: given boxes.
+        content: bytes of the file, where they were read already.
     """
 
     id: str
@@ -42,101 +44,120 @@ class Job:
 
     @property
     def raw(self) -> tuple[int, int] | None:
-        """The size in which boxes were measured."""
+        """Size of the image in which the boxes were measured."""
         return self.boxes.size if self.boxes is not None else None
 
     @property
     def far(self) -> bool:
-        """Whether it is still to be fetched."""
+        """Whether the file must still be fetched."""
         return isinstance(self.path, str) and self.content is None
 
 
-@dataclass
-class Made:
-    """What became of a batch.
+Items = list[Prepared | Failure]
 
-    Attributes:
-        records: of the images that could be used.
-        failures: the others.
-        seconds: inside the extractor.
-    """
+
+@dataclass
+class Extracted:
+    """Records of a batch, the images that failed, and the seconds inside the extractor."""
 
     records: list[Record] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
 
 
-Items = list[Prepared | Failure]
+class Cluster(Protocol):
+    """Runs the parts of an extraction on other machines; entry points of the group ``vlcli.engines`` make one."""
+
+    def map(self, function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> list[Any]:
+        """Return ``function(part, *shared)`` of each part, in order."""
+
+    def extract(
+        self,
+        batches: Iterator[list[Job]],
+        extractor: Extractor,
+        load: Callable[[list[Job]], list[Any]],
+        decode: Callable[[list[Any], Preparation], Items],
+        extract: Callable[[Extractor, Items], Extracted],
+    ) -> Generator[Extracted, None, None]:
+        """Yield the records of every batch: loaded in this process, decoded and extracted in the cluster's."""
 
 
 class Decoder(Dataset[Items]):
-    """An index is a whole batch of jobs: a worker decodes it (or reads its regions), the main process extracts."""
+    """Decodes batches of jobs in loader workers, or reads their stored regions; an index is a whole batch."""
 
     def __init__(self, preparation: Preparation, source: FeatureStore | None = None) -> None:
         self.preparation, self.source = preparation, source
 
     def __getitem__(self, batch: list[Job]) -> Items:
-        if self.source is not None:
-            return [read_regions(job, self.source) for job in batch]
-        return prepare_all(batch, self.preparation)
+        return prepare_all(load(batch, self.source) if self.source is not None else batch, self.preparation)
 
 
 def jobs_of(images: Sequence[tuple[str, Path | str]], boxes: Mapping[str, BoxList]) -> list[Job]:
-    """A job for each image; a text that is an address stays one."""
+    """Return a job for each (id, file or address)."""
     return [
         Job(name, path if isinstance(path, str) and is_remote(path) else Path(path), boxes_for(boxes, name))
         for name, path in images
     ]
 
 
-def prepare_all(batch: Sequence[Job], preparation: Preparation) -> Items:
-    """Decode and resize; what is remote is fetched side by side."""
-    if not any(job.far for job in batch):
-        return [prepare(job, preparation) for job in batch]
-    with ThreadPoolExecutor(FETCHING) as pool:
-        return list(pool.map(lambda job: prepare(job, preparation), batch))
+def load(batch: Sequence[Job], source: FeatureStore | None) -> list[Job | Prepared | Failure]:
+    """Return stored regions from ``source``; without it the jobs, with the content of local files."""
+    loaded: list[Job | Prepared | Failure] = []
+    for job in batch:
+        try:
+            if source is None:
+                loaded.append(job if isinstance(job.path, str) else replace(job, content=read_content(job.path)))
+            elif job.id in source:
+                record = source.read(job.id)
+                loaded.append(Prepared(torch.empty(0), record.size, (1.0, 1.0), None, job.id, record))
+            else:
+                loaded.append(Failure(job.id, str(job.path), f"no regions in {source.where}"))
+        except BadImageError as error:
+            loaded.append(Failure(job.id, str(job.path), str(error)))
+    return loaded
+
+
+def prepare_all(batch: Sequence[Job | Prepared | Failure], preparation: Preparation) -> Items:
+    """Decode and resize the jobs among the items; remote pictures are fetched side by side."""
+    jobs = [item for item in batch if isinstance(item, Job)]
+    rest: Items = [item for item in batch if not isinstance(item, Job)]
+    return rest + _each(partial(prepare, preparation=preparation), jobs)
 
 
 def prepare(job: Job, preparation: Preparation) -> Prepared | Failure:
-    """Decode and resize one image, or say why it cannot be used."""
-    source = job.path if job.content is None else job.content
+    """Decode and resize one image, or return why it cannot be used."""
     try:
-        prepared = preparation(open_image(source, raw=job.raw), job.boxes)
+        image = open_image(job.path if job.content is None else job.content, raw=job.raw)
+        return replace(preparation(image, job.boxes), id=job.id)
     except (BadImageError, ValueError) as error:
         return Failure(job.id, str(job.path), str(error))
-    prepared.id = job.id
-    return prepared
-
-
-def read_regions(job: Job, source: FeatureStore) -> Prepared | Failure:
-    """The stored regions of an image."""
-    if job.id not in source:
-        return Failure(job.id, str(job.path), f"no regions in {source.where}")
-    record = source.read(job.id)
-    return Prepared(torch.empty(0), record.size, (1.0, 1.0), None, job.id, record)
 
 
 def input_sizes(jobs: Sequence[Job], preparation: Preparation) -> list[tuple[int, int]]:
-    """Height and width of each image after resizing, from its header; of unusable ones 0."""
+    """Return height and width of each image after resizing, from its header; 0, 0 of one that cannot be read."""
+
+    def size(job: Job) -> tuple[int, int]:
+        try:
+            return preparation.input_size(read_size(job.path, raw=job.raw))
+        except BadImageError:
+            return 0, 0  # the reason is reported when it is opened
+
+    return _each(size, jobs)
+
+
+def _each(function: Callable[[Job], T], jobs: Sequence[Job]) -> list[T]:
     if not any(job.far for job in jobs):
-        return [_input_size(job, preparation) for job in jobs]
+        return [function(job) for job in jobs]
     with ThreadPoolExecutor(FETCHING) as pool:
-        return list(pool.map(lambda job: _input_size(job, preparation), jobs))
+        return list(pool.map(function, jobs))
 
 
-def _input_size(job: Job, preparation: Preparation) -> tuple[int, int]:
-    try:
-        return preparation.input_size(read_size(job.path, raw=job.raw))
-    except BadImageError:
-        return 0, 0  # its reason is found when it is opened
-
-
-def make_records(extractor: Extractor, items: Items) -> Made:
+def make_records(extractor: Extractor, items: Items) -> Extracted:
     """Extract the decoded images of a batch.
 
-    Batches are planned from headers; a file whose pixels differ from its header still gets its own batch.
+    Batches are planned from headers; a file whose pixels differ from its header still gets a batch by itself.
     """
-    made = Made(failures=[item for item in items if isinstance(item, Failure)])
+    result = Extracted(failures=[item for item in items if isinstance(item, Failure)])
     groups: dict[tuple[int, ...], list[Prepared]] = {}
     for item in items:
         if isinstance(item, Prepared):
@@ -145,16 +166,11 @@ def make_records(extractor: Extractor, items: Items) -> Made:
         started = monotonic()
         with torch.inference_mode():
             records = extractor.extract(group)
-        made.seconds += monotonic() - started
+        result.seconds += monotonic() - started
         for item, record in zip(group, records, strict=True):
             record.id = item.id
-        made.records += records
-    return made
-
-
-def pinned(items: Items) -> Items:
-    """The items with their pixels in pinned memory, as DataLoader pins those of its workers."""
-    return [item.pin_memory() if isinstance(item, Prepared) else item for item in items]
+        result.records += records
+    return result
 
 
 def check_ids(images: Sequence[tuple[str, Path | str]]) -> None:

@@ -47,17 +47,16 @@ class Rule:
     confidence: float
 
     def __call__(self, found: Detections) -> Selection:
-        """Choose among one image's proposals."""
         return {"caffe": _caffe, "airsplay": _airsplay, "vlp": _vlp, "detectron2": _detectron2}[self.name](found, self)
 
 
+# Non-maximum suppression and confidence of each rule where nothing else is said
 DEFAULTS: dict[RuleName, tuple[float, float]] = {
     "caffe": (0.3, 0.2),
     "airsplay": (0.3, 0.2),
     "vlp": (0.5, 0.2),
     "detectron2": (0.5, 0.05),
 }
-"""Non-maximum suppression and confidence of each rule where nothing else is said."""
 
 
 def make_rule(name: RuleName, least: int, most: int, nms: float | None = None, confidence: float | None = None) -> Rule:
@@ -110,7 +109,6 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
 
 
 def _ranked(found: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    """:func:`best_surviving` with the highest floor that leaves the outcome as it is."""
     scores, classes = found.probs[:, 0], torch.zeros(0)
     for floor in (rule.confidence, *(floor for floor in FLOORS if floor < rule.confidence)):
         scores, classes = best_surviving(found.probs, boxes, rule.nms, floor)
@@ -120,7 +118,7 @@ def _ranked(found: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tenso
 
 
 def _keep(scores: Tensor, passed: Tensor, rule: Rule) -> Tensor:
-    """Rows that passed, in their order; the best ``least`` where those are too few, ``most`` where too many."""
+    # Rows that passed, in their order; the best ``least`` where those are too few, ``most`` where too many
     count = int(passed.sum())
     if rule.least <= count <= rule.most:
         return passed.nonzero()[:, 0]
@@ -129,7 +127,6 @@ def _keep(scores: Tensor, passed: Tensor, rule: Rule) -> Tensor:
 
 
 def _caffe(found: Detections, rule: Rule) -> Selection:
-    """Suppression inside every class on the unregressed proposals; the label is the most likely class."""
     scores, _ = _ranked(found, found.boxes, rule)
     rows = _keep(scores, scores >= rule.confidence, rule)
     best, classes = found.probs[rows].max(1)
@@ -137,7 +134,6 @@ def _caffe(found: Detections, rule: Rule) -> Selection:
 
 
 def _vlp(found: Detections, rule: Rule) -> Selection:
-    """Suppression inside every class on that class's regressed boxes; box and label of the best surviving class."""
     boxes = _regressed(found)
     scores, classes = _ranked(found, boxes, rule)
     rows = _keep(scores, scores > rule.confidence, rule)
@@ -145,7 +141,6 @@ def _vlp(found: Detections, rule: Rule) -> Selection:
 
 
 def _airsplay(found: Detections, rule: Rule) -> Selection:
-    """Suppression across classes on the most likely class's regressed box, loosened by tenths until enough remain."""
     best, classes = found.probs.max(1)
     boxes = _regressed(found)[torch.arange(len(found), device=classes.device), classes]
     rows = classes[:0]
@@ -157,10 +152,6 @@ def _airsplay(found: Detections, rule: Rule) -> Selection:
 
 
 def _detectron2(found: Detections, rule: Rule) -> Selection:
-    """Suppression inside every class of all boxes above the confidence; loosened by tenths until enough remain.
-
-    One proposal may stay under several classes.
-    """
     rows, classes = (found.probs > rule.confidence).nonzero(as_tuple=True)
     boxes, scores = _regressed(found)[rows, classes], found.probs[rows, classes]
     kept = rows[:0]

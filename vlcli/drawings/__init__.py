@@ -1,4 +1,4 @@
-"""Drawings: components that turn data, trained models and measurements into pictures (the verb ``draw``)."""
+"""Draws data, trained models and measurements as pictures (the verb ``draw``)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save
 from vlcli.lazy import lazily
 
 if TYPE_CHECKING:
-    from vlcli.drawings.grad_cam import heated, opened, pieces, with_truth
-    from vlcli.drawings.pictures import Album, scaled, token_boxes
+    from vlcli.drawings.grad_cam import heated, opened, with_truth
+    from vlcli.drawings.pictures import Album, pieces, scaled, token_boxes
     from vlcli.drawings.predictions import paired, side_by_side
 
 _HOMES = {
@@ -17,7 +17,7 @@ _HOMES = {
     "heated": "grad_cam",
     "opened": "grad_cam",
     "paired": "predictions",
-    "pieces": "grad_cam",
+    "pieces": "pictures",
     "scaled": "pictures",
     "side_by_side": "predictions",
     "token_boxes": "pictures",

@@ -1,4 +1,4 @@
-"""The drawing seam: what a drawing is given, and how a picture reaches the disk."""
+"""Defines the base class of drawings, what a drawing is given, and how a picture is written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DrawingContext(Protocol):
     progress: Progress
 
     def bundle(self, source: str | None = None) -> Bundle:
-        """The trained model of one source; None: the first that is one.
+        """Returns the trained model of one source; None: the first that is one.
 
         Raises:
             UsageError: ``from`` names nothing.
@@ -53,19 +53,23 @@ class DrawingContext(Protocol):
         ...
 
     def bundles(self) -> dict[str, Bundle]:
-        """Every trained model among the sources, by source."""
+        """Returns every trained model among the sources, by source."""
         ...
 
     def records(self) -> dict[str, StageRecord]:
-        """What the sources' ``stage.json`` say (metrics, configuration), by source."""
+        """Returns the sources' ``stage.json`` (metrics, configuration), by source.
+
+        Raises:
+            DataError: one of them is no finished stage.
+        """
         ...
 
     def task(self, bundle: Bundle | None = None) -> Task | None:
-        """The task that the stage names, else the model's own; None where neither has one."""
+        """Returns the task that the stage names, else the model's own; None where neither has one."""
         ...
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
-        """The data sets that the stage names, else those of the task.
+        """Returns the data sets that the stage names, else those of the task.
 
         Raises:
             UsageError: neither names any.
@@ -73,15 +77,15 @@ class DrawingContext(Protocol):
         ...
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
-        """:meth:`readers`, loaded as the model wants them; only the first ``limit`` examples of each."""
+        """Returns :meth:`readers`, loaded as the model wants them; only the first ``limit`` examples of each."""
         ...
 
     def runner(self, bundle: Bundle, limit: int | None = None) -> TaskRunner:
-        """The model on :meth:`data`: batches, passes, predictions."""
+        """Returns the model on :meth:`data`: batches, passes, predictions."""
         ...
 
     def features(self) -> FeatureStore | None:
-        """The stores that the stage names or that come before it; None where there are none."""
+        """Returns the stores that the stage names or that come before it; None where there are none."""
         ...
 
 
@@ -111,7 +115,7 @@ class Drawing:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A matplotlib figure of so many inches that needs no screen (a drawing that calls this names the package)."""
+    """Returns a matplotlib figure, its size in inches, that needs no screen (the drawing names the package)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -121,7 +125,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save_picture(picture: Any, path: Path) -> Path:
-    """Write a PIL image or a matplotlib figure as PNG, whole or not at all; equal pictures make equal files."""
+    """Writes a PIL image or a matplotlib figure as PNG; equal pictures make equal files."""
     buffer = io.BytesIO()
     if isinstance(picture, Image.Image):
         picture.save(buffer, format="png")
@@ -131,5 +135,5 @@ def save_picture(picture: Any, path: Path) -> Path:
 
 
 def save_numbers(value: Any, path: Path) -> Path:
-    """Write the numbers behind a picture as JSON beside it."""
+    """Writes the numbers behind a picture as JSON."""
     return write_text(path, json.dumps(value, indent=1))

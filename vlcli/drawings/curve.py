@@ -1,10 +1,9 @@
-"""A metric of several stages over a number that tells them apart: accuracy over buckets, recall over pictures."""
+"""Draws a metric of several stages over a number of each: accuracy over buckets, recall over pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
 from vlcli.errors import DataError, UsageError
@@ -47,12 +46,6 @@ class Curve(Drawing):
         self.x, self.y, self.log, self.title = x, y or metric, log, title
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``curve.png``, and its numbers in ``curve.json``.
-
-        Raises:
-            UsageError: a stage is not among those of ``from``, or has no place on the number axis.
-            DataError: a stage has no such metric.
-        """
         records = {Path(name).name: record for name, record in scene.records().items()}
         lines = {label: self._points(records, stages) for label, stages in self.series.items()}
         levels = {label: self._value(records, stage) for stage, label in self.level.items()}
@@ -60,7 +53,17 @@ class Curve(Drawing):
         axes = figure.add_subplot(xlabel=self.x, ylabel=self.y, title=self.title)
         if self.log:
             axes.set_xscale("log")
-        self._plot(axes, lines, levels)
+        for label, points in lines.items():
+            axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=label or self.metric)
+        for number, (label, value) in enumerate(levels.items()):
+            axes.axhline(value, linestyle=("--", ":", "-.")[number % 3], color="0.4", label=label)
+        ticks = sorted({x for points in lines.values() for x, _ in points})
+        if len(ticks) <= 12:
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        if len(lines) + len(levels) > 1:
+            axes.legend()
         numbers = {"metric": self.metric, "series": lines, "levels": levels}
         return [save_picture(figure, scene.folder / "curve.png"), save_numbers(numbers, scene.folder / "curve.json")]
 
@@ -73,24 +76,10 @@ class Curve(Drawing):
     def _value(self, records: Mapping[str, StageRecord], stage: str) -> float:
         if stage not in records:
             expected = ", ".join(records) or "from: [STAGE, ...]"
-            raise UsageError(
-                "This stage is not among those drawn.", where="drawing curve", got=stage, expected=expected
-            )
+            what = "This stage is not among those drawn."
+            raise UsageError(what, where="drawing curve", got=stage, expected=expected)
         metrics = records[stage].metrics
         if self.metric not in metrics:
             expected = ", ".join(metrics) or "a stage with metrics"
             raise DataError("The stage has no such metric.", where=stage, got=self.metric, expected=expected)
         return metrics[self.metric]
-
-    def _plot(self, axes: Any, lines: Mapping[str, Points], levels: Mapping[str, float]) -> None:
-        for label, points in lines.items():
-            axes.plot([x for x, _ in points], [y for _, y in points], marker="o", label=label or self.metric)
-        for number, (label, value) in enumerate(levels.items()):
-            axes.axhline(value, linestyle=("--", ":", "-.")[number % 3], color="0.4", label=label)
-        places = sorted({x for points in lines.values() for x, _ in points})
-        if len(places) <= 12:
-            axes.set_xticks(places, [f"{place:g}" for place in places])
-            axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        if len(lines) + len(levels) > 1:
-            axes.legend()

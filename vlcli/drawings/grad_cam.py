@@ -1,15 +1,15 @@
-"""Grad-CAM: what a sentence's match with a picture rests on, as a heat map for the sentence and for each word."""
+"""Draws Grad-CAM: a heat map of a sentence's match with a picture, for the sentence and for each word."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from PIL import Image
 
 from vlcli.drawings.base import Drawing, DrawingContext, save_picture
-from vlcli.drawings.pictures import Album, enlarged, scaled
+from vlcli.drawings.pictures import Album, enlarged, pieces, scaled
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.nn.batch import Batch
@@ -57,40 +57,36 @@ class GradCam(Drawing):
         self.words, self.columns = words, columns
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """One sheet an example: ``grad-cam-1.png`` ..."""
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
         album = Album(runner.data)
-        made: list[Path] = []
+        paths: list[Path] = []
         chosen = range(min(self.count, runner.data.total))
         with evaluating(runner.module), scene.progress.task("draw", len(chosen), "ex") as bar:
             for code in chosen:
                 batch = runner.data.batch([code]).to(scene.device)
                 panels, layout = self._panels(runner, bundle, batch)
-                sheet = contact_sheet(self._cells(batch, panels, layout, album), columns=self.columns)
-                made.append(save_picture(sheet, scene.folder / f"grad-cam-{len(made) + 1}.png"))
+                picture, sentence = opened(batch, album)
+                cells = [Cell(with_truth(picture, batch), [(sentence, INK)])]
+                cells += [Cell(heated(picture, values, layout), [(label, INK)]) for label, values in panels]
+                sheet = contact_sheet(cells, columns=self.columns)
+                paths.append(save_picture(sheet, scene.folder / f"grad-cam-{len(paths) + 1}.png"))
                 bar.advance()
-        return made
+        return paths
 
     def _panels(self, runner: TaskRunner, bundle: Bundle, batch: Batch) -> tuple[list[Panel], Layout]:
-        """What each panel shows, and where its image tokens lie."""
+        how = (self.objective, self.layer, self.head, "drawing grad-cam")
         if self.of == "image":
-            values, layout = contrast_maps(runner, batch, self.objective, self.layer, self.head, "drawing grad-cam")
+            values, layout = contrast_maps(runner, batch, *how)
             return [("what the picture's class token attends to", values[0])], layout
-        maps = matching_maps(runner, batch, self.objective, self.layer, self.head, "drawing grad-cam")
+        maps = matching_maps(runner, batch, *how)
         panels: list[Panel] = [(f"{maps.name}, all words", maps.whole()[0])]
         panels += [(piece, maps.maps[0, place]) for place, piece in pieces(bundle, batch)[: self.words]]
         return panels, maps.image
 
-    @staticmethod
-    def _cells(batch: Batch, panels: list[Panel], layout: Layout, album: Album) -> list[Cell]:
-        picture, sentence = opened(batch, album)
-        cells = [Cell(with_truth(picture, batch), [(sentence, INK)])]
-        return cells + [Cell(heated(picture, values, layout), [(label, INK)]) for label, values in panels]
-
 
 def opened(batch: Batch, album: Album) -> tuple[Image.Image, str]:
-    """The first example's picture, enlarged where it is small, and its sentence."""
+    """Returns the first example's picture, enlarged where it is small, and its sentence."""
     view = batch.clean
     assert view.images is not None
     assert view.text is not None
@@ -99,7 +95,7 @@ def opened(batch: Batch, album: Album) -> tuple[Image.Image, str]:
 
 
 def with_truth(picture: Image.Image, batch: Batch) -> Image.Image:
-    """The picture with the box that is meant, where the data know it."""
+    """Draws the box that is meant, where the data know it."""
     box = target(batch, "box")[0]
     if box is None:
         return picture
@@ -107,12 +103,5 @@ def with_truth(picture: Image.Image, batch: Batch) -> Image.Image:
 
 
 def heated(picture: Image.Image, values: torch.Tensor, layout: Layout, row: int = 0) -> Image.Image:
-    """The picture under the heat map of one number an image token."""
+    """Draws a heat map of one number an image token over the picture."""
     return draw_heat(picture, heat_map(values, layout, row, (picture.height, picture.width)))
-
-
-def pieces(bundle: Bundle, batch: Batch) -> list[tuple[int, str]]:
-    """Place and spelling of the first sentence's pieces, without class token and separators."""
-    text: Any = batch.clean.text
-    names, special = bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].tolist()
-    return [(place, name) for place, (name, off) in enumerate(zip(names, special, strict=True)) if not off]

@@ -1,8 +1,9 @@
-"""What drawings on photographs share: the files of examples, and where a model's image tokens lie on them."""
+"""Opens the pictures of examples, and locates a model's tokens on them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,8 @@ from PIL import Image
 
 from vlcli.data.images import load_image
 from vlcli.data.pipeline import Pipeline
+from vlcli.engine.bundle import Bundle
+from vlcli.nn.batch import Batch
 from vlcli.nn.layout import Layout
 
 SHORT = 240
@@ -17,11 +20,7 @@ SHORT = 240
 
 
 class Album:
-    """The pictures of a pipeline's examples.
-
-    Args:
-        data: whose readers know the files.
-    """
+    """The pictures of a pipeline's examples."""
 
     def __init__(self, data: Pipeline) -> None:
         self.files: dict[str, Path] = {}
@@ -29,7 +28,7 @@ class Album:
             self.files |= reader.image_files()
 
     def open(self, name: str) -> Image.Image:
-        """A picture by its id.
+        """Opens a picture by its id.
 
         Raises:
             DataError: its file is missing or damaged.
@@ -38,26 +37,33 @@ class Album:
 
 
 def token_boxes(layout: Layout, row: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Boxes (N, 4) in [0, 1] of a row's image tokens, and which tokens they are; those off the plane are left out."""
+    """Returns boxes (N, 4) in [0, 1] of a row's image tokens, and which tokens (N,) lie on the plane."""
     row = 0 if len(layout.valid) == 1 else row
     there = (layout.valid[row] & ~layout.special[row] & ~layout.centre[row, :, 0].isnan()).cpu()
-    places = there.nonzero()[:, 0]
+    tokens = there.nonzero()[:, 0]  # (N,)
     if layout.boxes is not None:
-        return layout.boxes[row].cpu()[places].numpy(), places.numpy()
+        return layout.boxes[row].cpu()[tokens].numpy(), tokens.numpy()
     rows, columns = layout.grid or (1, 1)
-    corner = layout.centre[row].cpu()[places].numpy()  # (N, 2) row, column
+    corner = layout.centre[row].cpu()[tokens].numpy()  # (N, 2) row, column
     size = np.array([rows, columns], np.float32)
-    return np.concatenate([corner[:, ::-1] / size[::-1], (corner + 1)[:, ::-1] / size[::-1]], 1), places.numpy()
+    return np.concatenate([corner[:, ::-1] / size[::-1], (corner + 1)[:, ::-1] / size[::-1]], 1), tokens.numpy()
 
 
 def scaled(boxes: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
-    """Boxes in [0, 1] as pixels of a picture."""
+    """Scales boxes (N, 4) in [0, 1] to pixels of a picture."""
     return boxes * np.array([picture.width, picture.height] * 2, np.float32)
 
 
 def enlarged(picture: Image.Image) -> Image.Image:
-    """A picture whose shorter side has at least :data:`SHORT` pixels."""
+    """Enlarges a picture whose shorter side has less than :data:`SHORT` pixels."""
     scale = SHORT / min(picture.size)
     if scale <= 1:
         return picture
     return picture.resize((round(picture.width * scale), round(picture.height * scale)), Image.Resampling.LANCZOS)
+
+
+def pieces(bundle: Bundle, batch: Batch) -> list[tuple[int, str]]:
+    """Returns place and spelling of the first sentence's pieces, without class token and separators."""
+    text: Any = batch.clean.text
+    names, special = bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].tolist()
+    return [(place, name) for place, (name, off) in enumerate(zip(names, special, strict=True)) if not off]

@@ -1,4 +1,4 @@
-"""Pictures with what a trained model says of them beside what is right."""
+"""Draws pictures with a trained model's predictions beside the references."""
 
 from __future__ import annotations
 
@@ -40,11 +40,6 @@ class Predictions(Drawing):
         self.count, self.columns, self.width, self.score = count, columns, width, score
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        """``predictions.png``.
-
-        Raises:
-            UsageError: neither the stage nor the model names a task.
-        """
         bundle = scene.bundle()
         task = scene.task(bundle)
         if task is None:
@@ -55,14 +50,17 @@ class Predictions(Drawing):
             rows = task.evaluate(runner).predictions
         album = Album(runner.data)
         cells = [self._cell(example, row, album) for example, row in paired(runner.data, rows)[: self.count]]
-        return [
-            save_picture(contact_sheet(cells, columns=self.columns, width=self.width), scene.folder / "predictions.png")
-        ]
+        sheet = contact_sheet(cells, columns=self.columns, width=self.width)
+        return [save_picture(sheet, scene.folder / "predictions.png")]
 
     def _cell(self, example: Example, row: Mapping[str, Any], album: Album) -> Cell:
         pictures = [album.open(name) for name in example.images]
         if "boxes" in row and pictures:
-            pictures[0] = self._boxed(pictures[0], row)
+            scores = np.asarray(row.get("scores", np.ones(len(row["boxes"]))), np.float32)
+            kept = np.flatnonzero(scores >= self.score)
+            names = row.get("classes", [""] * len(scores))
+            labels = [f"{names[index]} {scores[index]:.2f}" for index in kept]
+            pictures[0] = draw_boxes(pictures[0], np.asarray(row["boxes"], np.float32).reshape(-1, 4)[kept], labels)
         asked = example.text and example.text not in row.get("references", ())  # a caption is no question
         lines = [(str(example.text), INK)] if asked else []
         return Cell(side_by_side(pictures), lines + self._lines(example, row))
@@ -78,41 +76,33 @@ class Predictions(Drawing):
                 return [*lines, (f"reference: {_text(value)}", INK)]
         return lines
 
-    def _boxed(self, picture: Image.Image, row: Mapping[str, Any]) -> Image.Image:
-        """Boxes (pixels, x1 y1 x2 y2) with their labels and scores."""
-        scores = np.asarray(row.get("scores", np.ones(len(row["boxes"]))), np.float32)
-        kept = np.flatnonzero(scores >= self.score)
-        names = row.get("classes", [""] * len(scores))
-        labels = [f"{names[place]} {scores[place]:.2f}" for place in kept]
-        return draw_boxes(picture, np.asarray(row["boxes"], np.float32).reshape(-1, 4)[kept], labels)
-
 
 def paired(data: Pipeline, rows: list[dict[str, Any]]) -> list[tuple[Example, dict[str, Any]]]:
-    """Every example with its prediction: by key, by picture, or by place where rows are named otherwise."""
+    """Pairs every example with its prediction: by key, by picture, or by order where rows are named otherwise."""
     by_key = {str(row.get("key")): row for row in rows}
-    found = []
-    for place, example in enumerate(data.examples):
+    pairs = []
+    for index, example in enumerate(data.examples):
         names = [example.key, *example.images]
         row = next((by_key[name] for name in names if name in by_key), None)
         if row is None and len(rows) == len(data.examples):
-            row = rows[place]
+            row = rows[index]
         if row is not None:
-            found.append((example, row))
-    return found
+            pairs.append((example, row))
+    return pairs
 
 
 def side_by_side(pictures: list[Image.Image]) -> Image.Image:
-    """Pictures of one height in a row."""
+    """Joins pictures in a row, all of one height."""
     if len(pictures) == 1:
         return pictures[0]
     height = min((picture.height for picture in pictures), default=40)
     scaled = [picture.resize((max(1, round(picture.width * height / picture.height)), height)) for picture in pictures]
-    made = Image.new("RGB", (sum(p.width for p in scaled) + 4 * max(len(scaled) - 1, 0) or 40, height), "white")
+    row = Image.new("RGB", (sum(p.width for p in scaled) + 4 * max(len(scaled) - 1, 0) or 40, height), "white")
     left = 0
     for picture in scaled:
-        made.paste(picture, (left, 0))
+        row.paste(picture, (left, 0))
         left += picture.width + 4
-    return made
+    return row
 
 
 def _text(value: Any) -> str:

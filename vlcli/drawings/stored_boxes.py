@@ -1,4 +1,4 @@
-"""The stored boxes of pictures, drawn on them."""
+"""Draws the boxes of a feature store on their pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlcli.features.writer import written_whole
 from vlcli.images.files import BadImageError, open_image
 from vlcli.progress import Progress, Silent
 from vlcli.report.drawing import draw_boxes
-from vlcli.report.keeping import refuse_others
+from vlcli.report.refuse_overwrite import refuse_others
 
 
 def draw_stored(
@@ -31,7 +31,7 @@ def draw_stored(
     force: bool = False,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Draw the boxes of pictures with their labels and scores, where the store has them.
+    """Draws the boxes of pictures with their labels and scores, where the store has them.
 
     Args:
         store: the boxes.
@@ -51,10 +51,10 @@ def draw_stored(
         DataError: a picture cannot be read, or the store lacks it.
         UsageError: other pictures lie under these names.
     """
-    paths, made = [Path(path) for path in pictures], []
+    paths = [Path(path) for path in pictures]
     ids = _ids(store, paths)
-    given = {"classes": classes, "attributes": attributes}
-    names = {what: chosen or known_names(store, what) for what, chosen in given.items()}
+    chosen = {"classes": classes, "attributes": attributes}
+    names = {what: some or known_names(store, what) for what, some in chosen.items()}
     targets = {name: Path(folder) / f"{name.replace('/', '%2F')}.png" for name in ids}
     for path, name in zip(paths, ids, strict=True):
         if not force and targets[name].is_file():
@@ -64,17 +64,16 @@ def draw_stored(
             content = _drawn(store.read(name), path, names, limit, least)
             with written_whole(targets[name]) as draft:
                 draft.write_bytes(content)
-            made.append(targets[name])
             task.advance()
-    return made
+    return [targets[name] for name in ids]
 
 
 def _ids(store: FeatureStore, paths: Sequence[Path]) -> list[str]:
     names = [store.id_of(path) for path in paths]
     if absent := store.missing(names):
         numbered = {_number(name): name for name in store.ids}
-        found = {name: numbered.get(_number(name), name) for name in absent if _number(name)}
-        names = [found.get(name, name) for name in names]
+        others = {name: numbered.get(_number(name), name) for name in absent if _number(name)}
+        names = [others.get(name, name) for name in names]
     store.require(names)
     return names
 
@@ -85,19 +84,23 @@ def _number(name: str) -> str:
 
 
 def known_names(store: FeatureStore, what: str) -> list[str]:
-    """Names of ``classes`` or ``attributes`` by number, of concepts the words, as the provenance has them."""
-    found = store.provenance.get(what) or (store.provenance.get("words") if what == "classes" else None)
-    return [str(name) for name in found] if isinstance(found, list) else []
+    """Returns the names of ``classes`` or ``attributes`` by number, from the provenance; of concepts the words."""
+    names = store.provenance.get(what) or (store.provenance.get("words") if what == "classes" else None)
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _drawn(record: Record, path: Path, names: Mapping[str, Sequence[str]], limit: int | None, least: float) -> bytes:
-    """The PNG of one picture with its boxes."""
+    # the best boxes are drawn last, so that they lie on top
     try:
         picture = open_image(path, raw=record.size)
     except BadImageError as error:
         raise DataError("a picture cannot be drawn on", where=str(path), got=str(error)) from None
-    rows = _chosen(record, limit, least)
-    labels = [_label(record, row, names) for row in rows.tolist()]
+    scores = record.scores if record.scores is not None else record.class_scores
+    rows = np.arange(len(record))[:limit]
+    if scores is not None:
+        order = np.argsort(-scores, kind="stable")
+        rows = order[scores[order] >= least][:limit][::-1]
+    labels = [_label(record, row, names, scores) for row in rows.tolist()]
     height, width = record.size
     scale = np.array([picture.width / width, picture.height / height] * 2, np.float32)
     drawn = draw_boxes(picture, record.boxes[rows] * scale, labels if any(labels) else None)
@@ -106,38 +109,20 @@ def _drawn(record: Record, path: Path, names: Mapping[str, Sequence[str]], limit
     return content.getvalue()
 
 
-def _scores(record: Record) -> np.ndarray | None:
-    return record.scores if record.scores is not None else record.class_scores
-
-
-def _chosen(record: Record, limit: int | None, least: float) -> np.ndarray:
-    """The boxes to draw: the best last, so that they lie on top."""
-    scores = _scores(record)
-    if scores is None:
-        return np.arange(len(record))[:limit]
-    order = np.argsort(-scores, kind="stable")
-    return order[scores[order] >= least][:limit][::-1]
-
-
-def _label(record: Record, row: int, names: Mapping[str, Sequence[str]]) -> str:
+def _label(record: Record, row: int, names: Mapping[str, Sequence[str]], scores: np.ndarray | None) -> str:
     parts = []
     for ids, what in ((record.attributes, "attributes"), (record.classes, "classes")):
         if ids is not None:
-            parts.append(_name(int(ids[row]), names[what], what))
-    scores = _scores(record)
+            number = int(ids[row])
+            unnamed = str(number) if what == "classes" else ""
+            parts.append(names[what][number] if 0 <= number < len(names[what]) else unnamed)
     if scores is not None:
         parts.append(f"{float(scores[row]):.2f}")
     return " ".join(part for part in parts if part)
 
 
-def _name(number: int, names: Sequence[str], what: str) -> str:
-    if 0 <= number < len(names):
-        return names[number]
-    return str(number) if what == "classes" else ""
-
-
 def read_names(path: str | Path) -> list[str]:
-    """A vocabulary, a name a line; of several spellings divided by commas (Visual Genome's) the first.
+    """Reads a vocabulary, a name a line; of several spellings divided by commas (Visual Genome's) the first.
 
     Raises:
         DataError: it cannot be read.

@@ -11,24 +11,4 @@ if TYPE_CHECKING:
     from vlcli.engine.evaluation import TaskRunner, evaluating
     from vlcli.engine.trackers import Tracker, read_log
 
-_HOMES = {
-    "Bundle": "bundle",
-    "TaskRunner": "evaluation",
-    "Tracker": "trackers",
-    "evaluating": "evaluation",
-    "find_bundle": "bundle",
-    "load_bundle": "bundle",
-    "read_log": "trackers",
-}
-
-__all__ = [
-    "Bundle",
-    "TaskRunner",
-    "Tracker",
-    "evaluating",
-    "find_bundle",
-    "load_bundle",
-    "read_log",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

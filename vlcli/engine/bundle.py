@@ -1,11 +1,11 @@
-"""The artifact of a training stage: weights, what builds the model again, and the tokenizer.
+"""Writes and reads bundles: the weights, configuration and tokenizer of a trained model.
 
     model/  config.json          components, data spec, text options, versions; size and checksum of the weights
             model.safetensors    model.* and objectives.NAME.* (weights and buffers)
             vocab/               tokenizer files, where the model reads text
-            load_report.json     what the weights started from, where they did
+            load_report.json     which weights were loaded from where, if any were
 
-The momentum copy is no part of it: it starts again from the weights.
+It has no momentum copy, which starts again from the weights.
 """
 
 from __future__ import annotations
@@ -27,32 +27,28 @@ from vlcli.files import facts_of, new_folder, write_json
 from vlcli.nn.model import DataSpec, Model
 from vlcli.recipe import stage_record
 from vlcli.registry import Spec
-from vlcli.registry.renames import present
 from vlcli.version import __version__
 
 FORMAT = "vlcli-bundle"
 VERSION = 2
-"""Since 2, options have the names of docs/glossary.md; those of version 1 are converted on reading."""
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
 
 @dataclass
 class Bundle:
-    """A trained model, ready to use.
+    """A trained model.
 
     Attributes:
-        module: model and objectives in evaluation mode; None where only the config was asked for.
-        tokenizer: a ``vlcli.data.vocabulary.Tokenizer``, or None where the model reads no text.
-        data_spec: sizes and answers.
-        task_spec: the task it was fine-tuned on, or None.
-        model_spec: what builds the model.
-        objectives_specs: the recipe's entries.
+        module: model and objectives in evaluation mode; None: only the configuration was read.
+        tokenizer: a ``vlcli.data.vocabulary.Tokenizer``; None for a model without text.
+        task_spec: the task of fine-tuning, or None.
+        model_spec: the recipe's entry of the model.
+        objectives_specs: the recipe's entries of the objectives.
         text_options: ``lowercase``, ``length``, ``prepare``, ``words``, ``end``.
-        transform_spec: how pictures became pixels, or None.
-        folder: where it lies.
+        transform_spec: the transform from pictures to pixels, or None.
         info: stage, step, metrics, version of vlcli.
-        extraction: what made the regions and concepts that it read, as ``vlcli.builders.extractions`` writes them.
+        extraction: of the regions and concepts, as ``vlcli.builders.extractions`` writes it.
     """
 
     module: TrainingModule | None
@@ -69,7 +65,7 @@ class Bundle:
 
     @property
     def model(self) -> Model:
-        """The model alone."""
+        """The model without its objectives."""
         assert self.module is not None, "only the config of this bundle was read"
         return self.module.model
 
@@ -90,7 +86,7 @@ def save_bundle(
     report: LoadReport | None = None,
     state: dict[str, Tensor] | None = None,
 ) -> None:
-    """Write a bundle as ``folder``, whole or not at all; ``state`` replaces the module's weights where given.
+    """Write a bundle as ``folder``, complete or not at all; ``state`` replaces the module's weights.
 
     Raises:
         VlcliError: weights are not finite, or the disk is full; a bundle that was there is intact.
@@ -121,10 +117,7 @@ def save_bundle(
 
 
 def find_bundle(path: str | Path) -> Path | None:
-    """The bundle at ``path``: the folder itself, or the ``model`` folder of a stage; None where there is none.
-
-    The bundle of a stage that another run made lies in that run's folder.
-    """
+    """Return the bundle at ``path``, a bundle's or a stage's folder, or in the run that made the stage; else None."""
     for folder in (Path(path), Path(path) / "model", stage_record.made_in(Path(path)) / "model"):
         if (folder / CONFIG).is_file() and _config(folder).get("format") == FORMAT:
             return folder
@@ -132,27 +125,27 @@ def find_bundle(path: str | Path) -> Path | None:
 
 
 def load_bundle(folder: str | Path, device: str = "cpu") -> Bundle:
-    """Build the model of a bundle (or of the stage folder that holds one) and load its weights.
+    """Build the model of a bundle (or of a stage's folder) and load its weights.
 
     Raises:
-        DataError: there is none, it is damaged or changed, or a newer vlcli wrote it.
-        ComponentError: a component it needs is not installed.
+        DataError: there is no bundle, it is damaged or changed, or a newer vlcli wrote it.
+        ComponentError: a component that it needs is not installed.
     """
     bundle = read_bundle(folder)
     module = build_training_module(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
     state = read_weights(bundle.folder)
-    own = {n: v for n, v in module.state_dict(keep_vars=True).items() if n.startswith("teacher.")}
-    teacher = {n: state.get(n.replace("teacher.", "model.", 1), v.detach()) for n, v in own.items()}
+    copies = {n: v for n, v in module.state_dict(keep_vars=True).items() if n.startswith("teacher.")}
+    teacher = {n: state.get(n.replace("teacher.", "model.", 1), v.detach()) for n, v in copies.items()}
     load_exactly(module, state | teacher, str(bundle.folder / WEIGHTS))
     bundle.module = module.to(device).eval()
     return bundle
 
 
 def read_bundle(folder: str | Path) -> Bundle:
-    """A bundle's config and tokenizer, without its weights.
+    """Read a bundle's configuration and tokenizer, without its weights.
 
     Raises:
-        DataError: there is none, or a newer vlcli wrote it.
+        DataError: there is no bundle, or a newer vlcli wrote it.
     """
     path = find_bundle(folder)
     if path is None:
@@ -176,7 +169,6 @@ def read_bundle(folder: str | Path) -> Bundle:
 
 
 def _nothing(folder: Path) -> DataError:
-    """The message for a folder without a model; of a stage that another run made, what became of that run."""
     record = stage_record.read(folder)
     if record is not None and record.artifact:
         return DataError(
@@ -194,8 +186,6 @@ def _nothing(folder: Path) -> DataError:
 
 
 class _Config(BaseModel):
-    """What a bundle's config must hold, and of which types."""
-
     model_config = ConfigDict(strict=True, protected_namespaces=())
 
     vlcli: str
@@ -215,11 +205,7 @@ _MOST = 10**8
 
 
 def _checked(sizes: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a data spec, whose types and sizes a model can be built of.
-
-    Raises:
-        TypeError: one is not.
-    """
+    # The fields of a data spec; TypeError for types and sizes of which no model can be built.
     for item in fields(DataSpec):
         value = sizes.get(item.name, item.default)
         kind = str if item.name in ("answers", "class_names", "attribute_names", "concepts") else int
@@ -248,7 +234,7 @@ def _damaged(path: Path, got: str) -> DataError:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a bundle.
+    """Return the tensors of a bundle.
 
     Raises:
         DataError: the file is missing, damaged, or not the one that was written.
@@ -257,14 +243,14 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def record_weights(folder: Path) -> None:
-    """Write size and checksum of a bundle's weights into its config, for :func:`verified`."""
+    """Write size and checksum of a bundle's weights to its configuration, for :func:`verified`."""
     write_json(folder / CONFIG, {**_config(folder), "files": {WEIGHTS: facts_of(folder / WEIGHTS)}})
 
 
 def verified(path: Path) -> Path:
-    """``path``, once a file of weights that lies in a bundle is the one its config describes.
+    """Return ``path``, a file of weights, after checking it against the configuration of its bundle.
 
-    Files outside of bundles, and bundles whose config has no ``files``, are taken as they are.
+    Files outside bundles, and bundles whose configuration has no ``files``, are not checked.
 
     Raises:
         DataError: size or checksum differ.
@@ -273,12 +259,12 @@ def verified(path: Path) -> Path:
     if files is not None and not (isinstance(files, dict) and all(isinstance(one, dict) for one in files.values())):
         raise _damaged(path.parent, f"files: {shown(files)}")
     recorded = (files or {}).get(path.name)
-    found = None if recorded is None else facts_of(path)
-    if found != recorded:
+    actual = None if recorded is None else facts_of(path)
+    if actual != recorded:
         raise DataError(
             "These weights cannot be read: they are not those that were written.",
             where=str(path),
-            got=_in_words(found),
+            got=_in_words(actual),
             expected=f"{_in_words(recorded)} (`files` of {CONFIG})",
             hint=f"{_remedy(path.parent)}; weights that were changed on purpose: remove `files` from {CONFIG}",
         )
@@ -291,7 +277,7 @@ def _in_words(facts: Mapping[str, Any] | None) -> str:
 
 
 def _remedy(folder: Path) -> str:
-    """How a damaged model is had again: from the checkpoints of its stage, where those are whole."""
+    # From the checkpoints of its stage, if those are whole.
     try:
         kept = [read_state(path) for path in Checkpoints(folder.parent / "checkpoints").lasting()]
     except VlcliError:
@@ -313,18 +299,18 @@ def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
     known = {item.name for item in fields(DataSpec)}
     sizes = {name: value for name, value in config["facts"].items() if name in known}
     sizes |= {item.name: tuple(sizes.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
-    text, convert = config["text"], present if config.get("version", 0) < VERSION else (lambda _, value: value)
+    text = config["text"]
     return Bundle(
         module=None,
         tokenizer=_tokenizer(path, text),
         data_spec=DataSpec(**_checked(sizes)),
-        task_spec=convert("tasks", config["task"]),
-        model_spec=convert("models", config["model"]),
-        objectives_specs=convert("objectives", config["objectives"]),
+        task_spec=config["task"],
+        model_spec=config["model"],
+        objectives_specs=config["objectives"],
         text_options=text,
         folder=path,
         info={**config["info"], "vlcli": config["vlcli"]},
-        transform_spec=convert("transforms", config.get("transform")),
+        transform_spec=config.get("transform"),
         extraction=config.get("extraction", []),
     )
 

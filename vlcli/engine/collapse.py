@@ -1,4 +1,4 @@
-"""Tells of models that say the same of every example: while they train, and in the record of the stage."""
+"""Warns of models that give the same answer to every example, while they train and in the stage's record."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ AFTER, LEAST, EXAMPLES = 1000, 100, 20_000
 
 
 class CollapseWatch(Tracker):
-    """Warns once of either sign of collapse: one answer in validation, or a loss that a constant reaches as well.
+    """Warns once of each sign of collapse: one answer in validation, or a loss that a constant answer reaches as well.
 
     Args:
-        module: what is trained.
         data: the training data.
-        config: of the stage, with the rate.
-        progress: where to warn.
+        config: of the stage, with the learning rate.
     """
 
     def __init__(self, module: TrainingModule, data: Any, config: Training, progress: Progress) -> None:
@@ -38,7 +36,6 @@ class CollapseWatch(Tracker):
         self._told: set[str] = set()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Look at a line of the log."""
         if f"eval/{ONE_ANSWER}" in values:
             self._warn(ONE_ANSWER, self._one_sided(values[f"eval/{ONE_ANSWER}"]))
         for name, losses in self._last.items():
@@ -47,7 +44,7 @@ class CollapseWatch(Tracker):
                 self._warn(name, self._unlearnt(name))
 
     def verdict(self, outcome: TrainingOutcome) -> str:
-        """Return what is wrong with the weights that training leaves; empty where nothing is."""
+        """Return the sign of collapse in the weights that training returns; empty if there is none."""
         if ONE_ANSWER in outcome.metrics:
             return f"{self._one_sided(outcome.metrics[ONE_ANSWER])}; likely cause: {self.cause()}"
         for name, losses in self._last.items():  # a run resumed at its end has logged nothing
@@ -87,7 +84,6 @@ class CollapseWatch(Tracker):
             self.progress.warn(f"collapsed: {text}; likely cause: {self.cause()}")
 
     def _alike(self) -> bool:
-        """Whether the pictures of a batch hold the same numbers."""
         batch: Batch | None = next(iter(self.data.loader(min(16, len(self.data)), shuffle=True, epoch=0)), None)
         images = batch.clean.images if batch is not None else None
         if images is None or len(images) < 2:
@@ -102,7 +98,7 @@ def _same(rows: Tensor) -> bool:
 
 
 def constant_losses(module: TrainingModule, data: Any) -> dict[str, float]:
-    """Return the loss of each objective that always says the same, where the objective can tell."""
+    """Return the loss of each objective for a constant answer, if the objective can compute it."""
     examples = getattr(data, "examples", [])
     stride = max(1, len(examples) // EXAMPLES)
     targets = [examples[row].targets for row in range(0, len(examples), stride)]

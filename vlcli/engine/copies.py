@@ -1,13 +1,13 @@
-"""Every process holds all parameters, and gradients are averaged while the backward pass runs (DDP).
+"""Averages gradients of processes that each hold all parameters (DDP), whichever parameters a step reaches.
 
-Which parameters a step reaches depends on the recipe (no objective uses a head's pooler), on the epoch (``from_epoch``)
-and on the batch (an objective without a single row). DDP can search the graph of every step for it
-(``find_unused_parameters``); here it need not: an edge from the loss to every parameter gives DDP an empty gradient
-for those that nothing else reaches, and one small reduction after the backward pass says which of them any process
-reached. The others keep no gradient, so that the optimizer leaves them be, as in a run of one process.
+That depends on the recipe (no objective uses a head's pooler), the epoch (``from_epoch``) and the batch (an objective
+without a single row). DDP could search the graph of every step (``find_unused_parameters``). Instead an edge from the
+loss to every parameter gives DDP an empty gradient for those that nothing else reaches, and one small reduction after
+the backward pass tells which of them any process reached. The others keep no gradient, so that the optimizer does not
+update them, as in a run of one process.
 
-What no loss has reached so far is not reduced at all. Checkpoints name it: more than two processes add numbers up in an
-order that depends on what is reduced together, and a resumed run must compute the same bits.
+Parameters that no loss has reached so far are not reduced at all. Checkpoints name them: more than two processes sum in
+an order that depends on what is reduced together, and a resumed run must compute the same bits.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ class Copies:
         self._settled = idle is not None
         rows = set(range(len(trained)))
         self._covered = {row for row in rows if self.names[row] not in (idle or ())} or rows
-        self._made: DistributedDataParallel | None = self._wrap()
+        self._ddp: DistributedDataParallel | None = self._wrap()
 
-    def __call__(self, *given: Any, **facts: Any) -> Any:
-        """The module's :class:`vlcli.engine.training_module.StepResult`."""
-        return self._wrapped()(*given, **facts)
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Return the module's :class:`vlcli.engine.training_module.StepResult`."""
+        return self._wrapped()(*args, **options)
 
     @property
     def idle(self) -> list[str] | None:
-        """Names of trained parameters that no loss has reached so far; None before the first step."""
+        """Trained parameters that no loss has reached so far; None before the first step."""
         idle = [name for row, name in enumerate(self.names) if row not in self._covered]
         return idle if self._settled else None
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients add up on each process meanwhile."""
+        """Accumulate gradients on each process meanwhile."""
         with self._wrapped().no_sync():
             yield
 
     def settle(self) -> None:
-        """After a step's last backward pass: parameters that no process reached have no gradient again."""
+        """Remove the gradients of parameters that no process reached; called after a step's last backward pass."""
         used = torch.zeros(len(self.parameters), dtype=torch.int32)
         used[sorted(self._reached)] = 1
         used = used.to(self.parameters[0].device)
@@ -74,15 +74,18 @@ class Copies:
         anywhere = set(used.nonzero().flatten().tolist())
         for row in self._covered - anywhere:
             self.parameters[row].grad = None
-        late = sorted(anywhere - self._covered)
-        self._average(late)
+        for row in sorted(anywhere - self._covered):  # of an objective in its first step: DDP left them alone
+            parameter = self.parameters[row]
+            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
+            dist.all_reduce(grad)
+            parameter.grad = grad / processes.world()
         wanted = self._covered | anywhere if self._settled else anywhere or self._covered
         self._settled = True
         if wanted != self._covered:
-            self._covered, self._made = wanted, None
+            self._covered, self._ddp = wanted, None
 
     def release(self) -> None:
-        """Let go of the parameters."""
+        """Remove the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -94,58 +97,50 @@ class Copies:
 
         return note
 
-    def _average(self, rows: list[int]) -> None:
-        """Average gradients that DDP left alone: those of an objective in its first step."""
-        for row in rows:
-            parameter = self.parameters[row]
-            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
-            dist.all_reduce(grad)
-            parameter.grad = grad / processes.world()
-
     def _wrapped(self) -> DistributedDataParallel:
-        """What is called; made anew only once the optimizer has taken the gradients."""
-        if self._made is None:
-            self._made = self._wrap()
-        return self._made
+        # Built anew only once the optimizer has taken the gradients.
+        if self._ddp is None:
+            self._ddp = self._wrap()
+        return self._ddp
 
     def _wrap(self) -> DistributedDataParallel:
-        """DDP over the parameters that it is to average."""
         covered = [self.parameters[row] for row in sorted(self._covered)]
         body: Any = _Body(self.module, covered)
         ids = {id(parameter) for parameter in covered}
         named = body.named_parameters(remove_duplicate=False)
         body._ddp_params_and_buffers_to_ignore = [name for name, p in named if id(p) not in ids]
         device = covered[0].device
-        places = [device] if device.type == "cuda" else None
+        devices = [device] if device.type == "cuda" else None
         with warnings.catch_warnings():
             # Later versions of torch have another name for it; this one is known to all.
             warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)
-            made = DistributedDataParallel(body, device_ids=places, broadcast_buffers=False)
-        _lay_out(made, covered)
-        return made
+            ddp = DistributedDataParallel(body, device_ids=devices, broadcast_buffers=False)
+        # After an empty backward pass DDP never lays out its buckets again. Else it would do so after a process's first
+        # step, and a resumed run would add numbers in another order.
+        ddp().backward()
+        for parameter in covered:
+            parameter.grad = None
+        return ddp
 
 
 class _Body(nn.Module):
-    """The module, its loss with an edge to every parameter that DDP averages."""
-
     def __init__(self, module: nn.Module, covered: list[nn.Parameter]) -> None:
         super().__init__()
         self.module = module
         self._covered = tuple(covered)
 
-    def forward(self, *given: Any, **facts: Any) -> Any:
-        """The step's result; without a batch nothing but the edges."""
-        if not given:
+    def forward(self, *args: Any, **options: Any) -> Any:
+        if not args:
             total = torch.zeros((), device=self._covered[0].device)
             for parameter in self._covered:  # a chain, whose backward pass comes to the last parameter first
                 total = _Edges.apply(total, parameter)
             return total
-        result = self.module(*given, **facts)
+        result = self.module(*args, **options)
         return replace(result, total=_Edges.apply(result.total, *self._covered))
 
 
 class _Edges(torch.autograd.Function):
-    """A scalar as it is, with edges to parameters that get an empty gradient (none at all, not zeros)."""
+    # A scalar with edges to parameters that get an empty gradient (None, not zeros).
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, *parameters: Tensor) -> Tensor:
@@ -155,13 +150,3 @@ class _Edges(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return (grads[0], *[None] * ctx.count)
-
-
-def _lay_out(wrapped: DistributedDataParallel, covered: list[nn.Parameter]) -> None:
-    """One empty backward pass, after which DDP lays its buckets out for good: from the last parameter to the first.
-
-    Else it would do so after a process's first step, and a resumed run would add numbers in another order there.
-    """
-    wrapped().backward()
-    for parameter in covered:
-        parameter.grad = None

@@ -1,4 +1,4 @@
-"""Ends a training before its last step: validations without a better score, or minutes used up."""
+"""Ends a training after validations without a better score, or after some minutes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class EarlyStop:
         self._begun = time.monotonic() - saved.get("seconds", 0.0)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps; empty without options."""
+        """Return the counts for a checkpoint; empty without options."""
         if self.options is None:
             return {}
         counts = {"ended": self.ended, "best": self._best, "step": self._step, "stale": self._stale}
         return {**counts, "seconds": time.monotonic() - self._begun}
 
     def note(self, step: int, score: float) -> None:
-        """Count a validation; a score that is no number is not better."""
+        """Count a validation; NaN is not a better score."""
         delta = self.options.min_delta if self.options else 0.0
         if score > self._best + delta if self._best is not None else not math.isnan(score):
             self._best, self._step, self._stale = score, step, 0
@@ -45,7 +45,7 @@ class EarlyStop:
         return self._impatient() or self._late()
 
     def reason(self, step: int, steps: int) -> str:
-        """Return why training ended at ``step`` of ``steps``, in words; empty where it was not cut short."""
+        """Return why training ended at ``step`` of ``steps``; empty if it ended at its last step."""
         if self.options is None or not self.ended or step >= steps:
             return ""
         if self.options.minutes is None or self._impatient():

@@ -1,4 +1,4 @@
-"""A moving average of the weights, kept beside them and put in their place for evaluation and export."""
+"""Keeps a moving average of the weights, which replaces them for evaluation and export."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from vlcli.recipe.training_options import EmaOptions
 
 
 class Ema:
-    """Averages of every trained parameter; buffers and frozen weights are the module's own.
-
-    Where parameters are shared out (:mod:`vlcli.engine.sharding`), each process averages its share.
+    """Averages of every trained parameter; of sharded parameters, each process averages its shards.
 
     Args:
-        module: whose weights.
         options: decay, and whether it grows from 0.1 at first (``min(decay, (1 + n) / (10 + n))``).
 
     Raises:
-        RecipeError: the decay is no share (NaN, below 0 or above 1).
+        RecipeError: the decay is not between 0 and 1.
     """
 
     def __init__(self, module: nn.Module, options: EmaOptions) -> None:
@@ -40,7 +37,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
-        """After an optimizer step."""
+        """Average the weights in; called after an optimizer step."""
         self.updates += 1
         keep = self.options.decay
         if self.options.warmup:
@@ -50,7 +47,7 @@ class Ema:
 
     @contextmanager
     def applied(self, module: nn.Module) -> Iterator[None]:
-        """The averages in place of the weights."""
+        """Put the averages in place of the weights meanwhile."""
         kept = {name: p.clone() for name, p in self._live(module)}
         self._put(module, self.shadow)
         try:

@@ -1,10 +1,10 @@
-"""Evaluation while training: a task's own score, or the objectives' mean losses on held-out data."""
+"""Evaluates a training module: a task's metrics, or the objectives' mean losses."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,18 +29,15 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 
 
 class TaskRunner:
-    """What a task's evaluation is given (``vlcli.tasks.base.Runner``).
+    """Runs a model for a task's evaluation (``vlcli.tasks.base.Runner``).
 
     Args:
-        module: model and objectives.
         data: a ``vlcli.data.pipeline.Pipeline``.
-        batch_size: examples a batch.
         workers: loader processes.
-        progress: where to report.
-        autocast: the precision to compute in.
-        label: name of the progress bar.
-        folder: where a task may keep what is worth keeping.
-        share: this process's part, where several evaluate together.
+        autocast: context of the precision to compute in.
+        label: of the progress bar.
+        folder: in which a task may keep files.
+        share: of this process, if several evaluate together.
     """
 
     def __init__(
@@ -73,25 +70,26 @@ class TaskRunner:
         return self.module.model.data_spec
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
-        """Every batch in order (or those of other data), on the model's device."""
+        """Yield every batch in order (or those of other data), on the model's device."""
         yield from self._batches(self.data if data is None else data, {}, 1)
 
     def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
-        """What ``make`` gives for every batch, in order; the processes that evaluate together take batches in turn.
+        """Return the rows of ``make`` for every batch, in order; processes that evaluate together take turns.
 
-        Every batch is computed as a whole by one process, so that the rows are those of a single process.
+        One process computes a whole batch, so that the rows are those of a single process.
 
         Raises:
-            Stopped: a process was asked to end.
+            Stopped: a process got a signal.
         """
         if self.share.count == 1:
             return [row for batch in self.batches() for row in make(batch)]
         turn = {"start_batch": self.share.rank, "stride": self.share.count}
-        own = [make(batch) for batch in self._batches(self.data, turn, self.share.count)]
+        rows_of_batches = [make(batch) for batch in self._batches(self.data, turn, self.share.count)]
         pulse.note(pulse.WAITS)
-        every = self.share.gather(own)
+        gathered = self.share.gather(rows_of_batches)
         pulse.note(pulse.EVALUATES)
-        return [row for turn_ in itertools.zip_longest(*every, fillvalue=[]) for rows in turn_ for row in rows]
+        turns = itertools.zip_longest(*gathered, fillvalue=[])
+        return [row for batches in turns for rows in batches for row in rows]
 
     def _batches(self, data: Any, turn: dict[str, int], count: int) -> Iterator[Batch]:
         loader = data.loader(self.batch_size, shuffle=False, workers=self.workers, **turn)
@@ -103,22 +101,22 @@ class TaskRunner:
                 bar.advance(len(batch))
 
     def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
-        """Passes over one batch; without gradient unless ``record`` wants it."""
+        """Return the passes over one batch; without gradient unless ``record`` asks for it."""
         return _Passes(self.module, batch, record, self.autocast)
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        """``predict`` of every objective that has one, in float32 (float64 where the model computes in it)."""
+        """Return the predictions of every objective, in float32 (float64 if the model computes in it)."""
         with _grad(step.record), self.autocast():
             outputs = self.module.predict(step, only)
-        return {name: {key: full_precision(value) for key, value in found.items()} for name, found in outputs.items()}
+        return {name: {key: full_precision(value) for key, value in each.items()} for name, each in outputs.items()}
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
-        """Vectors of a batch's unique sentences or pictures, in float32."""
+        """Return the vectors of a batch's unique sentences or pictures, in float32."""
         with torch.no_grad(), self.autocast():
             return self.module.embed(step, objective, side).float()
 
     def identity(self, objective: str) -> dict[str, Any]:
-        """The weights that make an objective's vectors, and the precision."""
+        """Return a digest of the weights behind an objective's vectors, and the precision."""
         kind = device_of(self.module.model).type
         with self.autocast():
             precision = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
@@ -126,8 +124,6 @@ class TaskRunner:
 
 
 class _Passes(ForwardPasses):
-    """A step whose passes are computed in the runner's precision, with gradient only where it is recorded."""
-
     def __init__(self, module: TrainingModule, batch: Batch, record: Recorder | None, autocast: Autocast) -> None:
         super().__init__(module.model, batch, training=False, teacher=module.teacher, record=record)
         self._context = autocast
@@ -142,7 +138,7 @@ def _grad(record: Recorder | None) -> AbstractContextManager[Any]:
 
 
 def fingerprint(module: TrainingModule, objective: str) -> str:
-    """A digest of a model's weights and of the objective that embeds."""
+    """Return a digest of the weights of the model and of the objective that embeds."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (module.model, module.embedder(objective)):
         for name, value in sorted(part.state_dict().items()):
@@ -154,7 +150,7 @@ def fingerprint(module: TrainingModule, objective: str) -> str:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and back to what it was."""
+    """Set evaluation mode meanwhile."""
     was = module.training
     module.eval()
     try:
@@ -164,17 +160,14 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def score_task(task: Task, runner: TaskRunner) -> dict[str, float]:
-    """The task's metrics on the runner's data; ``one_answer`` where the model collapsed."""
+    """Return the task's metrics on the runner's data; with ``one_answer`` if the model collapsed."""
     with evaluating(runner.module), torch.no_grad():
         result = task.evaluate(runner)
     return {**result.metrics, **one_answer(result.predictions)}
 
 
 def mean_losses(module: TrainingModule, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:
-    """Mean losses and metrics over the runner's data; ``loss`` is the weighted sum.
-
-    Each mean is over all terms of the data, not over batches.
-    """
+    """Return mean losses and metrics over all terms of the runner's data; ``loss`` is the weighted sum of losses."""
     sums: dict[str, tuple[float, float]] = {}
     numbers = itertools.count(runner.share.rank, runner.share.count)
 
@@ -185,16 +178,12 @@ def mean_losses(module: TrainingModule, runner: TaskRunner, *, epoch: int, seed:
         return [{name: (float(mean.total), float(mean.count)) for name, mean in named.items()}]
 
     with evaluating(module), torch.no_grad(), runner.autocast():
-        for found_means in runner.rows(means_of):
-            _add(sums, found_means)
+        for row in runner.rows(means_of):
+            for name, (total, count) in row.items():
+                before = sums.get(name, (0.0, 0.0))
+                sums[name] = (before[0] + total, before[1] + count)
     means = {name: total / count if count > 0 else 0.0 for name, (total, count) in sums.items()}
     losses = {name: value for name, value in means.items() if not name.startswith("metric/")}
-    found = {"loss": sum(module.weight(name, epoch) * value for name, value in losses.items())}
-    found |= {f"loss/{name}": value for name, value in losses.items()}
-    return found | {n.removeprefix("metric/"): v for n, v in means.items() if n.startswith("metric/")}
-
-
-def _add(sums: dict[str, tuple[float, float]], means: Mapping[str, tuple[float, float]]) -> None:
-    for name, (total, count) in means.items():
-        before = sums.get(name, (0.0, 0.0))
-        sums[name] = (before[0] + total, before[1] + count)
+    result = {"loss": sum(module.weight(name, epoch) * value for name, value in losses.items())}
+    result |= {f"loss/{name}": value for name, value in losses.items()}
+    return result | {n.removeprefix("metric/"): v for n, v in means.items() if n.startswith("metric/")}

@@ -10,7 +10,7 @@ from vlcli.recipe.schema import Training
 BASE, BASE_WIDTH, BASE_DEPTH, BASE_BATCH = 3e-4, 64, 3, 32
 """The rate of a post-norm network of this width and depth with batches of this size."""
 PRE_NORM = 2.0
-"""How much more a network takes that normalises before each block, whatever its depth."""
+"""Factor for networks that normalise before each block, whatever their depth."""
 LOWEST, HIGHEST = 1e-6, 2e-3
 WARMUP, WARMUP_SHARE, BETA = 200, 0.2, 0.98
 
@@ -23,7 +23,6 @@ def rule(shape: NetworkShape, batch: int) -> float:
     does not count. docs/learning.md has the trials behind it.
 
     Args:
-        shape: of the network.
         batch: examples of an optimizer step, over all processes.
     """
     depth = (BASE_DEPTH / max(1, shape.depth)) ** 0.75 if shape.post_norm else PRE_NORM
@@ -44,9 +43,7 @@ def with_rate(config: Training, shape: NetworkShape, examples: int, steps: int) 
     of more than 4,000 the usual share) and a second beta of 0.98.
 
     Args:
-        config: of the stage.
-        shape: of its model.
-        examples: of the training data.
+        examples: number of training examples.
         steps: of the whole training.
     """
     optimizer, schedule = config.optimizer, config.schedule

@@ -1,4 +1,4 @@
-"""Recomputed activations and compiled layers."""
+"""Switches activation checkpointing and compilation on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlcli.recipe.schema import Training
 
 
 def prepare_modules(module: nn.Module, config: Training, progress: Progress) -> None:
-    """Switch activation checkpointing and compilation on, where asked for."""
+    """Apply ``checkpointing`` and ``compile`` of the recipe to a module."""
     stacks = [part for part in module.modules() if hasattr(part, "checkpointing")]
     if config.checkpointing:
         for stack in stacks:

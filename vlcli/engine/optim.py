@@ -1,4 +1,4 @@
-"""Optimizers and their parameter groups."""
+"""Builds optimizers and their parameter groups, and freezes parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import Problem, RecipeError
@@ -22,8 +22,6 @@ class BertAdam(torch.optim.Optimizer):
     update = m / (sqrt(v) + eps) + weight_decay * p;  p <- p - lr * update
 
     Args:
-        params: parameters or groups.
-        lr: learning rate.
         betas: decay of the two moments.
         eps: added outside the square root.
         weight_decay: decoupled, scaled by the learning rate.
@@ -43,11 +41,8 @@ class BertAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]  # torch: float
-        """One update of every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         for group in self.param_groups:
             used = [p for p in group["params"] if p.grad is not None]
             if used:
@@ -71,7 +66,7 @@ class BertAdam(torch.optim.Optimizer):
 
 
 def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.optim.Optimizer:
-    """The optimizer over ``module``'s trainable parameters.
+    """Build the optimizer of ``module``'s trainable parameters.
 
     Every group holds ``names`` (its parameters' names) and ``peak`` (its highest learning rate).
     """
@@ -88,68 +83,56 @@ def build_optimizer(module: TrainingModule, options: OptimizerOptions) -> torch.
 
 
 def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[dict[str, Any]]:
-    """Trainable parameters by (learning rate, decay), tied weights once.
+    """Group trainable parameters by (learning rate, decay), tied weights once.
 
-    The recipe's ``groups`` go first, then what the model or one of its parts proposes (``parameter_groups``);
+    The recipe's ``groups`` go first, then those that the model or one of its parts proposes (``parameter_groups``);
     layer-wise decay multiplies the rate by ``layer_decay ** (depth of the deepest layer + 1 - depth)``.
 
     Raises:
         RecipeError: nothing is trainable, or a pattern of the recipe matches nothing.
     """
-    wanted, plain, proposals = _patterns(options), _no_decay(options), list(_proposals(module))
-    layers, matched = _layer_factors(module, options.layer_decay), set[int]()
-    found: dict[tuple[float, float], dict[str, Any]] = {}
+    wanted = [Searcher(group.match, f"optimizer.groups[{i}].match") for i, group in enumerate(options.groups)]
+    # BertAdam decays every parameter, biases and norms included, unless a recipe says otherwise.
+    decays_all = options.name == "bert-adam" and "no_decay" not in options.model_fields_set
+    exempt = () if decays_all else options.no_decay
+    undecayed = [Searcher(pattern, f"optimizer.no_decay[{i}]") for i, pattern in enumerate(exempt)]
+    proposals, layers = list(_proposals(module)), _layer_factors(module, options.layer_decay)
+    groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
-        number, rate, decay = _choice(name, options, wanted, plain, proposals)
-        matched.add(number)
+        rate, decay = 1.0, 0.0 if any(pattern.search(name) for pattern in undecayed) else options.weight_decay
+        chosen = next((i for i, pattern in enumerate(wanted) if pattern.search(name)), None)
+        if chosen is not None:
+            rate, own_decay = options.groups[chosen].lr, options.groups[chosen].decay
+            decay = decay if own_decay is None else own_decay
+        else:
+            change = next(
+                (c for start, p, c in proposals if name.startswith(start) and p.search(name[len(start) :])), {}
+            )
+            rate, decay = change.get("lr", 1.0), decay * change.get("decay", 1.0)
         peak = (options.lr or 0.0) * rate * layers(name)
-        group = found.setdefault((peak, decay), {"lr": peak, "peak": peak, "weight_decay": decay})
+        group = groups.setdefault((peak, decay), {"lr": peak, "peak": peak, "weight_decay": decay})
         group.setdefault("params", []).append(parameter)
         group.setdefault("names", []).append(name)
-    _check_groups(found, wanted, module)
-    return list(found.values())
+    names = [name for name, _ in module.named_parameters()]
+    problems = [
+        Problem(f"optimizer.groups[{i}].match", "matches no parameter", got=p.pattern, expected=f"e.g. {names[0]}")
+        for i, p in enumerate(wanted)
+        if not any(p.search(name) for name in names)
+    ]
+    if not groups:
+        problems.append(Problem("trainable", "nothing is left to train", hint="loosen `trainable` or `frozen`"))
+    if problems:
+        raise RecipeError(problems)
+    return list(groups.values())
 
 
-Choice = tuple[int, float, float]
-
-
-def _choice(
-    name: str,
-    options: OptimizerOptions,
-    wanted: list[Searcher],
-    plain: list[Searcher],
-    proposals: list[tuple[Any, ...]],
-) -> Choice:
-    """Which of the recipe's groups (-1: none) a parameter is in, its rate factor and its decay."""
-    decay = 0.0 if any(pattern.search(name) for pattern in plain) else options.weight_decay
-    for number, pattern in enumerate(wanted):
-        if pattern.search(name):
-            group = options.groups[number]
-            return number, group.lr, decay if group.decay is None else group.decay
-    for prefix, pattern, change in proposals:
-        if name.startswith(prefix) and re.search(pattern, name[len(prefix) :]):
-            return -1, change.get("lr", 1.0), decay * change.get("decay", 1.0)
-    return -1, 1.0, decay
-
-
-def _no_decay(options: OptimizerOptions) -> list[Searcher]:
-    # BertAdam decays every parameter, biases and norms included, unless a recipe says otherwise.
-    if options.name == "bert-adam" and "no_decay" not in options.model_fields_set:
-        return []
-    return [Searcher(pattern, f"optimizer.no_decay[{i}]") for i, pattern in enumerate(options.no_decay)]
-
-
-def _patterns(options: OptimizerOptions) -> list[Searcher]:
-    return [Searcher(group.match, f"optimizer.groups[{i}].match") for i, group in enumerate(options.groups)]
-
-
-def _proposals(module: TrainingModule) -> Iterator[tuple[str, str, dict[str, float]]]:
+def _proposals(module: TrainingModule) -> Iterator[tuple[str, re.Pattern[str], dict[str, float]]]:
     for prefix, part in module.named_modules():
         if callable(getattr(part, "parameter_groups", None)) and not prefix.startswith("teacher"):
             for pattern, change in part.parameter_groups():
-                yield f"{prefix}." if prefix else "", pattern, change
+                yield f"{prefix}." if prefix else "", re.compile(pattern), change
 
 
 def _layer_factors(module: TrainingModule, decay: float) -> Callable[[str], float]:
@@ -161,24 +144,11 @@ def _layer_factors(module: TrainingModule, decay: float) -> Callable[[str], floa
     return lambda name: 1.0 if (depth := depths.get(name)) is None else math.pow(decay, top - depth)
 
 
-def _check_groups(found: Any, wanted: list[Searcher], module: nn.Module) -> None:
-    names = [name for name, _ in module.named_parameters()]
-    problems = [
-        Problem(f"optimizer.groups[{i}].match", "matches no parameter", got=p.pattern, expected=f"e.g. {names[0]}")
-        for i, p in enumerate(wanted)
-        if not any(p.search(name) for name in names)
-    ]
-    if not found:
-        problems.append(Problem("trainable", "nothing is left to train", hint="loosen `trainable` or `frozen`"))
-    if problems:
-        raise RecipeError(problems)
-
-
 def freeze(module: TrainingModule, trainable: list[str] | None, frozen: list[str]) -> dict[str, int]:
-    """Choose what is trained, by patterns searched in ``model.*`` and ``objectives.*`` names; ``frozen`` wins.
+    """Freeze parameters by patterns searched in ``model.*`` and ``objectives.*`` names; ``frozen`` wins.
 
     Returns:
-        Parameters by ``trained`` and ``total``.
+        Numbers of parameters: ``trained`` and ``total``.
     """
     open_patterns = [Searcher(p, "trainable") for p in trainable or []]
     shut_patterns = [Searcher(p, "frozen") for p in frozen]
@@ -186,8 +156,9 @@ def freeze(module: TrainingModule, trainable: list[str] | None, frozen: list[str
     for name, parameter in module.named_parameters():
         if name.startswith("teacher."):
             continue
-        is_open = trainable is None or any(p.search(name) for p in open_patterns)
-        if not is_open or any(p.search(name) for p in shut_patterns):
+        if trainable is not None and not any(p.search(name) for p in open_patterns):
+            parameter.requires_grad_(False)
+        if any(p.search(name) for p in shut_patterns):
             parameter.requires_grad_(False)
         counts["total"] += parameter.numel()
         counts["trained"] += parameter.numel() if parameter.requires_grad else 0

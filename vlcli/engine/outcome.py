@@ -1,4 +1,4 @@
-"""What a training is scored by, and how it ended."""
+"""Score of an evaluation, and outcome of a training."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from vlcli.engine.evaluation import Autocast
 
 @dataclass(frozen=True)
 class Score:
-    """What an evaluation during training found.
+    """Result of an evaluation during training.
 
     Attributes:
-        metrics: by name.
-        value: what chooses the best; higher is better.
+        value: by which the best weights are chosen; higher is better.
     """
 
     metrics: dict[str, float]
@@ -22,24 +21,24 @@ class Score:
 
 
 Evaluate = Callable[[Autocast, int], Score]
-"""Scores the training module as it is now, in a precision and for an epoch; called on rank 0 only.
+"""Scores the training module in a precision, for an epoch; called on rank 0 only.
 
-One with a true attribute ``joint`` is called on all processes, and its method ``alone`` where rank 0 must do without.
+If its attribute ``joint`` is true, it is called on all processes, and its method ``alone`` on rank 0 only.
 """
 
 
 @dataclass
 class TrainingOutcome:
-    """How a run ended.
+    """Outcome of a training.
 
     Attributes:
         steps: optimizer steps done.
         epochs: whole epochs done.
         losses: means of the last log line.
-        metrics: the best evaluation, or none.
-        best: the step of it, -1 where there was no evaluation.
-        examples: examples seen, all processes.
-        stopped: why it ended before its last step; empty where it did not.
+        metrics: of the best evaluation.
+        best: the step of that evaluation; -1: there was none.
+        examples: examples seen by all processes.
+        stopped: why training ended before its last step; empty if it did not.
     """
 
     steps: int

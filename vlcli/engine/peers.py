@@ -1,9 +1,9 @@
-"""Processes that train together notice when one of them is gone or hangs, and end with one message.
+"""Ends processes that train together, with one message, when one of them dies or hangs.
 
-A thread of each process holds a connection to rank 0. The operating system closes the connection when a process dies
-for whatever reason, so that the others learn of it at once. Rank 0 prints the message (rank 1 where rank 0 is gone) and
-ends the other processes. A process that has not begun a step which the others have begun, that does not get on with
-its work (:mod:`vlcli.engine.pulse`) or whose thread does not answer, counts as hung after ``hang_timeout`` seconds.
+A thread of each process holds a connection to rank 0, which the operating system closes when the process dies. Rank 0
+prints the message (rank 1 if rank 0 is gone) and ends the other processes. A process counts as hung if for
+``hang_timeout`` seconds it has not begun a step that others have begun, has not changed its work
+(:mod:`vlcli.engine.pulse`), or its thread has not answered.
 """
 
 from __future__ import annotations
@@ -27,34 +27,16 @@ from vlcli.stopping import Stopped
 BEAT = pulse.EVERY
 _GRACE = 2.0
 _FOLLOWING = 20.0
+GONE = "its connection closed without a word: it was killed, perhaps because memory ran out"
 HINT = "run the same command again: it goes on from the last checkpoint"
 
 
-def _address() -> str:
-    """The host name of rank 0, from the launcher."""
-    return os.environ.get("MASTER_ADDR", "127.0.0.1")
-
-
-def _listen() -> socket.socket:
-    """Listen on a free port of rank 0, at the launcher's address, or at all addresses if that one is not local."""
-    try:
-        return socket.create_server((_address(), 0))
-    except OSError:  # behind a translated address
-        return socket.create_server(("", 0))
-
-
 class Watch:
-    """The connections and state of this process; see :func:`watched`.
-
-    Args:
-        rank: the rank of this process.
-        world: the number of processes.
-        hang_timeout: seconds until a process counts as hung.
-    """
+    """Connections and state of this process; see :func:`watched`."""
 
     def __init__(self, rank: int, world: int, hang_timeout: float) -> None:
         self.rank, self.world, self.hang_timeout = rank, world, hang_timeout
-        self.told = threading.Lock()  # taken by the thread that tells how the run ended
+        self.told = threading.Lock()  # held by the thread that reports how the run ended
         self.steps: dict[int, int] = {}
         self.heard: dict[int, float] = {}
         self.works: dict[int, tuple[float, str, str]] = {}  # seconds, what, line of code: see pulse.look
@@ -64,14 +46,23 @@ class Watch:
         self.over = False
 
     def open(self) -> None:
-        """Connect all processes to rank 0 (every one calls this)."""
-        listening = _listen() if self.rank == 0 else None
-        place = (listening.getsockname()[1], secrets.token_hex(8)) if listening else None
-        port, word = processes.share(place)
+        """Connect all processes to rank 0; every process calls this."""
+        address, listening = os.environ.get("MASTER_ADDR", "127.0.0.1"), None
+        if self.rank == 0:
+            try:
+                listening = socket.create_server((address, 0))
+            except OSError:  # behind a translated address
+                listening = socket.create_server(("", 0))
+        port_and_word = (listening.getsockname()[1], secrets.token_hex(8)) if listening else None
+        port, word = processes.share(port_and_word)
         if listening:
             self._accept(listening, word)
         else:
-            self._connect(port, word)
+            with suppress(OSError):  # nothing gets through (a firewall): this process goes unwatched
+                link = socket.create_connection((address, port), _FOLLOWING)
+                link.settimeout(None)
+                self.links[0] = link
+                self._say(0, sender=self.rank, word=word)
         processes.wait()
         threading.Thread(target=self._lead if self.rank == 0 else self._follow, daemon=True).start()
 
@@ -84,17 +75,10 @@ class Watch:
                 with suppress(OSError, ValueError, KeyError):
                     hello = json.loads(_line(link))
                     if hello["word"] == word:
-                        self.links[hello["own"]] = link
-                        self.heard[hello["own"]] = time.monotonic()
+                        self.links[hello["sender"]] = link
+                        self.heard[hello["sender"]] = time.monotonic()
         for link in self.links.values():
             link.settimeout(5)
-
-    def _connect(self, port: int, word: str) -> None:
-        with suppress(OSError):  # nothing gets through (a firewall): this process goes unwatched
-            link = socket.create_connection((_address(), port), _FOLLOWING)
-            link.settimeout(None)
-            self.links[0] = link
-            self._say(0, own=self.rank, word=word)
 
     def _say(self, rank: int, **message: Any) -> None:
         link = self.links.get(rank)
@@ -103,7 +87,7 @@ class Watch:
                 link.sendall(json.dumps(message).encode() + b"\n")
 
     def at(self, step: int) -> None:
-        """This process begins a step."""
+        """Report that this process begins a step."""
         if self.rank:
             self._say(0, at=step)
         else:
@@ -115,13 +99,13 @@ class Watch:
             self.newest, self.since = step, time.monotonic()
 
     def bye(self) -> None:
-        """This process has finished, or was asked to end."""
+        """Report that this process has finished or was asked to end."""
         self.over = True
         for rank in self.links:
             self._say(rank, bye=True)
 
     def failed(self, error: Exception) -> None:
-        """This process fails: one process prints the message; where that is another one, this process ends here."""
+        """Report an error of this process; if another process prints the message, this one ends here."""
         if _is_consequence(error):
             time.sleep(_FOLLOWING)  # meanwhile the thread learns which process is gone, and ends this one
         if self.rank == 0:
@@ -138,21 +122,20 @@ class Watch:
             self._say(rank, end=True)
 
     def _lead(self) -> None:
-        """The thread of rank 0: receive the messages of all other ranks."""
-        chosen = selectors.DefaultSelector()
+        selector = selectors.DefaultSelector()
         for rank, link in self.links.items():
-            chosen.register(link, selectors.EVENT_READ, rank)
+            selector.register(link, selectors.EVENT_READ, rank)
         rest: dict[int, bytes] = {}
         beaten = time.monotonic()
         while not self.over and len(self.left) < len(self.links):
-            for key, _ in chosen.select(BEAT):
+            for key, _ in selector.select(BEAT):
                 data = _read(self.links[key.data])
                 lines = (rest.pop(key.data, b"") + data).split(b"\n")
                 rest[key.data] = lines.pop()
                 for line in lines:
                     self._hear(key.data, json.loads(line))
                 if not data:
-                    chosen.unregister(key.fileobj)
+                    selector.unregister(key.fileobj)
                     self._lost(key.data)
             if time.monotonic() - beaten > BEAT:
                 self._wake(time.monotonic() - beaten)
@@ -163,7 +146,7 @@ class Watch:
                 self._check()
 
     def _wake(self, gap: float) -> None:
-        """Where this process stood still itself (SIGSTOP), that time counts against none."""
+        # While this process itself stood still (SIGSTOP), no other one counts as hung.
         if gap > 5 * BEAT:
             self.since += gap
             self.heard = {rank: time.monotonic() for rank in self.heard}
@@ -184,11 +167,9 @@ class Watch:
 
     def _lost(self, rank: int) -> None:
         if rank not in self.left and not self.over:
-            got = "its connection closed without a word: it was killed, perhaps because memory ran out"
-            self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, got)
+            self._tell(f"Process {rank} of {self.world} is gone; the others are ended too.", rank, GONE)
 
     def _check(self) -> None:
-        """Report a process that hangs: it is behind the others in steps, does not get on, or does not answer."""
         now = time.monotonic()
         for rank in range(self.world):
             step = self.steps.get(rank, -1)
@@ -205,11 +186,8 @@ class Watch:
         self._check_works()
 
     def _check_works(self) -> None:
-        """Report work that does not get on.
-
-        A process that computes may wait inside a collective operation for another one: it is named only where none
-        does anything else.
-        """
+        # A process that computes may wait inside a collective operation for another one: it is named only if none does
+        # anything else.
         late = {
             rank: work for rank, work in self.works.items() if work[0] > self.hang_timeout and rank not in self.left
         }
@@ -228,7 +206,6 @@ class Watch:
             self._tell(f"All {self.world} processes of this run hang, and are ended.", 0, got)
 
     def _follow(self) -> None:
-        """The thread of the other ranks: receive the messages of rank 0."""
         rest = b""
         while (link := self.links.get(0)) is not None and not self.over:
             data = _read(link)
@@ -249,11 +226,9 @@ class Watch:
         if self.rank > 1:
             time.sleep(_GRACE)
             os._exit(VlcliError.exit_code)
-        got = "its connection closed without a word: it was killed, perhaps because memory ran out"
-        self._tell(f"Process 0 of {self.world} is gone; the others are ended too.", 0, got)
+        self._tell(f"Process 0 of {self.world} is gone; the others are ended too.", 0, GONE)
 
     def _tell(self, what: str, rank: int, got: str) -> None:
-        """Print one message for the user and end this process."""
         if not self.told.acquire(blocking=False):
             return
         hint = pulse.HINT if "hang" in what else HINT
@@ -274,14 +249,13 @@ def _read(link: socket.socket) -> bytes:
 
 
 def _line(link: socket.socket) -> bytes:
-    found = b""
-    while (byte := link.recv(1)) not in (b"", b"\n") and len(found) < 1000:
-        found += byte
-    return found
+    line = b""
+    while (byte := link.recv(1)) not in (b"", b"\n") and len(line) < 1000:
+        line += byte
+    return line
 
 
 def _is_consequence(error: Exception) -> bool:
-    """Whether the error is a failed collective operation, whose cause lies in another process."""
     names = {kind.__name__ for kind in type(error).__mro__}
     words = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "timed out waiting")
     text = str(error).lower()
@@ -292,14 +266,14 @@ _current: list[Watch] = []
 
 
 def at(step: int) -> None:
-    """This process begins a step (nothing where it works alone)."""
+    """Report that this process begins a step; does nothing if it trains alone."""
     if _current:
         _current[-1].at(step)
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """A section in which the processes of one run watch one another; the process group must be initialised.
+    """Watch the other processes of the run meanwhile; the process group must be initialised.
 
     Raises:
         VlcliError: a collective operation failed because another process is gone or does not answer.
@@ -318,20 +292,16 @@ def watched() -> Iterator[None]:
     except Exception as error:
         watch.failed(error)
         if _is_consequence(error):
-            raise _in_vain(watch, error) from error
+            began = f"all had begun step {watch.newest + 1}" if watch.newest >= 0 else "before the first step"
+            raise VlcliError(
+                "The processes of this run lost one another.",
+                where=f"rank {watch.rank} of {watch.world}, {began}",
+                got=str(error).strip().split("\n")[0],
+                expected=f"an answer within {watch.hang_timeout:.0f} s (`hang_timeout` of the recipe)",
+                hint=HINT,
+            ) from error
         raise
     else:
         watch.bye()
     finally:
         _current.remove(watch)
-
-
-def _in_vain(watch: Watch, error: Exception) -> VlcliError:
-    began = f"all had begun step {watch.newest + 1}" if watch.newest >= 0 else "before the first step"
-    return VlcliError(
-        "The processes of this run lost one another.",
-        where=f"rank {watch.rank} of {watch.world}, {began}",
-        got=str(error).strip().split("\n")[0],
-        expected=f"an answer within {watch.hang_timeout:.0f} s (`hang_timeout` of the recipe)",
-        hint=HINT,
-    )

@@ -1,4 +1,4 @@
-"""How many steps a training takes."""
+"""Computes the number of steps of a training."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vlcli.recipe.schema import Training
 
 @dataclass(frozen=True)
 class StepPlan:
-    """How many steps a run takes.
+    """Numbers of batches and steps.
 
     Attributes:
-        batches: batches an epoch.
-        steps: optimizer steps in all.
+        batches: per epoch.
+        steps: optimizer steps of the whole training.
         drop_last: whether an epoch's last, smaller batch is left out.
     """
 
@@ -24,7 +24,7 @@ class StepPlan:
 
     @classmethod
     def of(cls, examples: int, config: Training, world: int) -> StepPlan:
-        """From the number of examples; ``steps`` and ``epochs`` together: whichever ends first; neither: one epoch.
+        """Compute the plan for a number of examples; of ``steps`` and ``epochs`` whichever ends first, else one epoch.
 
         Raises:
             RecipeError: a batch is smaller than the number of processes.

@@ -1,4 +1,4 @@
-"""Device, processes, threads and precision: the one place that talks to accelerate and torch.distributed."""
+"""Starts devices, processes and threads with accelerate and torch.distributed, and seeds them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRECISIONS = {"float32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def resolve_device(name: str | None) -> str:
-    """``auto`` (or None) as the best device that is there.
+    """Return the device of that name; for ``auto`` or None the best available.
 
     Raises:
         UsageError: there is no such device.
@@ -48,7 +48,7 @@ def resolve_device(name: str | None) -> str:
 
 
 def start(device: str, precision: str = "float32") -> Accelerator:
-    """An Accelerator for this stage; process group and ranks come from torchrun or accelerate's launcher.
+    """Return an Accelerator for a stage; process group and ranks come from torchrun or accelerate's launcher.
 
     Raises:
         UsageError: fp16 on a CPU.
@@ -66,19 +66,20 @@ def start(device: str, precision: str = "float32") -> Accelerator:
     limit = InitProcessGroupKwargs(timeout=timedelta(seconds=hang_timeout() + _MARGIN))
     with _joining():
         _rejoin("nccl" if chosen.startswith("cuda") else "gloo", limit.timeout)
-        made = Accelerator(
+        accelerator = Accelerator(
             mixed_precision=PRECISIONS[precision],
             cpu=chosen == "cpu",
             kwargs_handlers=[limit],
             step_scheduler_with_optimizer=False,
         )
-        _make_patient()
-    return made
+        if world() > 1 and "all" not in _patient:
+            # A second group, for what may take long: waiting while rank 0 evaluates or writes.
+            _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
+    return accelerator
 
 
 @contextmanager
 def _joining() -> Iterator[None]:
-    """One message where the processes do not find one another."""
     try:
         yield
     except RuntimeError as error:
@@ -94,32 +95,25 @@ def _joining() -> Iterator[None]:
 
 
 def _rejoin(backend: str, timeout: timedelta | None) -> None:
-    """Form the group anew after a restart by torchrun.
-
-    On one machine its store outlives the restart, and with it the addresses of processes that are gone: the group must
-    not read them. On several machines torchrun makes a new store for each restart.
-    """
+    # On one machine torchrun's store outlives a restart, and with it the addresses of processes that are gone: the new
+    # group must not read them. On several machines torchrun makes a new store for each restart.
     count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if count == "0" or _reaches_out() or _grouped():
+    one_machine = os.environ.get("LOCAL_WORLD_SIZE", "1") == os.environ.get("WORLD_SIZE", "1")
+    if count == "0" or not one_machine or _grouped():
         return
     store, rank_, world_ = next(rendezvous("env://", timeout=timeout or timedelta(minutes=10)))
     store = dist.PrefixStore(f"restart-{count}", store)  # type: ignore[attr-defined]  # its stubs do not name it
     dist.init_process_group(backend, store=store, rank=rank_, world_size=world_, timeout=timeout)
 
 
-def _reaches_out() -> bool:
-    """Whether processes of this run are on other machines."""
-    return os.environ.get("LOCAL_WORLD_SIZE", "1") != os.environ.get("WORLD_SIZE", "1")
-
-
 def set_hang_timeout(seconds: float) -> None:
-    """Set the hang timeout of a recipe, which the environment variable overrides."""
+    """Set the recipe's hang timeout, which the environment variable overrides."""
     global _seconds
     _seconds = seconds
 
 
 def hang_timeout() -> float:
-    """Return seconds after which a process counts as hung: ``VLCLI_HANG_TIMEOUT``, else those of the recipe (600).
+    """Return the seconds after which a process counts as hung: ``VLCLI_HANG_TIMEOUT``, else the recipe's (600).
 
     Raises:
         UsageError: it is no number of seconds.
@@ -137,24 +131,18 @@ def hang_timeout() -> float:
     return seconds
 
 
-def _make_patient() -> None:
-    """A second group of all processes, for what may take long: waiting while rank 0 evaluates or writes."""
-    if world() > 1 and "all" not in _patient:
-        _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
-
-
 def patient_group() -> Any:
-    """The second group, on the CPU; None where this process works alone."""
+    """Return the group for long waits, on the CPU; None for a single process."""
     return _patient.get("all") if world() > 1 else None
 
 
 def world() -> int:
-    """How many processes train together."""
+    """Return the number of processes."""
     return dist.get_world_size() if _grouped() else 1
 
 
 def rank() -> int:
-    """This process's number."""
+    """Return the rank of this process."""
     return dist.get_rank() if _grouped() else 0
 
 
@@ -163,7 +151,7 @@ def _grouped() -> bool:
 
 
 def summed(values: Tensor) -> Tensor:
-    """``values`` added up over all processes, without gradient; the input is left alone."""
+    """Return the sum of ``values`` over all processes, without gradient."""
     if world() == 1:
         return values
     values = values.detach().clone()
@@ -172,7 +160,7 @@ def summed(values: Tensor) -> Tensor:
 
 
 def share(value: Any) -> Any:
-    """Rank 0's ``value`` on every process."""
+    """Return rank 0's ``value`` on every process."""
     if world() == 1:
         return value
     box = [value]
@@ -181,7 +169,7 @@ def share(value: Any) -> Any:
 
 
 def collect(value: Any) -> list[Any]:
-    """Every process's ``value``, in order of rank, on every process."""
+    """Return every process's ``value``, in order of rank, on every process."""
     values: list[Any] = [value] * world()
     if world() > 1:
         dist.all_gather_object(values, value, group=_patient.get("all"))
@@ -189,7 +177,7 @@ def collect(value: Any) -> list[Any]:
 
 
 def highest(number: int, device: torch.device) -> int:
-    """The largest ``number`` of all processes."""
+    """Return the largest ``number`` of all processes."""
     if world() == 1:
         return number
     value = torch.tensor(number, device=device)
@@ -204,10 +192,10 @@ def wait() -> None:
 
 
 def gather(tensor: Tensor) -> Tensor:
-    """Rows of all processes in rank order: (B, ...) to (sum of B, ...), with gradient to every process.
+    """Return the rows of all processes in rank order: (B, ...) to (sum of B, ...), with gradient to every process.
 
-    The backward pass adds up what all processes send back, so that a loss over gathered rows has the gradient that one
-    process holding all rows would compute. Processes may hold different numbers of rows.
+    The backward pass sums the gradients of all processes: a loss over gathered rows has the gradient that one process
+    with all rows would compute. Processes may hold different numbers of rows.
     """
     if world() == 1:
         return tensor
@@ -245,15 +233,14 @@ class _Gather(torch.autograd.Function):
         return grad[ctx.start : ctx.start + ctx.count]
 
 
-def seed_step(seed: int, step: int, part: int = 0, place: int | None = None) -> None:
-    """Seed every generator for one step of one process.
+def seed_step(seed: int, step: int, part: int = 0, stream: int | None = None) -> None:
+    """Seed every generator from (seed, step, part of the step, stream), so that a resumed run draws the same numbers.
 
-    What a step draws (dropout, anything an objective samples) depends on (seed, step, part of the step, rank) alone, so
-    a resumed run draws what the undisturbed one did and no generator state need be stored. ``place`` stands in for the
-    rank where it must not matter which process takes the step.
+    Args:
+        stream: the rank by default; another number if it must not matter which process takes the step.
     """
-    place = rank() if place is None else place
-    word = int(np.random.SeedSequence([seed & 0xFFFFFFFF, step, part, place]).generate_state(1, np.uint64)[0])
+    stream = rank() if stream is None else stream
+    word = int(np.random.SeedSequence([seed & 0xFFFFFFFF, step, part, stream]).generate_state(1, np.uint64)[0])
     # torch.manual_seed notes the call stack for each kind of device that it could seed later: half a millisecond.
     (torch.manual_seed if _other_devices() else torch.default_generator.manual_seed)(word & 0x7FFFFFFFFFFFFFFF)
     random.seed(word)
@@ -262,14 +249,13 @@ def seed_step(seed: int, step: int, part: int = 0, place: int | None = None) -> 
 
 @cache
 def _other_devices() -> bool:
-    """Whether anything but the CPU could draw numbers."""
     return torch.accelerator.is_available()
 
 
 def use_threads(wanted: int | None) -> int:
     """Set and return torch's threads: ``wanted``, else OMP_NUM_THREADS, else the cores that others leave free."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    count = wanted or (int(said) if said.isdigit() and int(said) > 0 else _free_cores())
+    variable = os.environ.get("OMP_NUM_THREADS", "")
+    count = wanted or (int(variable) if variable.isdigit() and int(variable) > 0 else _free_cores())
     torch.set_num_threads(count)
     return count
 
@@ -281,29 +267,29 @@ def _free_cores() -> int:
 
 
 def busy_cores(cores: Set[int], seconds: float = 0.3) -> float:
-    """How many of ``cores`` other programs keep busy, measured over a short moment.
+    """Return how many of ``cores`` other programs keep busy, measured over ``seconds``.
 
-    Where the system does not say (no /proc/stat), the load average of the last minute stands for it.
+    Without /proc/stat this is the load average of the last minute.
     """
     try:
-        before, own, began = _ticks(cores), sum(os.times()[:2]), time.monotonic()
+        before, spent, began = _ticks(cores), sum(os.times()[:2]), time.monotonic()
         time.sleep(seconds)
-        passed, own = time.monotonic() - began, sum(os.times()[:2]) - own
-        busy = (_ticks(cores) - before) / os.sysconf("SC_CLK_TCK") - own
+        passed, spent = time.monotonic() - began, sum(os.times()[:2]) - spent
+        busy = (_ticks(cores) - before) / os.sysconf("SC_CLK_TCK") - spent
     except (OSError, ValueError, AttributeError):
         return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return min(max(busy / passed, 0.0), float(len(cores)))
 
 
 def _ticks(cores: Set[int]) -> int:
-    """Clock ticks in which these cores were busy so far: all but idle and waiting for the disk."""
+    # All but idle and waiting for the disk.
     rows = [line.split() for line in Path("/proc/stat").read_text(encoding="ascii").splitlines()]
     names = {f"cpu{core}" for core in cores}
     return sum(sum(map(int, row[1:9])) - int(row[4]) - int(row[5]) for row in rows if row and row[0] in names)
 
 
 def _quota() -> int:
-    """Cores a container may use (cgroup v2), rounded down, at least one; unlimited: very many."""
+    # Of a container (cgroup v2); unlimited: very many.
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return max(1, int(limit) // int(period))

@@ -1,8 +1,8 @@
-"""What a training process does now and since when, so that a process that hangs can be told from one that works.
+"""Records what a training process does and since when, to detect one that hangs.
 
-The trainer notes every change of work (:func:`note`); a thread compares the time since the last note with the limit. A
-process that trains alone is watched by a thread of its own (:func:`watched_alone`), processes that train together by
-:mod:`vlcli.engine.peers`. Time in which the whole process was stopped (SIGSTOP, a suspended job) does not count.
+The trainer notes every change of work (:func:`note`); a thread of the process (:func:`watched_alone`), or of the
+processes that train together (:mod:`vlcli.engine.peers`), compares the time since the last note with a limit. Time in
+which the whole process was stopped (SIGSTOP, a suspended job) does not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from vlcli.errors import VlcliError
 
 EVERY = 2.0
-"""Seconds between two looks of the watching thread, at most."""
+"""Most seconds between two looks of the watching thread."""
 COMPUTES, LOADS, WAITS = "computes", "loads data", "waits for the others"
 EVALUATES, WRITES = "evaluates", "writes a checkpoint"
 HINT = (
@@ -32,8 +32,8 @@ class Pulse:
     """The work of this process.
 
     Attributes:
-        doing: what it does; empty outside a training, where nothing is watched.
-        since: when it began that, by the monotonic clock.
+        doing: the work; empty outside a training, where nothing is watched.
+        since: when it began, by the monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -41,16 +41,16 @@ class Pulse:
         self._looked = time.monotonic()
 
     def begin(self) -> None:
-        """A training begins; nobody has looked before it."""
+        """Begin a training."""
         self.note(COMPUTES)
         self._looked = self.since
 
     def note(self, doing: str) -> None:
-        """The process begins (or goes on with) ``doing``."""
+        """Begin, or go on with, ``doing``."""
         self.doing, self.since = doing, time.monotonic()
 
     def look(self) -> float:
-        """Seconds since the last note; a watching thread calls this every few seconds.
+        """Return seconds since the last note; a watching thread calls this every few seconds.
 
         A look that comes late means that the whole process stood still: that time is taken off.
         """
@@ -65,20 +65,30 @@ _pulse = Pulse()
 
 
 def note(doing: str) -> None:
-    """This process begins, or goes on with, ``doing``, if it is in a training at all."""
+    """Begin, or go on with, ``doing`` if the process is training."""
     if _pulse.doing:
         _pulse.note(doing)
 
 
+@contextmanager
+def during(doing: str) -> Iterator[None]:
+    """Note other work than computing until the block ends."""
+    note(doing)
+    try:
+        yield
+    finally:
+        note(COMPUTES)
+
+
 def look() -> tuple[float, str, str]:
-    """Seconds since the last note, what the process does, and the line of code where its main thread is."""
+    """Return seconds since the last note, the work, and the line of code where the main thread is."""
     idle = _pulse.look()
     return idle, _pulse.doing, place() if idle > 0.5 else ""
 
 
 @contextmanager
 def beating() -> Iterator[None]:
-    """A training: from here to its end a process that notes nothing for too long counts as hung."""
+    """Watch the process until the block ends: if it notes nothing for too long, it counts as hung."""
     _pulse.begin()
     try:
         yield
@@ -87,24 +97,20 @@ def beating() -> Iterator[None]:
 
 
 def place() -> str:
-    """File, line and function in which the main thread is, in this project's code where there is any."""
+    """Return file, line and function of the main thread, of the innermost frame in this project's code."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     innermost, inside = frame, None
     while frame is not None and inside is None:
         parts = Path(frame.f_code.co_filename).parts
         inside = frame if any(part.startswith("vlcli") for part in parts) else None
         frame = frame.f_back
-    found = inside or innermost
-    return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno} ({found.f_code.co_name})"
+    frame = inside or innermost
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 @contextmanager
 def watched_alone(limit: float) -> Iterator[None]:
-    """A training in one process: end it with one message if it hangs.
-
-    Args:
-        limit: seconds without a note after which it counts as hung.
-    """
+    """Watch a training in one process, and end it with one message after ``limit`` seconds without a note."""
     over = threading.Event()
 
     def watch() -> None:
@@ -122,7 +128,6 @@ def watched_alone(limit: float) -> Iterator[None]:
 
 
 def _end(got: str, where: str, limit: float) -> None:
-    """Print one message for the user and end this process and those that load its data."""
     error = VlcliError("The training hangs.", where=where, got=got, expected=f"progress within {limit:g} s", hint=HINT)
     with suppress(OSError):
         sys.stderr.write(f"error: {error}\n")

@@ -1,4 +1,4 @@
-"""Losses and gradients that are no numbers: one message that says where they began and what is kept."""
+"""Makes one message of losses and gradients that are not finite."""
 
 from __future__ import annotations
 
@@ -16,31 +16,24 @@ from vlcli.errors import VlcliError
 
 
 def bad_losses(result: StepResult) -> str:
-    """The losses that are not finite, in words; empty where all are.
-
-    One transfer for all losses.
-    """
-    names = list(result.losses)
+    """Return the losses that are not finite, in words; empty if all are finite."""
+    names = list(result.losses)  # one transfer from the device for all of them
     sums = torch.stack([mean.total for mean in result.losses.values()]).tolist() if names else []
     return ", ".join(f"{name} = {value}" for name, value in zip(names, sums, strict=True) if not math.isfinite(value))
 
 
 def first_bad_gradient(module: nn.Module) -> str | None:
-    """The first parameter whose gradient is not finite on any process; every process calls this."""
+    """Return the first parameter whose gradient is not finite on any process; every process calls this."""
     grads = {name: local(p.grad) for name, p in module.named_parameters() if p.grad is not None}
     return next(filter(None, processes.collect(first_not_finite(grads))), None)
 
 
 def not_finite(what: str, got: str, where: str, rate: float, module: nn.Module, kept: list[Path]) -> VlcliError:
-    """The error about a loss or a gradient.
+    """Return the error for a loss or a gradient.
 
     Args:
-        what: is not finite.
-        got: values, or the first gradient.
-        where: step and epoch.
         rate: the learning rate.
-        module: whose weights are looked at.
-        kept: checkpoints, the last good one last.
+        kept: checkpoints, the newest last.
     """
     name = first_not_finite({name: local(p) for name, p in module.named_parameters()})
     weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"

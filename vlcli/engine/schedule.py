@@ -1,4 +1,4 @@
-"""The learning rate over time, as a factor of the peak."""
+"""Computes the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from vlcli.recipe.training_options import ScheduleOptions
 
 
 def factor(index: int, total: int, options: ScheduleOptions, *, count_after: bool = False) -> float:
-    """The factor for the update number ``index`` (0-based) of ``total``.
+    """Return the factor of the peak rate for update number ``index`` (0-based) of ``total``.
 
     ``warmup`` below 1 is a share of ``total``, else a number of steps; ``end`` is a share of the peak.
 
     Args:
-        index: updates done.
-        total: updates of the whole run.
-        options: shape.
         count_after: the step is counted after it is used, so that the first update of a warm-up has factor 0
             (BertAdam); else the warm-up ends with the full rate and the decay starts from it.
     """
@@ -33,20 +30,19 @@ def factor(index: int, total: int, options: ScheduleOptions, *, count_after: boo
 
 
 def _shape(options: ScheduleOptions, done: float) -> float:
-    """1 at the start of the decay, 0 at its end."""
     if options.name == "constant":
         return 1.0
     if options.name == "cosine":
         return 0.5 * (1 + math.cos(math.pi * done))
-    made: float = (1 - done) ** (options.power if options.name == "polynomial" else 1.0)
-    return made
+    power = options.power if options.name == "polynomial" else 1.0
+    return float((1 - done) ** power)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, config: Training, step: int, steps: int) -> float:
-    """Set the learning rates of step number ``step`` (0-based) of ``steps``; returns that of a group with factor 1.
+    """Set the learning rates of step ``step`` (0-based) of ``steps``, and return that of a group with factor 1.
 
     Raises:
-        RecipeError: it is no number.
+        RecipeError: the rate is not finite.
     """
     share = factor(step, steps, config.schedule, count_after=config.optimizer.name == "bert-adam")
     rate = share * (config.optimizer.lr or 0.0)

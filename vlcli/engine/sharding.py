@@ -1,11 +1,11 @@
-"""Parameters spread over the processes of a run (FSDP2, ``torch.distributed.fsdp.fully_shard``).
+"""Shards parameters over the processes of a run (FSDP2, ``torch.distributed.fsdp.fully_shard``).
 
-Every block of the model's stacks is gathered for its own forward and backward pass and let go again; what lies outside
-blocks (embeddings, heads, norms) stays gathered between forward and backward. Between steps each process holds its
-share of every parameter, gradient, momentum copy, average and optimizer state. Parameters without a dimension (learnt
-temperatures) cannot be shared out: every process holds them, and their gradients are averaged here.
+Every block of the model's stacks is gathered for its forward and backward pass; parameters outside blocks (embeddings,
+heads, norms) stay gathered between forward and backward. FSDP2 cannot shard parameters without a dimension (learnt
+temperatures): every process holds them, and their gradients are averaged here.
 
-Optimizer, moving average and momentum copies work element by element, so they run on the shares as on plain tensors.
+Optimizer, moving average and momentum copies work element by element, so they run on each process's shards as on plain
+tensors: torch's fused and foreach updates refuse a mixture of DTensors and plain tensors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from vlcli.engine import processes
 from vlcli.engine.copies import Copies
 
-if TYPE_CHECKING:  # more than a second to import, for those alone who share parameters out
+if TYPE_CHECKING:  # more than a second to import, for those alone who shard parameters
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
@@ -31,41 +31,42 @@ DIMENSION = "shard"
 
 
 class Shards:
-    """How the parameters of a training module lie on the processes.
+    """Distributes the parameters of a training module over the processes.
 
     Args:
-        module: on its device; its parameters become shares of themselves where ``mode`` asks for it.
-        mode: ``none``: every process holds all; ``full``: each holds its share; ``hybrid``: the processes of one
-            machine share the parameters, and machines hold copies.
+        module: on its device; with a ``mode`` its parameters become shards.
+        mode: ``none``: every process holds all parameters (DDP); ``full``: each holds its shards; ``hybrid``: the
+            processes of one machine hold shards, and machines hold copies.
     """
 
     def __init__(self, module: nn.Module, mode: str = "none") -> None:
         self.module = module
         self.mesh: DeviceMesh | None = None
         self.copies: Copies | None = None
-        self.own: dict[str, DTensor] = {}
+        self.sharded: dict[str, DTensor] = {}
         self._hooks: list[tuple[nn.Module, dict[int, Any]]] = []
         if mode == "none" or processes.world() == 1:
             return
         from torch.distributed.fsdp import fully_shard
 
         self.mesh = _mesh(mode, next(module.parameters()).device.type)
-        _equalise(module)
+        for value in module.state_dict(keep_vars=True).values():
+            dist.broadcast(value.detach(), src=0)
         single = {parameter for parameter in module.parameters() if not parameter.ndim}
         for block in blocks_of(module):
             fully_shard(block, mesh=self.mesh, ignored_params=single)
         fully_shard(module, mesh=self.mesh, ignored_params=single, reshard_after_forward=False)
-        self.own = {name: value for name, value in self.state().items() if is_share(value)}
+        self.sharded = {name: value for name, value in self.state().items() if is_share(value)}
 
     @property
     def active(self) -> bool:
-        """Whether parameters are shared out now."""
+        """Whether parameters are sharded now."""
         return self.mesh is not None
 
     def prepare(
         self, accelerator: Any, optimizer: torch.optim.Optimizer, idle: Sequence[str] | None = None
     ) -> tuple[Any, Any]:
-        """The module as the training loop calls it, and its optimizer; ``idle``: see :class:`Copies`."""
+        """Return the module as the training loop calls it, and its optimizer; ``idle``: see :class:`Copies`."""
         # Precision alone: no DDP, and no move, after which shares would lie elsewhere than the optimizer knows.
         module = accelerator.prepare_model(self.module, device_placement=False, evaluation_mode=True)
         if not self.active and processes.world() > 1:
@@ -75,26 +76,26 @@ class Shards:
         return self.copies or module, wrapped
 
     def localise(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """The same optimizer over this process's shares, as plain tensors."""
+        """Return the same optimizer over this process's shards, as plain tensors."""
         if self.active:
             for group in optimizer.param_groups:
-                group["params"] = [self._share(parameter) for parameter in group["params"]]
+                group["params"] = [nn.Parameter(local(p)) if is_share(p) else p for p in group["params"]]
+            optimizer.register_step_pre_hook(self._hand_over)
         return optimizer
 
-    @staticmethod
-    def _share(parameter: nn.Parameter) -> nn.Parameter:
-        return nn.Parameter(local(parameter)) if is_share(parameter) else parameter
-
-    def hand_over(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give the optimizer's shares their gradients, and take them from the module."""
-        for group in optimizer.param_groups if self.active else ():
+    def _hand_over(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
             for name, share in zip(group["names"], group["params"], strict=True):
-                own = self.own.get(name)
-                if own is not None:
-                    share.grad, own.grad = None if own.grad is None else local(own.grad), None
+                sharded = self.sharded.get(name)
+                if sharded is not None:
+                    share.grad, sharded.grad = None if sharded.grad is None else local(sharded.grad), None
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Accumulate gradients on each process meanwhile (DDP)."""
+        return self.copies.no_sync() if self.copies is not None else nullcontext()
 
     def average_rest(self) -> None:
-        """Average the gradients that the backward pass did not: those of parameters that every process holds."""
+        """Average the gradients that the backward pass did not average."""
         if self.copies is not None:
             self.copies.settle()
         rest = [p for p in self.module.parameters() if not is_share(p) and p.requires_grad] if self.active else []
@@ -108,7 +109,7 @@ class Shards:
             parameter.grad = value.to(parameter.dtype) if count else None
 
     def total_norm(self, grads: list[Tensor]) -> Tensor:
-        """The norm of whole gradients, of which this process holds its shares."""
+        """Return the norm of the whole gradient, of which this process holds shards."""
         plain = [grad for grad in grads if not is_share(grad)]
         if self.mesh is None:
             return torch.nn.utils.get_total_norm(plain)
@@ -118,33 +119,33 @@ class Shards:
         return (square + torch.nn.utils.get_total_norm(plain).square()).sqrt() if plain else square.sqrt()
 
     def clip(self, trained: list[nn.Parameter], limit: float, norm: Tensor) -> None:
-        """Scale the gradients so that their norm is ``limit`` at most."""
+        """Scale the gradients so that their norm is at most ``limit``."""
         if not self.active:
             torch.nn.utils.clip_grads_with_norm_(trained, limit, norm)
             return
-        share = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch has it
-        torch._foreach_mul_([local(p.grad) for p in trained if p.grad is not None], share)
+        factor = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch has it
+        torch._foreach_mul_([local(p.grad) for p in trained if p.grad is not None], factor)
 
     def agreed(self, total: Tensor) -> Tensor:
-        """The loss, with a gradient of nothing for parameters outside blocks that only other processes use now.
+        """Return the loss, with an empty gradient for parameters outside blocks that only other processes use now.
 
-        All processes must reduce the same gradients. Which of them a loss reaches may depend on the batch (an objective
-        without a single row); a parameter that no process uses keeps no gradient, so that the optimizer leaves it be.
+        All processes must reduce the same gradients, and which of them a loss reaches may depend on the batch (an
+        objective without a single row). A parameter that no process uses keeps no gradient and is not updated.
         """
         if not self.active or total.grad_fn is None:
             return total
-        open_ = [p for p in self.module.parameters() if p.requires_grad and not is_share(p) and p.ndim]
+        outside = [p for p in self.module.parameters() if p.requires_grad and not is_share(p) and p.ndim]
         reached = _leaves(total)
-        used = torch.tensor([id(p) in reached for p in open_], dtype=torch.int32, device=total.device)
+        used = torch.tensor([id(p) in reached for p in outside], dtype=torch.int32, device=total.device)
         anywhere = used.clone()
         dist.all_reduce(anywhere, op=dist.ReduceOp.MAX)
         for row in (anywhere - used).nonzero().flatten().tolist():
-            total = total + open_[row].flatten()[:0].sum()
+            total = total + outside[row].flatten()[:0].sum()
         return total
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """All parameters gathered on every process; what is computed meanwhile needs no other process."""
+        """Gather all parameters on every process meanwhile; computing then needs no other process."""
         self._gather()
         try:
             yield
@@ -158,7 +159,7 @@ class Shards:
                 self._hooks.clear()
 
     def dissolve(self, averages: dict[str, Tensor]) -> None:
-        """Gather all parameters and averages for good: module and averages are plain from here on."""
+        """Gather all parameters and averages for good: they are plain tensors from here on."""
         if self.copies is not None:
             self.copies.release()
             self.copies = None
@@ -181,61 +182,59 @@ class Shards:
             module._state_dict_pre_hooks.clear()
 
     def _parts(self) -> list[Any]:
-        """The modules that gather and let go, the whole one first."""
         return [part for part in self.module.modules() if hasattr(part, "unshard")]
 
     def spread(self, name: str, share: Tensor) -> Tensor:
-        """A tensor of which every process has its share, laid out as the parameter ``name`` (plain where that is)."""
-        own = self.own.get(name)
-        if own is None or not self.active or not share.ndim:
+        """Return the DTensor of which every process holds a ``share``, laid out as the parameter ``name``."""
+        like = self.sharded.get(name)
+        if like is None or not self.active or not share.ndim:
             return share
         from torch.distributed.tensor import DTensor
 
-        return DTensor.from_local(
-            share, own.device_mesh, own.placements, run_check=False, shape=own.shape, stride=own.stride()
-        )
+        mesh, layout = like.device_mesh, like.placements
+        return DTensor.from_local(share, mesh, layout, run_check=False, shape=like.shape, stride=like.stride())
 
     def part_of(self, name: str, value: Tensor) -> Tensor:
-        """This process's share of a whole tensor laid out as the parameter ``name`` (all of it where that is plain)."""
-        own = self.own.get(name)
-        if own is None or value.shape != own.shape or not self.active:
+        """Return this process's shard of a whole tensor, sharded as the parameter ``name`` is (or all of it)."""
+        like = self.sharded.get(name)
+        if like is None or value.shape != like.shape or not self.active:
             return value
         from torch.distributed.tensor import distribute_tensor
 
-        placed = distribute_tensor(value.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
-        return local(placed)
+        moved = value.to(like.device)
+        return local(distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None))
 
     def state(self) -> dict[str, Tensor]:
-        """The module's state: tied names hold one and the same tensor; shares are :class:`DTensor`."""
+        """Return the module's state: tied names hold one tensor; shards are :class:`DTensor`."""
         return dict(self.module.state_dict(keep_vars=True))
 
     def gathered(self) -> dict[str, Tensor]:
-        """The module's whole state in memory on rank 0, empty elsewhere; every process calls this."""
+        """Return the module's whole state on rank 0, an empty one elsewhere; every process calls this."""
         if not self.active:
             return dict(self.module.state_dict())
-        made: dict[int, Tensor] = {}
+        whole: dict[int, Tensor] = {}
         first = processes.rank() == 0
         for value in self.state().values():
-            if id(value) not in made:
+            if id(value) not in whole:
                 full = value.full_tensor() if is_share(value) else value.detach()
-                made[id(value)] = full.cpu() if first else full.new_empty(0)
-        return {name: made[id(value)] for name, value in self.state().items()} if first else {}
+                whole[id(value)] = full.cpu() if first else full.new_empty(0)
+        return {name: whole[id(value)] for name, value in self.state().items()} if first else {}
 
 
 def is_share(value: Tensor) -> TypeGuard[DTensor]:
-    """Whether the tensor is spread over processes (a ``torch.distributed.tensor.DTensor``)."""
+    """Return whether the tensor is a ``torch.distributed.tensor.DTensor``."""
     return hasattr(value, "to_local")
 
 
 def local(value: Tensor) -> Tensor:
-    """This process's share of a tensor, sharing its memory; a plain tensor itself."""
+    """Return this process's shard of a tensor, sharing its memory; a plain tensor itself."""
     plain: Any = value.detach()
-    own: Tensor = plain.to_local() if is_share(value) else plain
-    return own
+    shard: Tensor = plain.to_local() if is_share(value) else plain
+    return shard
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
-    """The blocks of the module's stacks that share no parameter with anything outside themselves.
+    """Return the blocks of the module's stacks that share no parameter with any other module.
 
     A stack is a module with the attribute ``checkpointing``; its blocks are the members of its module lists.
     """
@@ -258,15 +257,8 @@ def _mesh(mode: str, device: str) -> DeviceMesh:
     return init_device_mesh(device, (world // here, here), mesh_dim_names=("copies", DIMENSION))
 
 
-def _equalise(module: nn.Module) -> None:
-    """Rank 0's weights and buffers on every process, as DDP does it."""
-    for value in module.state_dict(keep_vars=True).values():
-        dist.broadcast(value.detach(), src=0)
-
-
 def _leaves(total: Tensor) -> set[int]:
-    """Ids of the parameters that a loss depends on."""
-    found, seen, left = set(), set(), [total.grad_fn]
+    leaves, seen, left = set(), set(), [total.grad_fn]
     while left:
         node = left.pop()
         if node is None or node in seen:
@@ -274,6 +266,6 @@ def _leaves(total: Tensor) -> set[int]:
         seen.add(node)
         variable = getattr(node, "variable", None)
         if variable is not None:
-            found.add(id(variable))
+            leaves.add(id(variable))
         left.extend(each for each, _ in node.next_functions)
-    return found
+    return leaves

@@ -1,39 +1,39 @@
-"""What a checkpoint of shared parameters holds: the shares of all processes, and beside them what all hold alike.
+"""Writes and reads checkpoints of sharded parameters, with any number of processes.
 
-``shards/shard-*.safetensors`` hold weights (``model:NAME``), moments (``KEY:NAME``) and averages (``ema:NAME``);
-``plain.safetensors`` holds, under names of the same kind, buffers and whatever has no dimension; ``optimizer.json``
-holds groups, numbers, and names that share a weight.
+``shards/shard-*.safetensors`` hold each process's shards of weights (``model:NAME``), moments (``KEY:NAME``) and
+averages (``ema:NAME``), written by ``torch.distributed.checkpoint``, whose default format would hold a pickle;
+``plain.safetensors`` holds, under names of the same kind, buffers and what has no dimension; ``optimizer.json`` holds
+groups, numbers, and names that share a weight.
 """
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from vlcli.engine import processes, shard_files
+from vlcli.engine import processes
 from vlcli.engine.ema import Ema
+from vlcli.engine.optimizer_state import NUMBERS, load_state, parameters_of, read_numbers, write_state
 from vlcli.engine.sharding import Shards, is_share, local
-from vlcli.engine.weights import first_not_finite, read_tensors, save_tensors
+from vlcli.engine.weights import first_not_finite, of_another_model, read_tensors, save_tensors
 from vlcli.errors import DataError, VlcliError
-from vlcli.files import facts_of, new_folder, write_json
+from vlcli.files import facts_of, new_folder
 
-PLAIN, NUMBERS = "plain.safetensors", "optimizer.json"
-
-
-def is_spread(files: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint with these files is one of shares."""
-    return PLAIN in files
+PLAIN, FOLDER = "plain.safetensors", "shards"
 
 
 @contextmanager
 def together(final: Path) -> Iterator[Path]:
-    """A folder that all processes fill and that then appears under its name, complete or not at all."""
+    """Fill a folder with all processes; it appears under its name complete or not at all."""
     if processes.rank() == 0:
         with new_folder(final) as folder:
             processes.share(str(folder))
@@ -49,64 +49,54 @@ def write(
     """Write weights, optimizer and averages; every process calls this.
 
     Returns:
-        Size and checksum of every file.
+        Size and checksum of every file, by its path below ``folder``.
 
     Raises:
         VlcliError: a weight or an average is not finite; no space is left.
     """
-    tensors, numbers, tied = _contents(shards, optimizer, ema)
-    _refuse_not_finite(shards, tensors, where)
-    facts = shard_files.write(folder, {name: value for name, value in tensors.items() if is_share(value)})
+    first, tied = _distinct(shards)
+    tensors = {f"model:{name}": value.detach() for name, value in first.items()}
+    if ema:
+        tensors |= {f"ema:{name}": shards.spread(name, average) for name, average in ema.shadow.items()}
+    buffers = {f"model:{name}" for name, _ in shards.module.named_buffers()}
+    bad = processes.collect(first_not_finite({name: local(value) for name, value in tensors.items()}, buffers))
+    if any(bad):
+        what, hint = "The weights are not finite, so they are not written.", "lower optimizer.lr or set clip"
+        got = f"first of them {next(filter(None, bad))}"
+        raise VlcliError(what, where=where, got=got, expected="finite numbers", hint=hint)
+    for key, value in write_state(folder if processes.rank() == 0 else None, optimizer, tied=tied).items():
+        tensors[key] = shards.spread(key.partition(":")[2], value) if value.ndim else value.clone()
+    facts = _write_shards(folder, {name: value for name, value in tensors.items() if is_share(value)})
     if processes.rank() == 0:
         save_tensors(folder / PLAIN, {name: value for name, value in tensors.items() if not is_share(value)})
-        groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-        write_json(folder / NUMBERS, {"groups": groups, "numbers": numbers, "tied": tied})
         facts |= {name: facts_of(folder / name) for name in (PLAIN, NUMBERS)}
     return facts
 
 
-def _contents(
-    shards: Shards, optimizer: torch.optim.Optimizer, ema: Ema | None
-) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, str]]:
-    """Tensors and numbers by their names in the files, and which weights are others under another name."""
-    first, tied = _distinct(shards)
-    tensors: dict[str, Tensor] = {f"model:{name}": value.detach() for name, value in first.items()}
-    numbers: dict[str, Any] = {}
-    for name, share in _pairs(optimizer):
-        for key, value in optimizer.state.get(share, {}).items():
-            if isinstance(value, Tensor):
-                tensors[f"{key}:{name}"] = shards.spread(name, value) if value.ndim else value.clone()
-            else:
-                numbers[f"{key}:{name}"] = value
-    for name, average in ema.shadow.items() if ema else ():
-        tensors[f"ema:{name}"] = shards.spread(name, average)
-    return tensors, numbers, tied
+def _write_shards(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    shard_folder = folder / FOLDER
+    shard_folder.mkdir(exist_ok=True)
+    writer = HuggingFaceStorageWriter(str(shard_folder), save_distributed=True)
+    try:
+        save(dict(tensors), storage_writer=writer, process_group=processes.patient_group())
+    except CheckpointException as error:
+        if "No space left" in str(error):
+            raise OSError(errno.ENOSPC, "No space left on device", str(shard_folder)) from error
+        raise
+    mine = sorted(shard_folder.glob(f"shard-{processes.rank() + 1:05d}-*.safetensors"))
+    facts = processes.collect({f"{FOLDER}/{path.name}": facts_of(path) for path in mine})
+    return {name: known for each in facts for name, known in each.items()}
 
 
 def _distinct(shards: Shards) -> tuple[dict[str, Tensor], dict[str, str]]:
     names: dict[int, str] = {}
-    first, tied = {}, {}
-    for name, value in shards.state().items():
-        kept = names.setdefault(id(value), name)
-        if kept == name:
-            first[name] = value
-        else:
-            tied[name] = kept
-    return first, tied
-
-
-def _pairs(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
-    for group in optimizer.param_groups:
-        yield from zip(group["names"], group["params"], strict=True)
-
-
-def _refuse_not_finite(shards: Shards, tensors: Mapping[str, Tensor], where: str) -> None:
-    buffers = {f"model:{name}" for name, _ in shards.module.named_buffers()}
-    kept = {name: local(value) for name, value in tensors.items() if name.startswith(("model:", "ema:"))}
-    bad = [name for name in processes.collect(first_not_finite(kept, buffers)) if name]
-    if bad:
-        what, hint = "The weights are not finite, so they are not written.", "lower optimizer.lr or set clip"
-        raise VlcliError(what, where=where, got=f"first of them {bad[0]}", expected="finite numbers", hint=hint)
+    state = shards.state()
+    tied = {name: kept for name, value in state.items() if (kept := names.setdefault(id(value), name)) != name}
+    return {name: value for name, value in state.items() if name not in tied}, tied
 
 
 def load(folder: Path, shards: Shards, optimizer: torch.optim.Optimizer, ema: Ema | None) -> None:
@@ -115,89 +105,70 @@ def load(folder: Path, shards: Shards, optimizer: torch.optim.Optimizer, ema: Em
     Raises:
         DataError: the checkpoint is of another model or optimizer, or cannot be read.
     """
-    saved = json.loads((folder / NUMBERS).read_text(encoding="utf-8"))
-    if [group["names"] for group in optimizer.param_groups] != [group["names"] for group in saved["groups"]]:
-        what = "The checkpoint's optimizer trains other parameters."
-        raise DataError(what, where=str(folder), hint="start anew with --force")
-    plain, known = read_tensors(folder / PLAIN), shard_files.shapes(folder)
-    targets = _targets(folder, shards, known, plain)
-    state = _moments(shards, optimizer, known, targets)
-    for name, average in ema.shadow.items() if ema else ():
-        targets[f"ema:{name}"] = shards.spread(name, average)
-    spread = {name: value for name, value in targets.items() if name in known}
-    shard_files.read(folder, spread)
-    with torch.no_grad():
-        for name in targets.keys() - spread.keys():
-            local(targets[name]).copy_(_found(plain, name, folder))
-    _restore(optimizer, saved, state, plain)
-
-
-def _targets(
-    folder: Path, shards: Shards, known: Mapping[str, tuple[int, ...]], plain: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """The module's own weights and buffers by their names in the files, whose shapes must be the same."""
+    saved = read_numbers(folder, optimizer)
+    plain, known = read_tensors(folder / PLAIN), _shapes(folder)
     targets = {f"model:{name}": value.detach() for name, value in _distinct(shards)[0].items()}
-    there = {name: tuple(plain[name].shape) for name in plain} | dict(known)
-    wrong = [n for n, value in targets.items() if there.get(n) != tuple(value.shape)]
-    wrong += [name for name in there if name.startswith("model:") and name not in targets]
+    shapes = {name: tuple(value.shape) for name, value in plain.items()} | known
+    wrong = [name for name, value in targets.items() if shapes.get(name) != tuple(value.shape)]
+    wrong += [name for name in shapes if name.startswith("model:") and name not in targets]
     if wrong:
-        got = f"{len(wrong)} names or shapes differ: {', '.join(sorted(wrong)[:4])}"
-        hint = "the recipe has changed since: run with --force to start anew"
-        raise DataError("These weights are of another model.", where=str(folder), got=got, hint=hint)
-    return targets
-
-
-def _moments(
-    shards: Shards, optimizer: torch.optim.Optimizer, known: Mapping[str, Any], targets: dict[str, Tensor]
-) -> dict[int, dict[str, Any]]:
-    """Room for the moments of this process's shares, by row of the optimizer."""
-    state: dict[int, dict[str, Any]] = {}
-    shares = {name: (row, share) for row, (name, share) in enumerate(_pairs(optimizer))}
-    for place in known:
-        key, _, name = place.partition(":")
-        if key not in ("model", "ema") and name in shares:
-            row, share = shares[name]
-            state.setdefault(row, {})[key] = torch.zeros_like(share)
-            targets[place] = shards.spread(name, state[row][key])
-    return state
-
-
-def _restore(
-    optimizer: torch.optim.Optimizer,
-    saved: dict[str, Any],
-    state: dict[int, dict[str, Any]],
-    plain: Mapping[str, Tensor],
-) -> None:
-    rows = {name: row for row, (name, _) in enumerate(_pairs(optimizer))}
-    for place, value in {**plain, **saved["numbers"]}.items():
-        key, _, name = place.partition(":")
-        if key not in ("model", "ema") and name in rows:
-            state.setdefault(rows[name], {})[key] = value
-    groups = optimizer.state_dict()["param_groups"]
-    for group, old in zip(groups, saved["groups"], strict=True):
-        group.update({k: tuple(v) if isinstance(v, list) and k == "betas" else v for k, v in old.items()})
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _found(plain: Mapping[str, Tensor], name: str, folder: Path) -> Tensor:
-    if name not in plain:
-        raise DataError("A checkpoint lacks a tensor.", where=str(folder), got=name)
-    return plain[name]
+        raise of_another_model(sorted(wrong), str(folder))
+    if ema:
+        targets |= {f"ema:{name}": shards.spread(name, average) for name, average in ema.shadow.items()}
+    parameters = parameters_of(optimizer)
+    moments = {key: value for key, value in plain.items() if not key.startswith(("model:", "ema:"))}
+    for key in known:
+        name = key.partition(":")[2]
+        if not key.startswith(("model:", "ema:")) and name in parameters:
+            moments[key] = torch.zeros_like(parameters[name])
+            targets[key] = shards.spread(name, moments[key])
+    _read_shards(folder, {name: value for name, value in targets.items() if name in known})
+    for name in targets.keys() - known.keys():
+        if name not in plain:
+            raise DataError("A checkpoint lacks a tensor.", where=str(folder), got=name)
+        with torch.no_grad():
+            local(targets[name]).copy_(plain[name])
+    load_state(optimizer, saved, moments)
 
 
 def weights(folder: Path, *, averaged: bool = False) -> dict[str, Tensor]:
-    """The whole weights in one process's memory, tied names holding one tensor; ``averaged``: averages in their places.
+    """Read the whole weights in one process, tied names holding one tensor.
+
+    Args:
+        averaged: read the moving averages of weights that have one.
 
     Raises:
         DataError: they cannot be read.
     """
-    plain, known = read_tensors(folder / PLAIN), shard_files.shapes(folder)
     wanted = ("model:", "ema:") if averaged else ("model:",)
-    whole = {name: torch.zeros(shape) for name, shape in known.items() if name.startswith(wanted)}
-    shard_files.read_whole(folder, whole)
-    found = {name: value for name, value in {**plain, **whole}.items() if name.startswith("model:")}
-    state = {name.partition(":")[2]: value for name, value in found.items()}
-    if averaged:
-        state |= {n.partition(":")[2]: v for n, v in {**plain, **whole}.items() if n.startswith("ema:")}
+    whole = {name: torch.zeros(shape) for name, shape in _shapes(folder).items() if name.startswith(wanted)}
+    _read_shards(folder, whole, alone=True)
+    whole = read_tensors(folder / PLAIN) | whole
+    state = {n.partition(":")[2]: v for kind in wanted for n, v in whole.items() if n.startswith(kind)}
     tied: dict[str, str] = json.loads((folder / NUMBERS).read_text(encoding="utf-8"))["tied"]
     return state | {name: state[kept] for name, kept in tied.items()}
+
+
+def _read_shards(folder: Path, tensors: dict[str, Tensor], *, alone: bool = False) -> None:
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load as load_state_dict
+
+    if not tensors:
+        return
+    alone = alone or processes.world() == 1
+    try:
+        reader = HuggingFaceStorageReader(str(folder / FOLDER))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch tells that it reads in one process
+            load_state_dict(tensors, storage_reader=reader, process_group=processes.patient_group(), no_dist=alone)
+    except (CheckpointException, SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+        got = str(error).strip().split("\n")[-1]
+        raise DataError("A checkpoint cannot be read.", where=str(folder), got=got) from error
+
+
+def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+
+    found = HuggingFaceStorageReader(str(folder / FOLDER)).read_metadata().state_dict_metadata
+    return {name: tuple(facts.size) for name, facts in found.items() if hasattr(facts, "size")}

@@ -1,9 +1,10 @@
-"""Where the numbers of a run go while it trains: a tracker gets every log line and, at a resume, forgets the future."""
+"""Trackers: write the numbers of a run while it trains."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +60,13 @@ class JsonLines(Tracker):
         self.path = folder / file
 
     def resume(self, step: int) -> None:
-        """Keep the lines up to ``step``; a line cut short by a kill goes too."""
-        kept = [line for line in self._lines() if line["step"] <= step] if step else []
+        # A line cut short by a kill goes too.
+        kept = [line for line in read_log(self.path) if line["step"] <= step] if step else []
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Append a line."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
-
-    def _lines(self) -> list[dict[str, Any]]:
-        return read_log(self.path)
 
 
 class TensorBoard(Tracker):
@@ -89,15 +86,13 @@ class TensorBoard(Tracker):
                 "The tracker 'tensorboard' needs TensorBoard, which is not installed.",
                 hint="pip install 'vlcli[tensorboard]'",
             ) from error
-        self._make, self.directory = SummaryWriter, folder / directory
         self._writer: SummaryWriter | None = None
+        self._open = partial(SummaryWriter, str(folder / directory))
 
     def resume(self, step: int) -> None:
-        """Open the log; TensorBoard hides what an older one says of later steps."""
-        self._writer = self._make(str(self.directory), purge_step=step + 1 if step else None)
+        self._writer = self._open(purge_step=step + 1 if step else None)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """One scalar each."""
         if self._writer is None:
             self.resume(0)
         assert self._writer is not None
@@ -105,13 +100,12 @@ class TensorBoard(Tracker):
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write what is pending."""
         if self._writer is not None:
             self._writer.close()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSON-lines log; what a kill cut short is left out."""
+    """Return the lines of a JSON-lines log, without one that a kill cut short."""
     lines: list[dict[str, Any]] = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:

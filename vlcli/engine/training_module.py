@@ -1,4 +1,4 @@
-"""The one module that is trained: a model and its objectives, run in order on one shared step."""
+"""Joins a model and its objectives to the module that is trained."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from vlcli.recipe.schema import ObjectiveOptions
 from vlcli.registry import Spec, as_spec
 
 OPTION_KEYS = frozenset(ObjectiveOptions.model_fields)
+OTHER_MODEL = "choose another model or drop the objective (vlcli show NAME tells what each can)"
 
 
 @dataclass(frozen=True)
 class Part:
-    """One entry of a recipe's ``objectives``, taken apart.
+    """One entry of a recipe's ``objectives``.
 
     Attributes:
-        name: what it is called here (``as``, else its registered name).
-        spec: the component and its own parameters.
+        name: ``as`` of the entry, else the registered name.
+        spec: the component and its parameters.
         options: weight and epochs.
     """
 
@@ -41,26 +42,26 @@ class Part:
 
     @classmethod
     def of(cls, entry: Any) -> Part:
-        """From what a recipe writes: own parameters, ``weight``, ``from_epoch``, ``until_epoch`` and ``as`` mixed."""
+        """Split a recipe's entry, which mixes the component's parameters with those of :class:`ObjectiveOptions`."""
         spec = as_spec(entry)
         name = str(spec.pop("as", spec["name"]))
         options = ObjectiveOptions(**{key: spec.pop(key) for key in list(spec) if key in OPTION_KEYS})
         return cls(name, spec, options)
 
     def active(self, epoch: int) -> bool:
-        """Whether it counts in this epoch (``until_epoch`` is the first epoch without it)."""
+        """Return whether the objective has an effect in this epoch (``until_epoch`` is the first without it)."""
         until = self.options.until_epoch
         return epoch >= self.options.from_epoch and (until is None or epoch < until)
 
 
 @dataclass
 class StepResult:
-    """What one forward gives.
+    """Losses of one batch.
 
     Attributes:
         total: the scalar to call backward on.
-        losses: unweighted means over all processes by name, detached.
-        metrics: means over all processes by name, detached.
+        losses: unweighted means over all processes, detached.
+        metrics: means over all processes, detached.
     """
 
     total: Tensor
@@ -69,15 +70,13 @@ class StepResult:
 
 
 class TrainingModule(nn.Module):
-    """A model, its objectives and, where one asks for it, the momentum copy (``teacher``).
+    """A model, its objectives and, if one of them needs it, a momentum copy of the model (``teacher``).
 
-    The loss is a mean over the rows of all processes: counts are added up and each process scales its own sum, so that
-    the averaged gradient of data-parallel training is the whole batch's gradient, whatever each process holds.
+    The loss is a mean over the rows of all processes: counts are summed and each process scales its sum, so that the
+    averaged gradient of data-parallel training is the gradient of the whole batch.
 
     Args:
-        model: what is trained.
-        objectives: by name.
-        parts: the recipe's words on each, in the recipe's order.
+        parts: the recipe's entries, in its order.
     """
 
     objectives: Mapping[str, Objective]
@@ -95,13 +94,11 @@ class TrainingModule(nn.Module):
         self._done: list[tuple[ForwardPasses, dict[str, ObjectiveOutput]]] = []
 
     def forward(self, batch: Batch, *, epoch: int = 0, index: int = 0, first: bool = True) -> StepResult:
-        """The loss of one batch.
+        """Return the losses of one batch.
 
         Args:
-            batch: on the model's device.
-            epoch: 0-based.
             index: optimizer steps done.
-            first: whether the batch opens an optimizer step (the momentum copy moves then).
+            first: whether the batch is the first of an optimizer step; the momentum copy then moves.
         """
         if self.training and first:
             self.open_step(batch, epoch=epoch, index=index)
@@ -112,40 +109,35 @@ class TrainingModule(nn.Module):
         return self._result(outcomes, epoch)
 
     def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> ForwardPasses:
-        """Shared passes over a batch; gathers over processes in training mode only."""
-        gather = processes.gather if self.training else None
+        """Return the forward passes over a batch; in training mode they gather over processes."""
         return ForwardPasses(
             self.model,
             batch,
             epoch=epoch,
             index=index,
             training=self.training,
-            gather=gather,
+            gather=processes.gather if self.training else None,
             rank=processes.rank() if self.training else 0,
             teacher=self.teacher,
             record=record,
         )
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        """``predict`` of every objective that has one (or of ``only`` this one), by name."""
+        """Return the predictions of every objective that makes any (or of ``only`` this one), by name."""
         able = {name: part for name, part in self.objectives.items() if type(part).predict is not Objective.predict}
         return {name: part.predict(step) for name, part in able.items() if only in (None, name)}
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
-        """Vectors of a batch's sentences or pictures, by the objective named, else by the only one that gives any.
-
-        Raises:
-            ComponentError: none gives any, or several do.
-        """
+        """Return the vectors of a batch's sentences or pictures from :meth:`embedder`."""
         return self.embedder(objective).embed(step, side)
 
     def embedder(self, name: str) -> Objective:
-        """The objective of that name, else the only one that gives vectors.
+        """Return the objective of that name, else the only one that computes vectors.
 
         Raises:
-            ComponentError: none gives any, or several do.
+            ComponentError: none or several of them compute vectors.
         """
-        able = {own: part for own, part in self.objectives.items() if type(part).embed is not Objective.embed}
+        able = {key: part for key, part in self.objectives.items() if type(part).embed is not Objective.embed}
         if name in able or len(able) == 1:
             return able.get(name) or next(iter(able.values()))
         raise ComponentError(
@@ -156,15 +148,14 @@ class TrainingModule(nn.Module):
         )
 
     def weight(self, loss: str, epoch: int) -> float:
-        """What multiplies the loss called ``loss`` in this epoch."""
+        """Return the weight of the loss called ``loss`` in this epoch."""
         part = self.parts[loss.split("/", maxsplit=1)[0]]
         return part.options.weight_in(epoch) if part.active(epoch) else 0.0
 
     def open_step(self, batch: Batch, *, epoch: int = 0, index: int = 0) -> None:
-        """Begin an optimizer step: momentum copies follow.
+        """Begin an optimizer step: move momentum copies.
 
-        Where parameters are shared out it is called before the module, which gathers some of them: what is written to
-        a gathered parameter is lost.
+        With sharded parameters this comes before the forward pass: what is written to a gathered parameter is lost.
         """
         self._done.clear()
         step = self.step(batch, epoch=epoch, index=index)
@@ -174,34 +165,25 @@ class TrainingModule(nn.Module):
             for objective in self.objectives.values():
                 objective.before_step(step)
 
-    def close_step(self) -> None:
-        """Tell the objectives that the optimizer has stepped (queues move)."""
+    def close_step(self, *, stepped: bool = True) -> None:
+        """End an optimizer step: queues of objectives move if the optimizer has ``stepped``."""
         with torch.no_grad():
-            for step, outcomes in self._done:
+            for step, outcomes in self._done if stepped else ():
                 for name, outcome in outcomes.items():
                     self.objectives[name].after_step(step, outcome)
         self._done.clear()
 
-    def drop_step(self) -> None:
-        """Forget a step that was not taken (an overflow in half precision)."""
-        self._done.clear()
-
     def _outcomes(self, step: ForwardPasses, epoch: int) -> dict[str, ObjectiveOutput]:
-        wanted = self._wanted(epoch)
+        wanted = {name for name, part in self.parts.items() if part.active(epoch)}
+        for name in reversed(self.order):  # and, weightless, those that they read
+            if name in wanted:
+                wanted |= set(self._reads[name].values())
         outcomes: dict[str, ObjectiveOutput] = {}
         for name in self.order:
             if name in wanted:
                 others = {word: outcomes[source] for word, source in self._reads[name].items()}
                 outcomes[name] = self.objectives[name](step, others)
         return outcomes
-
-    def _wanted(self, epoch: int) -> set[str]:
-        """Active objectives and, weightless, those they read."""
-        wanted = {name for name, part in self.parts.items() if part.active(epoch)}
-        for name in reversed(self.order):
-            if name in wanted:
-                wanted |= set(self._reads[name].values())
-        return wanted
 
     def _result(self, outcomes: dict[str, ObjectiveOutput], epoch: int) -> StepResult:
         losses, metrics = _named(outcomes, "losses"), _named(outcomes, "metrics")
@@ -215,7 +197,7 @@ class TrainingModule(nn.Module):
         return StepResult(total, {n: everywhere[n] for n in losses}, {n: everywhere[f"\0{n}"] for n in metrics})
 
     def _everywhere(self, means: dict[str, Mean]) -> dict[str, Mean]:
-        """The same means over all processes, detached; in evaluation mode over this process alone."""
+        # Means over all processes in training mode, over this process in evaluation mode.
         if not means:
             return {}
         device = _device(means, self.model)
@@ -228,84 +210,13 @@ class TrainingModule(nn.Module):
 
 
 def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec, *, seed: int = 0) -> TrainingModule:
-    """A training module from the recipe's words, its weights drawn from ``seed``.
+    """Build a training module from a recipe's entries, with weights drawn from ``seed``.
 
     Raises:
-        RecipeError: an objective asks for what the model cannot do, or reads one that is not there.
+        RecipeError: an objective needs what the model cannot do, or reads an objective that is not there.
         ComponentError: a component is unknown or a parameter does not fit.
     """
     parts = [Part.of(entry) for entry in objectives]
-    _check_names(parts)
-    check_capabilities(registry.models.load(as_spec(model)["name"]), parts)
-    torch.manual_seed(seed)
-    made = build_model(model, data_spec)
-    check_capabilities(made, parts)
-    check_inputs(made, parts)
-    heads: dict[str, Objective] = {}
-    for part in parts:
-        torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
-        heads[part.name] = registry.objectives.build(part.spec, made, data_spec)
-    return TrainingModule(made, heads, parts)
-
-
-def check_capabilities(model: Any, parts: list[Part]) -> None:
-    """Refuse objectives that ask for more than the model (class or instance) can do.
-
-    Raises:
-        RecipeError: every one that does.
-    """
-    problems = []
-    for number, part in enumerate(parts):
-        lacking = registry.objectives.load(part.spec["name"]).requires - model.capabilities
-        if lacking:
-            name = getattr(model, "__name__", type(model).__name__)
-            problems.append(
-                Problem(
-                    f"objectives[{number}]",
-                    f"{part.name!r} needs a model that can: {', '.join(sorted(lacking))}",
-                    got=f"{name}, which can: {', '.join(sorted(model.capabilities)) or 'nothing'}",
-                    hint="choose another model or drop the objective (vlcli show NAME tells what each can)",
-                )
-            )
-    if problems:
-        raise RecipeError(problems)
-
-
-def check_inputs(model: Model, parts: list[Part]) -> None:
-    """Refuse objectives about what the model does not read (regions of a model of pixels), or lacks a method for.
-
-    Raises:
-        RecipeError: every one that asks for more.
-    """
-    needs, name = model.input_spec(), type(model).__name__
-    reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
-    problems = []
-    for number, part in enumerate(parts):
-        kind = registry.objectives.load(part.spec["name"])
-        lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
-        missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
-        if lacking:
-            what, got = f"needs a model that reads: {', '.join(lacking)}", f"{name}, which reads: {', '.join(reads)}"
-        elif missing:
-            what, got = f"needs a model with: {', '.join(missing)}", f"{name}, which has none"
-        else:
-            continue
-        hint = "choose another model or drop the objective (vlcli show NAME tells what each can)"
-        problems.append(Problem(f"objectives[{number}]", f"{part.name!r} {what}", got=got, hint=hint))
-    if problems:
-        raise RecipeError(problems)
-
-
-@torch.no_grad()
-def follow(teacher: nn.Module, model: nn.Module, momentum: float) -> None:
-    """Move ``teacher``: it keeps ``momentum`` of itself and takes the rest from ``model``; buffers are copied."""
-    for own, other in zip(teacher.parameters(), model.parameters(), strict=True):
-        own.mul_(momentum).add_(other.detach(), alpha=1 - momentum)
-    for kept, moved in zip(teacher.buffers(), model.buffers(), strict=True):
-        kept.copy_(moved)
-
-
-def _check_names(parts: list[Part]) -> None:
     names = [part.name for part in parts]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -314,12 +225,72 @@ def _check_names(parts: list[Part]) -> None:
     bad = [name for name in names if "/" in name or "." in name]
     if bad:
         raise RecipeError([Problem("objectives", "a name holds '/' or '.'", got=bad[0], hint="use `as: NAME`")])
+    check_capabilities(registry.of(Model).load(as_spec(model)["name"]), parts)
+    torch.manual_seed(seed)
+    built = build_model(model, data_spec)
+    check_capabilities(built, parts)
+    check_inputs(built, parts)
+    heads: dict[str, Objective] = {}
+    for part in parts:
+        torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
+        heads[part.name] = registry.of(Objective).build(part.spec, built, data_spec)
+    return TrainingModule(built, heads, parts)
+
+
+def check_capabilities(model: Any, parts: list[Part]) -> None:
+    """Refuse objectives that need capabilities that the model (class or instance) lacks.
+
+    Raises:
+        RecipeError: names all of them.
+    """
+    problems = []
+    got = f"{getattr(model, '__name__', type(model).__name__)}, which can: "
+    got += ", ".join(sorted(model.capabilities)) or "nothing"
+    for number, part in enumerate(parts):
+        lacking = registry.of(Objective).load(part.spec["name"]).requires - model.capabilities
+        if lacking:
+            text = f"{part.name!r} needs a model that can: {', '.join(sorted(lacking))}"
+            problems.append(Problem(f"objectives[{number}]", text, got=got, hint=OTHER_MODEL))
+    if problems:
+        raise RecipeError(problems)
+
+
+def check_inputs(model: Model, parts: list[Part]) -> None:
+    """Refuse objectives that need an input (regions, pixels) or a method that the model lacks.
+
+    Raises:
+        RecipeError: names all of them.
+    """
+    needs, name = model.input_spec(), type(model).__name__
+    reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
+    problems = []
+    for number, part in enumerate(parts):
+        kind = registry.of(Objective).load(part.spec["name"])
+        lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
+        missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
+        if lacking:
+            what, got = f"needs a model that reads: {', '.join(lacking)}", f"{name}, which reads: {', '.join(reads)}"
+        elif missing:
+            what, got = f"needs a model with: {', '.join(missing)}", f"{name}, which has none"
+        else:
+            continue
+        problems.append(Problem(f"objectives[{number}]", f"{part.name!r} {what}", got=got, hint=OTHER_MODEL))
+    if problems:
+        raise RecipeError(problems)
+
+
+@torch.no_grad()
+def follow(teacher: nn.Module, model: nn.Module, momentum: float) -> None:
+    """Update ``teacher`` to ``momentum * teacher + (1 - momentum) * model``; buffers are copied."""
+    for average, parameter in zip(teacher.parameters(), model.parameters(), strict=True):
+        average.mul_(momentum).add_(parameter.detach(), alpha=1 - momentum)
+    for copied, buffer in zip(teacher.buffers(), model.buffers(), strict=True):
+        copied.copy_(buffer)
 
 
 def _order(
     objectives: Mapping[str, Objective], parts: Mapping[str, Part]
 ) -> tuple[list[str], dict[str, dict[str, str]]]:
-    """Objectives so that each follows those it reads, and for each the name behind every word it reads by."""
     reads = {name: _sources(name, objective, parts) for name, objective in objectives.items()}
     order: list[str] = []
     while len(order) < len(reads):
@@ -332,31 +303,28 @@ def _order(
 
 
 def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, str]:
-    found = {}
+    sources = {}
     for words in objective.reads:
         known = words.split("|")
-        word = known[0]
         by_kind = [part.name for part in parts.values() if part.spec["name"] in known]
-        source = next((w for w in known if w in parts), by_kind[0] if len(by_kind) == 1 else None)
+        source = next((word for word in known if word in parts), by_kind[0] if len(by_kind) == 1 else None)
         if source is None:
-            text = (
-                f"{name!r} reads the objective {word!r}, which is not there"
-                if not by_kind
-                else (f"{name!r} reads {word!r}, and there are several")
-            )
-            raise RecipeError([Problem("objectives", text, got=", ".join(parts), hint=f"add {word!r}, once")])
-        found[word] = source
-    return found
+            word = repr(known[0])
+            text = f"{name!r} reads {word}, and there are several"
+            text = text if by_kind else f"{name!r} reads the objective {word}, which is not there"
+            raise RecipeError([Problem("objectives", text, got=", ".join(parts), hint=f"add {word}, once")])
+        sources[known[0]] = source
+    return sources
 
 
 def _named(outcomes: dict[str, ObjectiveOutput], what: str) -> dict[str, Mean]:
-    """Means of all objectives by name: ``mlm`` for an objective's only loss, else ``masked-object/feature``."""
-    found: dict[str, Mean] = {}
+    # ``mlm`` for an objective's only loss, else ``masked-object/feature``.
+    named: dict[str, Mean] = {}
     for name, outcome in outcomes.items():
         means: dict[str, Mean] = getattr(outcome, what)
         alone = what == "losses" and len(means) == 1
-        found |= {name if alone or key == name else f"{name}/{key}": mean for key, mean in means.items()}
-    return found
+        named |= {name if alone or key == name else f"{name}/{key}": mean for key, mean in means.items()}
+    return named
 
 
 def _device(means: dict[str, Mean], model: nn.Module) -> torch.device:
@@ -365,7 +333,7 @@ def _device(means: dict[str, Mean], model: nn.Module) -> torch.device:
 
 
 def _agreed(values: Tensor, names: list[str]) -> Tensor:
-    """Sums over processes, which must hold the same names."""
+    # Sums over processes, which must hold the same names.
     mark = float(zlib.crc32("\n".join(names).encode()) & 0xFFFF)
     size = torch.tensor([len(names) * 65536 + mark], dtype=values.dtype, device=values.device)
     low = torch.cat([size, -size])

@@ -1,8 +1,9 @@
-"""Weights on disk as safetensors (tied tensors once), and loading that says what went where."""
+"""Reads and writes weights as safetensors, tied tensors once, and loads them with a report."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,41 +29,36 @@ TIED = "tied"
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write ``tensors``; those that are one and the same are stored once. Equal tensors give equal bytes."""
+    """Write ``tensors``; one that has several names is stored once. Equal tensors give equal bytes."""
     stored: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
     for name, tensor in tensors.items():
         value = tensor.detach()
-        place = (value.data_ptr(), value.dtype, value.shape, value.stride(), value.device)
-        if value.numel() and place in seen:
-            tied[name] = seen[place]
+        key = (value.data_ptr(), value.dtype, value.shape, value.stride(), value.device)
+        if value.numel() and key in seen:
+            tied[name] = seen[key]
             continue
-        seen[place] = name
+        seen[key] = name
         stored[name] = value.cpu().contiguous()
-    # Views of one storage that are not the same tensor must be told apart before safetensors takes them.
+    # Views of one storage that are not the same tensor must be copied before safetensors takes them.
+    storages = Counter(value.untyped_storage().data_ptr() for value in stored.values())
+    stored = {n: v.clone() if storages[v.untyped_storage().data_ptr()] > 1 else v for n, v in stored.items()}
     mode = usual_mode(path.parent)
-    save_file(_unshared(stored), path, {TIED: json.dumps(tied)})  # one key: their order is not fixed
+    save_file(stored, path, {TIED: json.dumps(tied)})  # one key: their order is not fixed
     path.chmod(mode)  # safetensors writes for the owner alone
 
 
-def _unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    storages = [value.untyped_storage().data_ptr() for value in tensors.values()]
-    twice = {place for place in storages if storages.count(place) > 1} if len(set(storages)) < len(storages) else set()
-    return {n: v.clone() if v.untyped_storage().data_ptr() in twice else v for n, v in tensors.items()}
-
-
 def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Container[str] = (), hint: str = "") -> None:
-    """Weights that are not numbers must never lie on a disk as if they were good.
+    """Refuse to write weights that are NaN or infinite.
 
     Args:
-        tensors: weights by name.
-        where: the step or file concerned, for the message.
+        where: the step or file, for the message.
         buffers: names that may be infinite (masks are), not NaN.
-        hint: what to do.
+        hint: what to do, for the message.
 
     Raises:
-        VlcliError: one holds NaN or infinity; the first is named.
+        VlcliError: names the first such weight.
     """
     name = first_not_finite(tensors, buffers)
     if name is not None:
@@ -78,7 +74,7 @@ def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Contai
 
 
 def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()) -> str | None:
-    """The first tensor that holds NaN, or infinity where it is no buffer; None where all are well."""
+    """Return the name of the first tensor that holds NaN, or infinity if it is no buffer; None if all are finite."""
     for name, value in tensors.items():
         if not value.is_floating_point() or not value.numel():
             continue
@@ -92,39 +88,37 @@ def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()
 
 
 def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
-    """What :func:`save_tensors` wrote, tied names included.
+    """Read a file of :func:`save_tensors`, tied names included.
 
     Raises:
         DataError: missing, truncated or not safetensors.
     """
     try:
         with safe_open(path, framework="pt", device=device) as file:
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
-        got, hint = (
-            str(error).split("\n")[0],
-            "fetch it again; a stage's: delete it, and vlcli run makes it again",
-        )
+        hint = "fetch it again; a stage's: delete it, and vlcli run makes it again"
+        got = str(error).split("\n")[0]
         raise DataError("These weights cannot be read.", where=str(path), got=got, hint=hint) from error
-    if not isinstance(tied, dict) or any(source not in found for source in map(str, tied.values())):
+    if not isinstance(tied, dict) or any(source not in tensors for source in map(str, tied.values())):
         raise DataError("These weights cannot be read.", where=str(path), got=f"{TIED}: {shown(tied)}")
-    return found | {name: found[source] for name, source in tied.items()}
+    return tensors | {name: tensors[source] for name, source in tied.items()}
 
 
 @dataclass
 class LoadReport:
-    """What a load did; names are the training module's.
+    """Names of a training module's weights, by how they were loaded.
 
     Attributes:
-        sources: where the weights came from.
-        matched: names loaded.
-        new: names that no source holds: freshly drawn.
-        reshaped: what ``adapt`` said it did.
-        mismatched: names whose shape differs, with both shapes: freshly drawn.
-        left_over: names a source holds that have no place.
-        allowed: backbone names left unloaded because ``allow_unmatched`` says so.
-        choices: which state dict of a file was read, and what was taken off its names.
+        sources: files and folders of the weights.
+        matched: loaded.
+        new: in no source; they keep their initial values.
+        reshaped: lines of ``adapt`` on what it changed.
+        mismatched: of another shape, with both shapes; they keep their initial values.
+        left_over: in a source but not in the module.
+        allowed: of the backbone, not loaded because of ``allow_unmatched``.
+        choices: which state dict of a file was read, and which prefix was removed.
     """
 
     sources: list[str] = field(default_factory=list)
@@ -137,61 +131,59 @@ class LoadReport:
     choices: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """For a person: counts, and the first names of each kind."""
-        told = [*self.choices, f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
+        """Return one line for each list: its count and first names."""
+        lines = [*self.choices, f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
         words = {"new": "new, freshly drawn", "mismatched": "of another shape, freshly drawn"}
         words |= {"left_over": "left over, not used", "reshaped": "adapted"}
         for key, text in words.items():
             names: list[str] = getattr(self, key)
             if names:
-                told.append(f"{len(names)} {text}: {comma_list(names, 4)}")
-        return told
+                lines.append(f"{len(names)} {text}: {comma_list(names, 4)}")
+        return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """For ``load_report.json``."""
+        """Return the lists, for ``load_report.json``."""
         return asdict(self)
 
     def summary(self) -> dict[str, Any]:
-        """For ``stage.json``: counts instead of the matched names."""
+        """Return the lists with a count instead of the matched names, for ``stage.json``."""
         return {**self.as_dict(), "matched": len(self.matched)}
 
 
 class WeightLoader:
-    """Fills a training module from one or more sources and keeps the report.
+    """Loads weights from one or more sources into a training module.
 
     Args:
-        module: to be filled.
-        allow_unmatched: patterns (searched) of backbone names that may stay new.
+        allow_unmatched: patterns (searched) of backbone names that may keep their initial values.
     """
 
     def __init__(self, module: TrainingModule, allow_unmatched: Iterable[str] = ()) -> None:
         self.module, self.allow = module, list(allow_unmatched)
         self.report = LoadReport()
         self.copies: dict[str, Tensor] = {}
-        self.own = {n: v for n, v in module.state_dict(keep_vars=True).items() if not n.startswith("teacher.")}
+        state = module.state_dict(keep_vars=True)
+        self.targets = {name: value for name, value in state.items() if not name.startswith("teacher.")}
 
     def add(self, state: dict[str, Tensor], source: str, *, ours: bool) -> None:
-        """Take what fits of ``state``; later sources win where two hold one name.
+        """Load what fits of ``state``, over what earlier sources gave.
 
         Args:
-            state: tensors by name.
-            source: where they came from, for the report.
-            ours: names are a bundle's (``model.*``, ``objectives.*``), else whatever the model's ``adapt`` knows.
+            source: for the report.
+            ours: names are a bundle's (``model.*``, ``objectives.*``); else those that the model's ``adapt`` converts.
         """
         self.report.sources.append(source)
         for name, value in self._adapted(state, ours).items():
             self._put(name, value)
 
     def add_file(self, path: Path, key: str | None = None, rename: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Take what fits of another tool's checkpoint, whatever wraps its names.
+        """Load what fits of another tool's checkpoint, whatever prefix its names have.
 
         Args:
-            path: the file.
             key: of its state dict; None: the averaged one, else the first.
-            rename: prefixes of its names, and what stands for them.
+            rename: new prefixes by the prefixes that they replace.
 
         Raises:
-            DataError: it cannot be read, has no such key, or no name that begins so.
+            DataError: it cannot be read, or has no such key or prefix.
         """
         states = read_states(path)
         chosen, state = choose_state(states, path, key)
@@ -200,7 +192,9 @@ class WeightLoader:
             raise DataError(
                 "No weight has a name that begins so.", where=f"rename ({path})", got=got, expected=expected
             )
-        state, prefix = without_prefix(cut(state, rename), self._fitting, sum(n.startswith("model.") for n in self.own))
+        state, prefix = without_prefix(
+            cut(state, rename), self._fitting, sum(n.startswith("model.") for n in self.targets)
+        )
         if others := [name for name in states if name != chosen]:
             self.report.choices.append(f"{path}: {chosen} is read, not {', '.join(others)} (state_dict=KEY chooses)")
         if prefix:
@@ -208,23 +202,24 @@ class WeightLoader:
         self.add(state, str(path), ours=False)
 
     def _fitting(self, state: dict[str, Tensor]) -> int:
-        """How many names of the model a state dict has once the model has adapted it."""
         try:
             adapted = self.module.model.adapt(dict(state), [])
         except (DataError, LookupError, RuntimeError, ValueError):  # names of another layout
             return 0
-        return sum(f"model.{n}" in self.own and self.own[f"model.{n}"].shape == v.shape for n, v in adapted.items())
+        return sum(
+            f"model.{n}" in self.targets and self.targets[f"model.{n}"].shape == v.shape for n, v in adapted.items()
+        )
 
     def finish(self) -> LoadReport:
-        """Check that the backbone is complete, start the momentum copy from it, and hand over the report.
+        """Check that the backbone is complete, start the momentum copy from it, and return the report.
 
         Raises:
-            DataError: backbone weights are unmatched and not allowed to be.
+            DataError: weights of the backbone are unmatched, and ``allow_unmatched`` names them not.
         """
         self._inherited()
-        filled = {id(self.own[name]) for name in self.report.matched}
+        filled = {id(self.targets[name]) for name in self.report.matched}
         shapes = {text.split(" ")[0]: text for text in self.report.mismatched}
-        self.report.new = [n for n, v in self.own.items() if id(v) not in filled and n not in shapes]
+        self.report.new = [n for n, v in self.targets.items() if id(v) not in filled and n not in shapes]
         self._check_backbone({n: shapes.get(n, n) for n in [*shapes, *self.report.new] if n.startswith("model.")})
         if self.module.teacher is not None:
             self.module.teacher.load_state_dict(self.module.model.state_dict())
@@ -232,33 +227,22 @@ class WeightLoader:
         return self.report
 
     def _fill_teacher(self, teacher: nn.Module) -> None:
-        """A momentum copy that the sources hold (released weights) goes on as it was."""
-        own = teacher.state_dict(keep_vars=True)
-        placed = 0
-        for name, value in self.copies.items():
-            plain = name.removeprefix("teacher.")
-            if plain not in own:
-                self.report.left_over.append(name)
-            elif own[plain].shape != value.shape:
-                self.report.mismatched.append(f"{name} {tuple(value.shape)} for {tuple(own[plain].shape)}")
-            else:
-                with torch.no_grad():
-                    own[plain].copy_(value)
-                placed += 1
-        if placed:
-            self.report.reshaped.append(f"momentum copy: {placed} weights of its own")
+        # A momentum copy that the sources hold (released weights) goes on as it was.
+        targets = {f"teacher.{name}": value for name, value in teacher.state_dict(keep_vars=True).items()}
+        loaded = sum(self._copy(targets, name, value) for name, value in self.copies.items())
+        if loaded:
+            self.report.reshaped.append(f"momentum copy: {loaded} weights of its own")
 
     def _inherited(self) -> None:
-        """Attentions with several sets of projections may start those that no source holds from another set."""
-        for place, part in self.module.named_modules():
-            if isinstance(part, Attention) and not place.startswith("teacher."):
-                own = {n.removeprefix(f"{place}.") for n in self.report.matched if n.startswith(f"{place}.")}
-                made = part.inherit(own)
-                self.report.matched += [f"{place}.{name}" for name in made]
-                self.report.reshaped += [f"{place}: {len(made)} tensors copied from its first set"] if made else []
+        # Attentions with several sets of projections may copy those that no source holds from another set.
+        for path, part in self.module.named_modules():
+            if isinstance(part, Attention) and not path.startswith("teacher."):
+                filled = {n.removeprefix(f"{path}.") for n in self.report.matched if n.startswith(f"{path}.")}
+                copied = part.inherit(filled)
+                self.report.matched += [f"{path}.{name}" for name in copied]
+                self.report.reshaped += [f"{path}: {len(copied)} tensors copied from its first set"] if copied else []
 
     def _adapted(self, state: dict[str, Tensor], ours: bool) -> dict[str, Tensor]:
-        """Names as the training module has them, shapes as ``adapt`` makes them."""
         if not ours:
             state = self._from_model(state)
         else:
@@ -268,39 +252,33 @@ class WeightLoader:
         for name, objective in self.module.objectives.items():
             taken = self._taken(name, state)
             if taken:
-                inner = {own: state[n] for n, own in taken.items()}
+                inner = {inside: state[n] for n, inside in taken.items()}
                 state = {n: v for n, v in state.items() if n not in taken}
                 adapted = objective.adapt(inner, self.report.reshaped)
                 state |= {f"objectives.{name}.{n}": v for n, v in adapted.items()}
         return state
 
     def _heads_taken(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Heads of objectives that parts of the model start from (``Model.init_from``)."""
-        found: dict[str, Tensor] = {}
+        heads: dict[str, Tensor] = {}
         for part, givers in self.module.model.init_from.items():
             giver = next((g for g in givers if any(n.startswith(f"objectives.{g}") for n in state)), None)
             if giver is not None and not any(n.startswith(f"model.{part}") for n in state):
                 prefix = f"objectives.{giver}"
-                found |= {part + n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
-        return found
+                heads |= {part + n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        return heads
 
     def _taken(self, name: str, state: Iterable[str]) -> dict[str, str]:
-        """What an objective takes of the checkpoint, and what it calls it: the first giver's, gaps filled by others."""
-        first, *others = self._givers(name, state)
-        found = {n: n.removeprefix(f"objectives.{first}.") for n in state if n.startswith(f"objectives.{first}.")}
-        wanted = set(self.module.objectives[name].state_dict())
-        for giver in others:
-            lacking = wanted - set(found.values())
-            found |= {n: own for own in lacking if (n := f"objectives.{giver}.{own}") in state}
-        return found
-
-    def _givers(self, name: str, state: Iterable[str]) -> list[str]:
-        """Whose parts of the checkpoint an objective takes: its own, then one of its kind, then its ancestors'."""
+        # From its own name in the checkpoint, else from one of its kind, else from its ancestors.
         held = {n.split(".")[1] for n in state if n.startswith("objectives.")}
-        kind = str(self.module.parts[name].spec["name"])
-        others = [kind, *self.module.objectives[name].init_from]
+        others = [str(self.module.parts[name].spec["name"]), *self.module.objectives[name].init_from]
         heirs = [n for n in others if n not in self.module.objectives]
-        return [n for n in dict.fromkeys([name, *heirs]) if n in held] or [name]
+        first, *rest = [n for n in dict.fromkeys([name, *heirs]) if n in held] or [name]
+        taken = {n: n.removeprefix(f"objectives.{first}.") for n in state if n.startswith(f"objectives.{first}.")}
+        wanted = set(self.module.objectives[name].state_dict())
+        for giver in rest:
+            lacking = wanted - set(taken.values())
+            taken |= {n: inside for inside in lacking if (n := f"objectives.{giver}.{inside}") in state}
+        return taken
 
     def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         adapted = self.module.model.adapt(state, self.report.reshaped)
@@ -311,58 +289,60 @@ class WeightLoader:
         if name.startswith("teacher."):
             self.copies[name] = value
             return
-        own = self.own.get(name)
-        if own is None:
-            self.report.left_over.append(name)
-        elif own.shape != value.shape:
-            self.report.mismatched.append(f"{name} {tuple(value.shape)} for {tuple(own.shape)}")
-        else:
-            with torch.no_grad():
-                own.copy_(value)
+        if self._copy(self.targets, name, value):
             self.report.matched.append(name)
 
+    def _copy(self, targets: Mapping[str, Tensor], name: str, value: Tensor) -> bool:
+        target = targets.get(name)
+        if target is None:
+            self.report.left_over.append(name)
+        elif target.shape != value.shape:
+            self.report.mismatched.append(f"{name} {tuple(value.shape)} for {tuple(target.shape)}")
+        else:
+            with torch.no_grad():
+                target.copy_(value)
+            return True
+        return False
+
     def _check_backbone(self, names: dict[str, str]) -> None:
-        """``names``: what is unmatched, and how a message calls it."""
         patterns = [Searcher(p, "allow_unmatched") for p in self.allow]
         self.report.allowed = [n for n in names if any(p.search(n) for p in patterns)]
         wrong = [text for n, text in names.items() if n not in self.report.allowed]
         if wrong:
+            unused = [n for n in self.report.left_over if n.startswith("model.")]
+            spare = f" (without a place there: {', '.join(unused[:4])})" if unused else ""
             raise DataError(
                 f"{len(wrong)} weights of the model are not in what it starts from.",
                 where=", ".join(self.report.sources),
-                got="; ".join(wrong[:6]) + (" ..." if len(wrong) > 6 else "") + self._spare(),
+                got="; ".join(wrong[:6]) + (" ..." if len(wrong) > 6 else "") + spare,
                 expected="every weight of the model",
                 hint="make the model as it was trained, or let them be new: allow_unmatched: ['PATTERN']",
             )
-
-    def _spare(self) -> str:
-        spare = [n for n in self.report.left_over if n.startswith("model.")]
-        return f" (without a place there: {', '.join(spare[:4])})" if spare else ""
 
 
 def load_exactly(
     module: nn.Module, state: dict[str, Tensor], where: str, part_of: Callable[[str, Tensor], Tensor] | None = None
 ) -> None:
-    """Fill ``module`` with its own saved state; nothing may differ.
+    """Load a saved state that has the names and shapes of the module's.
 
     Args:
-        module: to fill.
-        state: by name.
         where: the file, for the message.
-        part_of: this process's share of a whole tensor, where parameters are shared out.
+        part_of: returns this process's shard of a whole tensor, if parameters are sharded.
 
     Raises:
         DataError: a name or a shape differs.
     """
-    own = module.state_dict(keep_vars=True)
-    wrong = sorted(set(own) ^ set(state)) or [n for n, v in own.items() if v.shape != state[n].shape]
+    targets = module.state_dict(keep_vars=True)
+    wrong = sorted(set(targets) ^ set(state)) or [n for n, v in targets.items() if v.shape != state[n].shape]
     if wrong:
-        raise DataError(
-            "These weights are of another model.",
-            where=where,
-            got=f"{len(wrong)} names or shapes differ: {', '.join(wrong[:4])}",
-            hint="the recipe has changed since: run with --force to start anew",
-        )
+        raise of_another_model(wrong, where)
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in targets.items():
             local(tensor).copy_(part_of(name, state[name]) if part_of else state[name])
+
+
+def of_another_model(names: list[str], where: str) -> DataError:
+    """Return the error for saved weights whose names or shapes differ from the model's."""
+    got = f"{len(names)} names or shapes differ: {', '.join(names[:4])}"
+    hint = "the recipe has changed since: run with --force to start anew"
+    return DataError("These weights are of another model.", where=where, got=got, hint=hint)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from vlcli.export.towers import (
         bert,
+        class_difference,
         class_labels,
         image_difference,
         layer_facts,
@@ -35,59 +36,4 @@ if TYPE_CHECKING:
         vit_state,
     )
 
-_BASE = ("Exported", "Exporter", "Trained")
-_CONVERSION = (
-    "Converted",
-    "TransformersExporter",
-    "check_plain",
-    "encodings",
-    "fill",
-    "largest_difference",
-    "of_kind",
-    "refused",
-)
-_TOWERS = (
-    "bert",
-    "class_labels",
-    "image_difference",
-    "layer_facts",
-    "layer_names",
-    "random_images",
-    "random_text",
-    "text_difference",
-    "vit",
-    "vit_facts",
-    "vit_state",
-)
-_HOMES = {
-    **dict.fromkeys(_BASE, "base"),
-    **dict.fromkeys(_CONVERSION, "conversion"),
-    **dict.fromkeys(_TOWERS, "towers"),
-}
-
-__all__ = [
-    "Converted",
-    "Exported",
-    "Exporter",
-    "Trained",
-    "TransformersExporter",
-    "bert",
-    "check_plain",
-    "class_labels",
-    "encodings",
-    "fill",
-    "image_difference",
-    "largest_difference",
-    "layer_facts",
-    "layer_names",
-    "of_kind",
-    "random_images",
-    "random_text",
-    "refused",
-    "text_difference",
-    "vit",
-    "vit_facts",
-    "vit_state",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -105,7 +105,6 @@ def evaluations(stage: Path) -> list[tuple[StageRecord, list[Measured]]]:
 
 
 def _data(record: StageRecord) -> str:
-    """Names of a stage's data sets."""
     rows = record.config.get("data") or []
     rows = rows if isinstance(rows, list) else [rows]
     return ", ".join(dict.fromkeys(str(as_spec(row)["name"]) for row in rows if row))

@@ -62,8 +62,6 @@ class TransformersExporter(Exporter):
         classes: transformers' classes that it writes, for messages.
     """
 
-    packages: ClassVar[tuple[str, ...]] = ("transformers",)
-    install: ClassVar[str] = "pip install 'vlcli[hf]'"
     writes: ClassVar[str] = "transformers"
     models: ClassVar[tuple[str, ...]] = ()
     classes: ClassVar[tuple[str, ...]] = ()
@@ -120,11 +118,6 @@ class Transformers(Exporter):
         self.architecture = architecture
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model/`` by the exporter of the model's family.
-
-        Raises:
-            ComponentError: transformers has no class that computes what the model does.
-        """
         return exporter_of(trained, self.architecture).export(trained, folder, progress)
 
 
@@ -139,7 +132,7 @@ def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
     for name, kind in known.items():
         if wanted in kind.models:
             choice = {} if architecture == "auto" else {"architecture": architecture}
-            made: Exporter = registry.exporters.build({"name": name, **choice})
+            made: Exporter = registry.of(Exporter).build({"name": name, **choice})
             return made
     raise ComponentError(
         f"vlcli knows no class of transformers that equals {type(trained.model).__name__}.",
@@ -162,7 +155,6 @@ def converters() -> dict[str, type[TransformersExporter]]:
 
 
 def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list[str]]:
-    """Weights, tokenizer and processor of one network; its difference as loaded again, and notes."""
     folder.mkdir(parents=True, exist_ok=True)
     notes = []
     with quiet_transformers():
@@ -182,11 +174,6 @@ def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list
 
 
 def _loaded(kind: Any, folder: Path) -> tuple[Any, bool]:
-    """A network as ``from_pretrained`` gives it, and whether it drew a pooler; every other weight must be there.
-
-    Raises:
-        DataError: a weight is missing or has no place.
-    """
     network, report = kind.from_pretrained(folder, output_loading_info=True)
     lost = [name for name in report["missing_keys"] if "pooler." not in name]
     lost += [*report["unexpected_keys"], *map(str, report["mismatched_keys"])]

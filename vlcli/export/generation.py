@@ -29,13 +29,6 @@ def generation(trained: Trained, probabilities: bool = False) -> tuple[Graph, St
 
 
 class _Start:
-    """Forward passes to first logits and cache.
-
-    Args:
-        trained: the model.
-        asks: whether a question is answered; else pictures are described.
-    """
-
     def __init__(self, trained: Trained, asks: bool) -> None:
         self.model, self.asks = trained.model, asks
         self.cls_id = trained.data_spec.cls_id
@@ -74,7 +67,6 @@ class Step(Graph):
         self.sizes = [_changing(name, [self.template, *others]) for name in self.places]
 
     def _cache(self, batch: int, words: int, regions: int, steps: int, seed: int = 0) -> Any:
-        """The cache after some words."""
         inputs = self.form.example(batch, words, regions, seed)
         passes = ForwardPasses(self.model, self.form.batch(inputs), training=False)
         logits, cache = self.start.state(passes)
@@ -83,19 +75,15 @@ class Step(Graph):
         return cache
 
     def names(self) -> list[str]:
-        """``ids`` and the tensors of the cache."""
         return ["ids", *self.places]
 
     def meaning(self, name: str) -> str:
-        """What an input holds."""
         return "(batch,) int64: the word piece chosen last" if name == "ids" else "as start or the last step gave it"
 
     def axes(self) -> list[dict[int, str]]:
-        """What differs from batch to batch or from step to step."""
         return [{0: ""}, *(dict.fromkeys(sizes, "") for sizes in self.sizes)]
 
     def example(self, batch: int, words: int, regions: int, seed: int = 0) -> tuple[Tensor, ...]:
-        """A word for each row, and a cache of ``STEPS`` words or more."""
         with torch.no_grad():
             cache = self._cache(batch, words, regions, STEPS + seed, seed)
         ids = torch.arange(batch) % self.form.data_spec.vocab_size
@@ -111,7 +99,6 @@ class Step(Graph):
         return made
 
     def outputs(self, *inputs: Tensor) -> Outputs:
-        """Logits (B, V), and the tensors of the cache that are others than before."""
         ids, *given = inputs
         before = rebuild(self.template, iter(given))
         logits, after = self.model.step(ids, before)
@@ -122,7 +109,6 @@ class Step(Graph):
 
 
 def _changing(name: str, caches: list[Any]) -> list[int]:
-    """Dimensions of a tensor whose size is not the same in all caches."""
     shapes = [dict(flatten(cache))[name].shape for cache in caches]
     return [place for place, sizes in enumerate(zip(*shapes, strict=True)) if len({*sizes}) > 1]
 
@@ -153,7 +139,6 @@ def rebuild(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    """Names and values of what a part of a cache holds; keys and values of a layer are ``past.N.key``, ``.value``."""
     if isinstance(value, Mapping):
         return [(_place(key), item) for key, item in value.items()]
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor):

@@ -203,7 +203,6 @@ class Graph(nn.Module):
             self.form = replace(form, without=frozenset(name for name in OPTIONAL if self._ignores(name)))
 
     def _ignores(self, name: str) -> bool:
-        """Whether the outputs stay the same when an input is another one."""
         if name not in self.form.names():
             return False
         place, inputs = self.form.names().index(name), [*self.form.example(2, 5, 4, 1)]
@@ -235,7 +234,6 @@ class Graph(nn.Module):
         return made if self.kept is None else {name: made[name] for name in self.kept}
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The values of :meth:`outputs`."""
         return tuple(self.outputs(*inputs).values())
 
 
@@ -293,7 +291,6 @@ def _image_states(step: ForwardPasses) -> Outputs:
 
 
 def _real(states: EncoderOutput) -> Tensor:
-    """Hidden states with zeros at padding."""
     return states.hidden.masked_fill(~states.layout.valid[..., None], 0)
 
 
@@ -331,7 +328,6 @@ def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
 
 
 def _stored(images: Images) -> Outputs:
-    """What a batch holds of its images, by the names of inputs; unknown classes are -1 with confidence 1."""
     made: Outputs = {}
     if images.pixels is not None:
         made["pixels"] = images.pixels.images
@@ -348,7 +344,7 @@ def _stored(images: Images) -> Outputs:
 
 
 def _padded(batch: int, length: int) -> Tensor:
-    """(B, L) bool; the second half of the rows lack their last third."""
+    # (B, L) bool; the second half of the rows lack their last third
     mask = torch.ones(batch, length, dtype=torch.bool)
     mask[batch // 2 + 1 :, max(1, length - length // 3) :] = False
     return mask

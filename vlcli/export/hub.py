@@ -49,7 +49,6 @@ class Hub(Exporter):
         self.license, self.title, self.dtype = license, title, dtype
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``hub/`` whole: beside, then renamed."""
         final, stage = folder / FOLDER, trained.folder.parent
         title = self.title or f"{model_name(trained)}, {stage.name}"
         with new_folder(final) as beside:
@@ -87,7 +86,7 @@ def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tu
     """The files of transformers' class in ``folder``, or in folders of their own for parts of a model.
 
     Returns:
-        The class by folder, empty where no class of transformers equals this model, or transformers is not installed;
+        The class by folder, empty where no class of transformers equals this model;
         and notes: what was left behind, or the reason.
     """
     with tempfile.TemporaryDirectory(dir=folder) as other:
@@ -106,6 +105,5 @@ def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tu
 
 
 def _class(file: Path) -> str:
-    """The class that a configuration names."""
     config = json.loads(file.read_text(encoding="utf-8"))
     return str(next(iter(config.get("architectures") or ["AutoModel"])))

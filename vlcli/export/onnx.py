@@ -63,12 +63,6 @@ class Onnx(Exporter):
         self.int8, self.class_probs = int8, class_probs
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write every graph beside, compare it, then give it its name.
-
-        Raises:
-            ComponentError: the model has no such prediction.
-            VlcliError: a graph gives other numbers than the model, or is fixed to one size.
-        """
         trained.module.cpu().eval()
         found = graphs(trained, self.objective, self.class_probs)
         made = Exported({})
@@ -83,7 +77,6 @@ class Onnx(Exporter):
         return made
 
     def _sentences(self, found: list[Graph], folder: Path, made: Exported) -> None:
-        """What start and step say together, compared."""
         known = {graph.stem: graph for graph in found}
         start, step = known.get("start"), known.get("step")
         if start is None or not isinstance(step, Step):
@@ -99,7 +92,6 @@ class Onnx(Exporter):
             raise VlcliError(what, where=where, got=got, expected=f"{self.tolerance:g} at most")
 
     def _one(self, graph: Graph, folder: Path, made: Exported, bar: Any) -> None:
-        """One graph as a file, compared."""
         file = folder / f"{graph.stem}.onnx"
         with written(file) as beside:
             write(graph, beside, self.opset)
@@ -172,7 +164,6 @@ def write(graph: Graph, path: Path, opset: int) -> None:
 
 
 def _refused(error: BaseException) -> VlcliError:
-    """What torch's exporter says first: the operation that ONNX lacks, or the line that it cannot follow."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -188,7 +179,6 @@ def _refused(error: BaseException) -> VlcliError:
 
 
 def _sizes(graph: Graph) -> list[dict[int, Any]]:
-    """The free dimensions of every input."""
     known: dict[str, Any] = {name: torch.export.Dim(name) for name in ("batch", "regions")}
     known["words"] = torch.export.Dim("words", min=3, max=max(4, graph.form.data_spec.text_length))
     free = torch.export.Dim.DYNAMIC
@@ -196,7 +186,6 @@ def _sizes(graph: Graph) -> list[dict[int, Any]]:
 
 
 def _prune(path: Path) -> None:
-    """Take away inputs that no node reads."""
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -338,7 +327,6 @@ def names_of(path: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _shape(sizes: list[Any]) -> str:
-    """Sizes of an output: numbers, names of free axes, and a star where a formula stands."""
     known = ("batch", "words", "regions")
     named = [size if isinstance(size, int) or size in known else "*" for size in sizes]
     return ", ".join(str(size) for size in (["batch", *named[1:]] if named and named[0] == "*" else named))
@@ -350,7 +338,6 @@ def _size(graph: Graph) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter's own chatter is not this stage's report."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root", "")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -53,7 +53,7 @@ def text(trained: Trained) -> dict[str, Any]:
 def pixels(trained: Trained, needs: InputSpec) -> dict[str, Any]:
     """How a picture becomes numbers: its steps in order, then size, scale, mean and deviation."""
     spec = getattr(trained, "transform_spec", None)
-    transform: Transform | None = registry.transforms.build(spec, needs) if spec else None
+    transform: Transform | None = registry.of(Transform).build(spec, needs) if spec else None
     sized = transform is not None and transform.sizes
     return {
         "turn": "as the EXIF orientation says",
@@ -83,12 +83,11 @@ def regions(trained: Trained, needs: InputSpec) -> dict[str, Any]:
 def generation(trained: Trained) -> dict[str, Any] | None:
     """How the task chooses words; None where it says none."""
     task = getattr(trained, "task_spec", None)
-    settings = getattr(registry.tasks.build(task), "settings", None) if task else None
+    settings = getattr(registry.build("tasks", task), "settings", None) if task else None
     return None if settings is None else asdict(settings)
 
 
 def _probabilities(trained: Trained) -> str:
-    """What turns logits into probabilities."""
     losses = {getattr(part, "loss", None) for part in trained.module.objectives.values()}
     return "sigmoid" if "bce" in losses else "softmax"
 

@@ -55,7 +55,6 @@ def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
 
 
 def _normaliser(rule: Preparation, own: Any) -> Any:
-    """What :class:`~vlcli.data.preparation.Preparation` does to a sentence, before what the vocabulary does."""
     steps = [*_steps(rule), *([own] if own is not None else [])]
     return None if not steps else steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
 
@@ -76,7 +75,6 @@ def _steps(rule: Preparation) -> Iterator[Any]:
 
 
 def _template(ours: Any, engine: tokenizers.Tokenizer) -> Any:
-    """``[CLS]`` before and ``[SEP]`` behind a sentence, as far as the model was trained with them."""
     first, last = (str(engine.id_to_token(ours.ids[name])) for name in ("cls", "sep"))
     parts = [*([f"{first}:0"] if ours.begun else []), "$A:0", *([f"{last}:0"] if ours.ended else [])]
     pair = [*parts, "$B:1", *([f"{last}:1"] if ours.ended else [])]
@@ -85,7 +83,6 @@ def _template(ours: Any, engine: tokenizers.Tokenizer) -> Any:
 
 
 def _check(ours: Any, folder: Path, length: int) -> None:
-    """Compare ids of sentences with signs, capitals, accents, runs of spaces, unknown and many words."""
     from transformers import AutoTokenizer
 
     theirs = AutoTokenizer.from_pretrained(folder)
@@ -143,7 +140,6 @@ def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str
 
 
 def _sizes(facts: Mapping[str, Any]) -> dict[str, Any] | str:
-    """The keys that say how a picture is resized and cropped; or why none do."""
     steps, size = copy.copy(facts["steps"]), facts["size"]
     names = [step["step"] for step in steps]
     if not steps and size is not None:

@@ -22,17 +22,7 @@ from vlcli.nn import (
     TextEmbeddings,
 )
 from vlcli.nn.fake import fake_text
-from vlcli.nn.vit_names import VIT_NAMES
-
-BERT = {
-    "self_attention.attention.dense.": "attention.output.dense.",
-    "self_attention.attention.": "attention.self.",
-    "self_attention.norm.": "attention.output.LayerNorm.",
-    "feed_forward.inner.": "intermediate.dense.",
-    "feed_forward.outer.": "output.dense.",
-    "feed_forward.norm.": "output.LayerNorm.",
-}
-"""Our names inside a layer, and those of transformers' BERT."""
+from vlcli.nn.names import BERT_NAMES, VIT_NAMES, translate
 
 
 def layer_names(state: Mapping[str, Tensor], table: Mapping[str, str], prefix: str) -> dict[str, Tensor]:
@@ -43,12 +33,11 @@ def layer_names(state: Mapping[str, Tensor], table: Mapping[str, str], prefix: s
         table: our beginnings of names inside a layer, and theirs.
         prefix: what stands before the number.
     """
-    made = {}
+    renamed = {}
     for name, value in state.items():
         number, rest = name.split(".", 1)
-        ours = next((own for own in table if rest.startswith(own)), "")
-        made[f"{prefix}{number}.{table.get(ours, '')}{rest.removeprefix(ours)}"] = value
-    return made
+        renamed[f"{prefix}{number}.{translate(rest, table) or rest}"] = value
+    return renamed
 
 
 def layer_facts(layers: nn.Module) -> dict[str, Any]:
@@ -107,7 +96,7 @@ def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str
         "embeddings.token_type_embeddings.weight": segments,
         "embeddings.LayerNorm.weight": embed.norm.weight,
         "embeddings.LayerNorm.bias": embed.norm.bias,
-        **layer_names(stack.layers.state_dict(), BERT, "encoder.layer."),
+        **layer_names(stack.layers.state_dict(), BERT_NAMES, "encoder.layer."),
         **({} if pooler is None else {f"pooler.dense.{n}": v for n, v in pooler.dense.state_dict().items()}),
     }
     return fill(BertModel(config, add_pooling_layer=pooler is not None), state, family)
@@ -216,3 +205,10 @@ def image_difference(model: Model, network: Any, size: tuple[int, int]) -> float
         theirs = network(pixel_values=images.pixels_for("transformers"))
     assert ours.pooled is not None
     return largest_difference((ours.hidden, theirs.last_hidden_state), (ours.pooled, theirs.pooler_output))
+
+
+def class_difference(model: Any, network: Any) -> float:
+    """The largest difference of a class score of an image classifier and of transformers' class."""
+    pixels = random_images(model.image_size).pixels_for("transformers")  # (2, 3, H, W)
+    with torch.no_grad():
+        return largest_difference((model.eval()(pixels), network(pixel_values=pixels).logits))

@@ -34,7 +34,6 @@ class Safetensors(Exporter):
         self.dtype, self.objectives = KINDS[dtype], objectives
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model/`` whole: beside, then renamed."""
         final = folder / FOLDER
         original = load_file(trained.folder / WEIGHTS)
         chosen = {name: self._cast(value) for name, value in original.items() if self._keeps(name)}
@@ -63,7 +62,6 @@ class Safetensors(Exporter):
 
 
 def _difference(original: dict[str, Tensor], written: dict[str, Tensor]) -> float:
-    """The largest change of any weight."""
     changes = [
         (original[name].float() - value.float()).abs().max().item() for name, value in written.items() if value.numel()
     ]

@@ -134,7 +134,7 @@ def import_features(
 
 def _kind(format: str) -> Format:
     try:
-        return registry.formats.build(format)
+        return registry.of(Format).build(format)
     except ComponentError as error:
         if format in registry.names("formats"):  # its package cannot be imported, or two packages have the name
             raise

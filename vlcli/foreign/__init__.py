@@ -1,21 +1,21 @@
-"""Position encodings and attentions of vlcli in models of other libraries.
+"""Adds position encodings and attentions of vlcli to models of other libraries.
 
     from vlcli.foreign import equip, stacks
 
-    for stack in stacks(model):                                   # what can be equipped, and what cannot and why
+    for stack in stacks(model):                                   # the attentions, and why some cannot be equipped
         print(stack)
     equip(model, "irpe", method="product", sides=["key"])         # in place; weights and names stay as they are
 
-Attention is found by its style, one :class:`AttentionEquipper` each (the kind ``equippers``): ``timm``,
-``transformers``, ``transformers-inline``, ``torch``. Where the tokens of a stack stand is told by a
-:class:`TokenPlaces`, found by what makes the tokens (a patch convolution, a table of words) or given by the caller.
+One :class:`AttentionEquipper` for each style finds attention: ``timm``, ``transformers``, ``transformers-inline``,
+``torch``. A :class:`TokenPlaces` gives the positions of a stack's tokens: it reads them from what makes the tokens (a
+patch convolution, word embeddings), or the caller passes it.
 """
 
 from vlcli.foreign.adding import equip
 from vlcli.foreign.choice import stacks
+from vlcli.foreign.declared_places import GivenPlaces, PictureInText
 from vlcli.foreign.equipment import EquippedAttention
 from vlcli.foreign.equipper import AttentionEquipper
-from vlcli.foreign.given import GivenPlaces, PictureInText
 from vlcli.foreign.places import TokenPlaces
 from vlcli.foreign.stacks import AttentionStack
 

@@ -1,4 +1,4 @@
-"""``equip``: put a position encoding, or an attention with projections of its own, into a model made elsewhere."""
+"""Adds a position encoding or an attention to a model of another library (``equip``)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vlcli.errors import ComponentError
 from vlcli.foreign import projections
 from vlcli.foreign.choice import WHERE, Maker, Tokens, maker_of, objection, placed_stacks
 from vlcli.foreign.equipment import Equipment, EquippedAttention
+from vlcli.foreign.equipper import AttentionEquipper
 from vlcli.foreign.stacks import AttentionStack
 from vlcli.nn import Attention, PairwisePosition
 from vlcli.registry import Spec
@@ -32,16 +33,16 @@ def equip(
     start: Literal["drawn", "zero"] = "drawn",
     **options: Any,
 ) -> M:
-    """Give a model of another library a position encoding or another attention, in place.
+    """Adds a position encoding or another attention to a model of another library, in place.
 
     Args:
         model: of timm, transformers, torchvision or another library whose attention an equipper knows.
         encoding: a registered pairwise encoding or attention, or an encoding that is a module already.
         stack: names of stacks, as :func:`stacks` lists them, with ``*``; None: all in which the encoding has an effect.
-        tokens: where the tokens stand, instead of what the model tells (:class:`PictureInText`, a layout).
-        keys: where the tokens stand that cross-attention looks at, where the model cannot tell.
-        special_ids: ids of words that have no place; None: those that the model's configuration names.
-        start: ``drawn``: as the encoding draws its tables; ``zero``: all zero, so that the model computes as before.
+        tokens: positions of the tokens, instead of those that the model gives (:class:`PictureInText`, a layout).
+        keys: positions of the keys of cross-attention if the model cannot give them.
+        special_ids: ids of words without a position; None: those that the model's configuration names.
+        start: ``drawn``: the encoding's random initialisation; ``zero``: zeros, so that the model computes as before.
         options: of the encoding, as a recipe would set them.
 
     Returns:
@@ -52,9 +53,8 @@ def equip(
     """
     if any(hasattr(module, SLOT) for module in model.modules()):
         raise ComponentError("The model is already equipped.", where=WHERE)
-    found = placed_stacks(model, tokens, keys, special_ids)
     name, maker = maker_of(encoding, options)
-    chosen = _chosen(model, found, stack, name, maker)
+    chosen = _chosen(model, placed_stacks(model, tokens, keys, special_ids), stack, name, maker)
     for one, part in chosen:
         _add(one, part)
     _adopt(model, [(one, part) for one, part in chosen if isinstance(part, PairwisePosition)], start)
@@ -65,12 +65,11 @@ def equip(
 
 
 def _chosen(
-    model: nn.Module, found: list[AttentionStack], wanted: str | Sequence[str] | None, name: str, maker: Maker
+    model: nn.Module, stacks: list[AttentionStack], stack_names: str | Sequence[str] | None, name: str, maker: Maker
 ) -> list[tuple[AttentionStack, nn.Module]]:
-    """The stacks that take the encoding, with what is put into each; a refusal of all of them is an error."""
-    patterns = [wanted] if isinstance(wanted, str) else wanted
+    patterns = [stack_names] if isinstance(stack_names, str) else stack_names
     chosen, reasons = [], []
-    for stack in found:
+    for stack in stacks:
         if patterns is not None and not any(stack.name == one or fnmatchcase(stack.name, one) for one in patterns):
             continue
         reason = stack.refusal
@@ -80,7 +79,14 @@ def _chosen(
             chosen += [] if reason else [(stack, part)]
         reasons += [f"{stack.name} ({type(stack.layers[0][1]).__name__}): {reason}"] if reason else []
     if not chosen:
-        raise _refused(model, found, name, reasons)
+        styles = [registry.of(AttentionEquipper).load(one).looks_for for one in registry.names("equippers")]
+        raise ComponentError(
+            f"{type(model).__name__} cannot be equipped with {name!r}.",
+            where=WHERE,
+            got="; ".join(reasons) or "; ".join(one.name for one in stacks) or "no attention at all",
+            expected="; ".join(styles) + "; in layers whose tokens the encoding is for",
+            hint="`vlcli.foreign.stacks(model)` lists the stacks; `stack`, `tokens` and `keys` choose and place them",
+        )
     if len({id(part) for _, part in chosen}) < len(chosen):
         several = ", ".join(stack.name for stack, _ in chosen)
         raise ComponentError("One module cannot serve several stacks.", where=WHERE, got=several, hint="name a `stack`")
@@ -93,20 +99,20 @@ def _add(stack: AttentionStack, part: nn.Module) -> None:
     position = part if isinstance(part, PairwisePosition) else None
     equipment = Equipment(position, stack.places)
     for layer, (_, module) in enumerate(stack.layers):
-        place = EquippedAttention(equipment, layer)
-        module.__dict__[SLOT] = place  # not a submodule
-        module.register_forward_pre_hook(projections.Arrival(stack.equipper, place), with_kwargs=True)
+        equipped = EquippedAttention(equipment, layer)
+        module.__dict__[SLOT] = equipped  # not a submodule
+        module.register_forward_pre_hook(projections.Arrival(stack.equipper, equipped), with_kwargs=True)
         names = stack.equipper.projections(module)
         if isinstance(part, Attention):
-            projections.replace(module, names, place, part)
+            projections.replace(module, names, equipped, part)
             continue
-        stack.equipper.install(module, place)
+        stack.equipper.install(module, equipped)
         if equipment.shifts:
-            projections.shift(module, names, place)
+            projections.shift(module, names, equipped)
 
 
 def _adopt(model: nn.Module, added: list[tuple[AttentionStack, PairwisePosition]], start: str) -> None:
-    """Register the parameters with the model: by layer as released, or as one module for each stack."""
+    # Parameters are registered by layer if the encoding names parts of layers, as released, else as one module a stack.
     whole: dict[str, nn.Module] = {}
     for stack, position in added:
         if start == "zero":
@@ -116,20 +122,8 @@ def _adopt(model: nn.Module, added: list[tuple[AttentionStack, PairwisePosition]
         parts = [position.layer_parts(layer) for layer in range(len(stack.layers))]
         if not any(parts):
             whole[stack.name.replace(".*", "").replace(".", "-")] = position
-        for (_, module), own in zip(stack.layers, parts, strict=True):
-            for name, part in own.items():
+        for (_, module), tables in zip(stack.layers, parts, strict=True):
+            for name, part in tables.items():
                 module.add_module(name, part)
     if whole:
         model.add_module("relative_position", next(iter(whole.values())) if len(whole) == 1 else nn.ModuleDict(whole))
-
-
-def _refused(model: nn.Module, found: list[AttentionStack], name: str, reasons: list[str]) -> ComponentError:
-    styles = [registry.equippers.load(one).looks_for for one in registry.equippers.names()]
-    seen = "; ".join(reasons) or "; ".join(one.name for one in found) or "no attention at all"
-    return ComponentError(
-        f"{type(model).__name__} cannot be equipped with {name!r}.",
-        where=WHERE,
-        got=seen,
-        expected="; ".join(styles) + "; in layers whose tokens the encoding is for",
-        hint="`vlcli.foreign.stacks(model)` lists the stacks; `stack`, `tokens` and `keys` choose and place them",
-    )

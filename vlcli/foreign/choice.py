@@ -1,4 +1,4 @@
-"""What is put into a foreign model, and which of its stacks have a use for it."""
+"""Lists the stacks of a foreign model, and says which of them an encoding has an effect in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from vlcli import registry
-from vlcli.foreign.given import GivenPlaces
+from vlcli.foreign.declared_places import GivenPlaces
 from vlcli.foreign.joint import CrossPlaces
 from vlcli.foreign.places import TokenPlaces, WordPlaces
 from vlcli.foreign.sources import Sources
@@ -30,59 +30,53 @@ def stacks(
     special_ids: tuple[int, ...] | None = None,
     **options: Any,
 ) -> list[AttentionStack]:
-    """Every stack of attention in a model of another library, and whether it can be equipped.
+    """Returns every stack of attention in a model of another library; ``refusal`` says why one cannot be equipped.
 
     Args:
         model: of timm, transformers, torchvision or another library.
-        encoding: what it would be equipped with; None: anything.
-        tokens: where the tokens stand, instead of what the model tells.
-        keys: where the tokens stand that cross-attention looks at, where the model cannot tell.
-        special_ids: ids of words that have no place; None: those that the model's configuration names.
+        encoding: what would be added; None: anything.
+        tokens: positions of the tokens, instead of those that the model gives.
+        keys: positions of the keys of cross-attention if the model cannot give them.
+        special_ids: ids of words without a position; None: those that the model's configuration names.
         options: of the encoding.
 
     Returns:
-        Stacks in the order of their first layers. One that cannot be equipped has a ``refusal``; printed, each is one
-        line.
+        Stacks in the order of their first layers; printed, each is one line.
     """
-    found = placed_stacks(model, tokens, keys, special_ids)
+    every = placed_stacks(model, tokens, keys, special_ids)
     if encoding is not None:
         _, maker = maker_of(encoding, options)
-        for stack in found:
+        for stack in every:
             stack.refusal = stack.refusal or objection(stack, maker(stack.shape()))
-    return found
+    return every
 
 
 def placed_stacks(
     model: nn.Module, tokens: Tokens, keys: Tokens, special: tuple[int, ...] | None
 ) -> list[AttentionStack]:
-    """All stacks, with the places that the model tells or that the caller gives."""
-    found = find_stacks(model, given_places(tokens), special)
-    there = given_places(keys)
-    for stack in found if there is not None else ():
-        own = Sources(model, special).nearest(stack.layers[0][0], True) if stack.crosses else None
-        if isinstance(own, WordPlaces) and there is not None:
-            stack.places, stack.refusal = CrossPlaces(own, there), ""
-    return found
-
-
-def given_places(tokens: Tokens) -> TokenPlaces | None:
-    """Places from what a caller gives."""
-    return GivenPlaces(tokens) if isinstance(tokens, Layout) else tokens
+    """Returns all stacks with the positions that the caller or the model gives."""
+    of_tokens, of_keys = (GivenPlaces(one) if isinstance(one, Layout) else one for one in (tokens, keys))
+    every = find_stacks(model, of_tokens, special)
+    for stack in every if of_keys is not None else ():
+        words = Sources(model, special).nearest(stack.layers[0][0], True) if stack.crosses else None
+        if isinstance(words, WordPlaces) and of_keys is not None:
+            stack.places, stack.refusal = CrossPlaces(words, of_keys), ""
+    return every
 
 
 def maker_of(encoding: Any, options: dict[str, Any]) -> tuple[str, Maker]:
-    """The name of what is added, and what makes it for a stack."""
+    """Returns the name of an encoding or attention, and the function that builds it for a stack."""
     if isinstance(encoding, nn.Module):
         return type(encoding).__name__, lambda _: encoding
     spec = registry.as_spec(encoding)
     name = str(spec["name"])
-    kind = registry.attentions if name in registry.attentions.names() else registry.positions
-    own = {} if kind is registry.attentions else getattr(registry.positions.load(name), "foreign_options", {})
-    return name, lambda shape: kind.build({**own, **spec, **options}, shape)
+    kind = "attentions" if name in registry.names("attentions") else "positions"
+    defaults = getattr(registry.load(kind, name), "foreign_options", {})
+    return name, lambda shape: registry.build(kind, {**defaults, **spec, **options}, shape)
 
 
 def objection(stack: AttentionStack, part: nn.Module) -> str:
-    """Why a part would have no effect in a stack; empty where it has one."""
+    """Returns why an encoding or attention would have no effect in a stack; empty if it has one."""
     places, equipper = stack.places, stack.equipper
     assert places is not None
     assert equipper is not None

@@ -1,41 +1,34 @@
-"""What the equipped attentions of one stack share, and the attention that they call."""
+"""Computes attention with an encoding for the equipped modules of one stack."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vlcli.foreign.places import PerBatch, TokenPlaces
 from vlcli.nn import Layout, PairwisePosition
-
-if TYPE_CHECKING:
-    from vlcli.foreign.places import TokenPlaces
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass
 class Pass:
-    """What is known during one forward pass of a stack, in one direction.
-
-    Attributes:
-        layouts: of queries and keys.
-        state: what the encoding prepared.
-    """
+    """Layouts of queries and keys in one forward pass of a stack, and what the encoding prepared for it."""
 
     layouts: tuple[Layout, Layout]
     state: Any
 
 
 class Equipment:
-    """What the attentions of one stack share: the encoding, and where the tokens at hand stand.
+    """The encoding that the attentions of one stack share, with the layouts of the batch at hand.
 
     Args:
-        position: the encoding; None where the stack has another attention only.
-        places: where its tokens stand.
+        position: the encoding; None if the stack gets another attention only.
+        places: gives the layouts of its tokens.
     """
 
     def __init__(self, position: PairwisePosition | None, places: TokenPlaces) -> None:
@@ -45,22 +38,19 @@ class Equipment:
         places.watch(self.forget)
 
     def forget(self) -> None:
-        """Drop what belongs to the last batch; called when the tokens of a new one are made."""
+        """Drops the last batch; called when the tokens of a new one are made."""
         self.passes = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies do not take the last batch with them."""
         return {**self.__dict__, "passes": {}}
 
     def at(self, x: Tensor, y: Tensor, layer: int, whole: int | None = None) -> Pass:
-        """What holds for queries ``x`` (B, Tq, dim) and keys ``y`` (B, Tk, dim): anew at the first layer.
-
-        Only the sizes of ``y`` are read where keys are cached.
+        """Returns layouts and state of a forward pass, which the first layer prepares for all.
 
         Args:
-            x: tokens that ask.
-            y: tokens that are asked.
-            layer: its number in the stack.
+            x: (B, Tq, dim) tokens of the queries.
+            y: (B, Tk, dim) tokens of the keys; only their sizes are read if keys are cached.
+            layer: number in the stack.
             whole: tokens until now, of which the keys are the last ones; None: all of them are keys.
         """
         turned, keys = self.places.turned(x, y), y.shape[1]
@@ -69,29 +59,26 @@ class Equipment:
             self.passes = {known: one for known, one in self.passes.items() if known[0] != turned}
         key = (turned, keys, whole)
         if key not in self.passes:  # layers with and without a sliding window have their own
-            layouts = self._layouts(x, y, turned, whole)
+            every = y if whole == keys else y[:, -1:].expand(-1, whole, -1)
+            of_x, of_y = self.places.layouts(x, every, turned)
+            layouts = (of_x, of_y if whole == keys else of_y.cut(whole - keys, whole))
             state = None if self.position is None else self.position.prepare(x, y, *layouts)
             self.passes[key] = Pass(layouts, state)
         return self.passes[key]
 
-    def _layouts(self, x: Tensor, y: Tensor, turned: bool, whole: int) -> tuple[Layout, Layout]:
-        keys = y.shape[1]
-        if whole == keys:
-            return self.places.layouts(x, y, turned)
-        asking, asked = self.places.layouts(x, y[:, -1:].expand(-1, whole, -1), turned)
-        return asking, asked.cut(whole - keys, whole)
 
-
-class EquippedAttention:
-    """One attention's place in a stack; what an :class:`~vlcli.foreign.AttentionEquipper` has its module call.
+class EquippedAttention(PerBatch):
+    """One attention of an equipped stack; an :class:`~vlcli.foreign.AttentionEquipper` has its module call it.
 
     Args:
         equipment: of the stack.
-        layer: its number there.
+        layer: number in the stack.
 
     Attributes:
-        reads_tokens: whether something is done with tokens before they are projected.
+        reads_tokens: tokens are changed before they are projected.
     """
+
+    per_batch = ("tokens", "now", "shifted")
 
     def __init__(self, equipment: Equipment, layer: int) -> None:
         self.equipment, self.layer = equipment, layer
@@ -101,28 +88,24 @@ class EquippedAttention:
         self.now: Pass | None = None
         self.shifted: Inputs | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies do not take the last batch with them."""
-        return {**self.__dict__, "tokens": None, "now": None, "shifted": None}
-
     def begin(self, x: Tensor, y: Tensor, earlier: int | None = None) -> None:
-        """Note the tokens of this call, before they are projected.
+        """Keeps the tokens of a call before they are projected.
 
         Args:
-            x: (B, Tq, dim) that ask.
-            y: (B, Tk, dim) that are asked.
-            earlier: tokens that a cache has seen before them, where it says so.
+            x: (B, Tq, dim) tokens of the queries.
+            y: (B, Tk, dim) tokens of the keys.
+            earlier: tokens that a cache has seen before them; None if unknown.
         """
         self.tokens, self.earlier, self.now, self.shifted = (x, y), earlier, None, None
 
     def during(self) -> Pass:
-        """What holds in this call, where the projections must know it."""
+        """Returns layouts and state of this call, for projections that need them."""
         assert self.tokens is not None
         self.now = self.now or self.equipment.at(*self.tokens, self.layer)
         return self.now
 
     def inputs(self) -> Inputs:
-        """What queries, keys and values are made from, as the encoding shifts it."""
+        """Returns the inputs of the query, key and value projections, as the encoding shifts them."""
         if self.shifted is None:
             assert self.tokens is not None
             assert self.equipment.position is not None
@@ -141,22 +124,25 @@ class EquippedAttention:
         dropout: float,
         fused: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention with the encoding, called between a module's projections.
+        """Computes attention with the encoding; called between a module's projections.
 
         Args:
-            q: (B, H, Tq, d) queries, not scaled; what the module does to them itself (norms, rotations) is done.
+            q: (B, H, Tq, d) queries after the module's norms and rotations, not scaled.
             k: (B, H or fewer, Tk, d) keys, those in a cache included.
             v: as ``k``.
-            mask: numbers that are added to the scores, or bool, True where a query may look.
+            mask: added to the scores, or bool, True where a query may look.
             scale: of the scores.
             dropout: of the probabilities; 0 in evaluation.
-            fused: on ``scaled_dot_product_attention`` where the encoding reads no probabilities.
+            fused: use ``scaled_dot_product_attention`` if the encoding reads no probabilities.
 
         Returns:
-            (B, H, Tq, d), and the probabilities (B, H, Tq, Tk) where they were written out.
+            (B, H, Tq, d), and the probabilities (B, H, Tq, Tk) if they were computed.
         """
-        k, v, mask = self._filled(k, v, mask)
-        k, v = (_shared(part, q.shape[1]) for part in (k, v))
+        whole = self._whole()
+        if whole is not None and k.shape[2] > whole:  # a cache of fixed size has empty entries behind
+            k, v, mask = k[:, :, :whole], v[:, :, :whole], None if mask is None else mask[..., :whole]
+        if (times := q.shape[1] // k.shape[1]) > 1:  # grouped-query attention
+            k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
         position, now, layer = self.equipment.position, self._now(q, k), self.layer
         added, more = None, None
         if position is not None:
@@ -173,15 +159,7 @@ class EquippedAttention:
             more = position.values(weights, now.state, layer)
         return (weights @ v if more is None else weights @ v + more), weights
 
-    def _filled(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys, values and mask without the places of a cache of fixed size that are empty yet."""
-        whole = self._whole()
-        if whole is None or k.shape[2] <= whole:
-            return k, v, mask
-        return k[:, :, :whole], v[:, :, :whole], None if mask is None else mask[..., :whole]
-
     def _whole(self) -> int | None:
-        """Tokens until now, those of this call included; None without a cache."""
         return None if self.tokens is None or self.earlier is None else self.earlier + self.tokens[0].shape[1]
 
     def _now(self, q: Tensor, k: Tensor) -> Pass:
@@ -194,16 +172,10 @@ class EquippedAttention:
 
 
 def joined(term: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """What is added to the scores: the encoding's term and the module's mask, which may be bool."""
+    """Returns the sum of the encoding's term and the module's mask, which may be bool."""
     if mask is not None and mask.dtype == torch.bool:
         blank = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
         mask = blank.masked_fill(~mask, torch.finfo(dtype).min)
     if term is None or mask is None:
         return mask if term is None else term
     return term + mask
-
-
-def _shared(part: Tensor, heads: int) -> Tensor:
-    """Keys or values that several heads of the queries share (grouped-query attention), one for each."""
-    times = heads // part.shape[1]
-    return part if times == 1 else part.repeat_interleave(times, 1)

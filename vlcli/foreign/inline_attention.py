@@ -1,20 +1,20 @@
-"""Attention that transformers writes out inside its modules: LXMERT, ViLT, VisualBERT, BLIP."""
+"""Equips attention that transformers writes out inside its modules: LXMERT, ViLT, VisualBERT, BLIP."""
 
 from __future__ import annotations
 
-import inspect
 from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
 
+from vlcli.foreign.arguments import CACHES, bound, cache_of, takes_arguments, unknown_parts
 from vlcli.foreign.equipment import EquippedAttention
-from vlcli.foreign.equipper import CACHES, AttentionEquipper, bound, cache_of, own_parts, signature
+from vlcli.foreign.equipper import AttentionEquipper
 from vlcli.foreign.transformers_attention import TransformersEquipper
 
 TRIPLE = ("query", "key", "value")
+PARTS = {*TRIPLE, "qkv", "projection"}
 KNOWN = {
-    "self",
     "hidden_states",
     "context",
     "attention_mask",
@@ -34,40 +34,28 @@ class InlineEquipper(AttentionEquipper):
     )
 
     def takes(self, module: nn.Module) -> bool:
-        """By its module, its parts and the parameters of its ``forward``."""
-        return self._near(module) and not self._strange(module)
+        return self._near(module) and not unknown_parts(module, PARTS, KNOWN)
 
     def refusal(self, module: nn.Module) -> str:
-        """What it has that these attentions have not."""
-        return f"{type(module).__name__} has {self._strange(module)}" if self._near(module) else ""
+        return f"{type(module).__name__} has {unknown_parts(module, PARTS, KNOWN)}" if self._near(module) else ""
 
     def _near(self, module: nn.Module) -> bool:
         if not type(module).__module__.startswith("transformers.") or TransformersEquipper().takes(module):
             return False
-        if "hidden_states" not in signature(type(module).forward).parameters:
+        if not takes_arguments(module, "hidden_states"):
             return False
         split = all(isinstance(getattr(module, name, None), nn.Linear) for name in TRIPLE)
         return _is_fused(module) or (split and hasattr(module, "attention_head_size"))
 
-    @staticmethod
-    def _strange(module: nn.Module) -> str:
-        arguments = set(signature(type(module).forward).parameters) - KNOWN
-        parts = own_parts(module) - {*TRIPLE, "qkv", "projection"}
-        words = [f"`{one}`" for one in sorted(parts)] + [f"an argument `{one}`" for one in sorted(arguments)]
-        return ", ".join(words)
-
     def heads(self, module: Any) -> tuple[int, int]:
-        """As the module says."""
         if _is_fused(module):
             return int(module.num_heads), int(module.head_dim)
         return int(module.num_attention_heads), int(module.attention_head_size)
 
     def projections(self, module: nn.Module) -> tuple[str, ...]:
-        """Three layers, or one."""
         return ("qkv",) if _is_fused(module) else TRIPLE
 
-    def install(self, module: nn.Module, place: EquippedAttention) -> None:
-        """Its own steps, with the encoding between the projections."""
+    def install(self, module: nn.Module, equipped: EquippedAttention) -> None:
         module.forward = MethodType(_fused_forward if _is_fused(module) else _forward, module)
 
 
@@ -77,42 +65,41 @@ def _is_fused(module: nn.Module) -> bool:
 
 
 def _fused_forward(self: Any, hidden_states: Tensor, **_: Any) -> tuple[Tensor, Tensor | None]:
-    """BLIP's vision attention: tokens (B, T, dim), and probabilities."""
+    # BLIP's vision attention
     q, k, v = self.qkv(hidden_states).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-    place: EquippedAttention = self.position_slot
+    equipped: EquippedAttention = self.position_slot
     rate = self.dropout.p if self.training else 0.0
-    context, weights = place.attend(q, k, v, None, scale=float(self.scale), dropout=rate, fused=False)
+    context, weights = equipped.attend(q, k, v, None, scale=float(self.scale), dropout=rate, fused=False)
     return self.projection(context.transpose(1, 2).flatten(2)), weights
 
 
 def _forward(self: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """Attention of LXMERT, ViLT, VisualBERT and BLIP's words: heads side by side (B, T, dim), and probabilities."""
+    # LXMERT, ViLT, VisualBERT and BLIP's text model: heads side by side (B, T, dim), and probabilities
     call = bound(self, args, kwargs)
     q = _split(self, self.query(call["hidden_states"]))
     k, v, mask = _asked(self, call)
-    place: EquippedAttention = self.position_slot
+    equipped: EquippedAttention = self.position_slot
     rate = self.dropout.p if self.training else 0.0
     scale = self.attention_head_size**-0.5
-    context, weights = place.attend(q, k, v, mask, scale=scale, dropout=rate, fused=False)
+    context, weights = equipped.attend(q, k, v, mask, scale=scale, dropout=rate, fused=False)
     assert weights is not None
-    optional = "output_attentions" in inspect.signature(type(self).forward).parameters
+    optional = takes_arguments(self, "output_attentions")
     flat = context.transpose(1, 2).flatten(2)
     return (flat,) if optional and not call.get("output_attentions") else (flat, weights)
 
 
 def _asked(module: Any, call: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Keys and values (B, H, Tk, d), those of earlier calls included, and the mask that belongs to them."""
     other = call.get("encoder_hidden_states")
     source = next(one for one in (other, call.get("context"), call["hidden_states"]) if one is not None)
     mask = call.get("attention_mask") if other is None else call.get("encoder_attention_mask")
     past = cache_of(call)
     if past is None:
         return _split(module, module.key(source)), _split(module, module.value(source)), mask
-    return *_cached(module, past, source, other is not None), mask
+    return *_cached(module, past, source, other is not None), mask  # (B, H, Tk, d), those of earlier calls included
 
 
 def _cached(module: Any, past: Any, source: Tensor, crossing: bool) -> tuple[Tensor, Tensor]:
-    """Keys and values through transformers' cache: those of another sequence are made once."""
+    # Keys and values of another sequence are computed once.
     pair = hasattr(past, "cross_attention_cache")
     cache = past if not pair else past.cross_attention_cache if crossing else past.self_attention_cache
     if crossing and pair and past.is_updated.get(module.layer_idx):

@@ -1,4 +1,4 @@
-"""Where the tokens of vision-language models of transformers stand: words with patches or regions."""
+"""Reads where the tokens of transformers' vision-language models lie: words with patches or regions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vlcli.foreign.places import (
     PICTURE,
     SENTENCE,
     Forget,
+    PerBatch,
     TokenPlaces,
     Watcher,
     WordPlaces,
@@ -25,12 +26,7 @@ from vlcli.nn import Layout, Sort
 
 
 class CrossPlaces(TokenPlaces):
-    """Words that look at another sequence: BLIP's text model at its pictures, BERT's decoder at what it was given.
-
-    Args:
-        words: where the words stand.
-        others: where the tokens stand that they look at.
-    """
+    """Words (queries) in cross-attention to another sequence: the text model of BLIP, a decoder of BERT."""
 
     def __init__(self, words: WordPlaces, others: TokenPlaces) -> None:
         self.words, self.others = words, others
@@ -38,24 +34,24 @@ class CrossPlaces(TokenPlaces):
         self.told_by = f"{words.told_by} and {others.told_by}"
 
     def watch(self, forget: Forget) -> None:
-        """Watch both."""
         self.words.watch(forget)
         self.others.watch(forget)
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        """Words, numbered anew in each call, and what they look at."""
         there = self.others.layouts(y, y, False)[1]
         return numbered(self.words.of(x.shape[1], x.device), *SENTENCE), numbered(there, *PICTURE)
 
 
 class RegionPlaces(TokenPlaces):
-    """LXMERT: words, regions, or one looking at the other, by one module in both directions.
+    """LXMERT: regions, or cross-attention of words and regions by one module in both directions.
 
     Args:
         model: the module that is called with ``visual_pos``.
-        layer: the layers whose cross-attention serves both directions; empty in a stack of regions.
-        words: where the words stand; None in a stack of regions.
+        words: positions of the words; None in a stack of regions.
+        layers: those whose cross-attention serves both directions; empty in a stack of regions.
     """
+
+    per_batch = ("boxes", "mask", "pictures")
 
     told_by = "`visual_pos` and `attention_mask`"
 
@@ -69,12 +65,7 @@ class RegionPlaces(TokenPlaces):
         self.mask: Tensor | None = None
         self.pictures: Tensor | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies do not take the last batch with them."""
-        return {**self.__dict__, "boxes": None, "mask": None, "pictures": None}
-
     def watch(self, forget: Forget) -> None:
-        """Read the boxes of every batch, and in every layer which of the two sequences is the picture's."""
         Watcher(self.see, forget).before(self.model)
         for layer in self.layers:
             layer.register_forward_pre_hook(self.see_pair, with_kwargs=True)
@@ -82,19 +73,17 @@ class RegionPlaces(TokenPlaces):
             self.words.watch(forget)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
-        """Called with the arguments of LxmertModel."""
+        """Reads the arguments of LxmertModel."""
         self.boxes, self.mask = arguments.get("visual_pos"), arguments.get("visual_attention_mask")
 
     def see_pair(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called with the arguments of each LxmertXLayer: words, mask, regions."""
+        """Reads the arguments of each LxmertXLayer: words, mask, regions."""
         self.pictures = kwargs["visual_feats"] if "visual_feats" in kwargs else args[2]
 
     def turned(self, x: Tensor, y: Tensor) -> bool:
-        """Whether regions look at words."""
         return x is self.pictures
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        """Words and regions, in the direction of this call; or regions alone."""
         if self.boxes is None:
             raise missing("boxes")
         mask = torch.ones(self.boxes.shape[:2], dtype=torch.bool, device=self.boxes.device)
@@ -106,25 +95,19 @@ class RegionPlaces(TokenPlaces):
         return (regions, words) if turned else (words, regions)
 
 
-class Kept:
-    """A method of a model, called through, whose last result is kept.
+class Kept(PerBatch):
+    """Calls a bound method of a model and keeps its last result.
 
-    ViLT draws which patches it keeps, in an order of its own, and tells it to nobody but the caller of this method.
-
-    Args:
-        method: bound.
+    ViLT draws the patches that it keeps, and returns their positions to the caller of this method alone.
     """
+
+    per_batch = ("result",)
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self.method = method
         self.result: Any = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies do not take the last batch with them."""
-        return {**self.__dict__, "result": None}
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The method's result."""
         self.result = self.method(*args, **kwargs)
         return self.result
 
@@ -133,10 +116,12 @@ class WordsAndPatches(TokenPlaces):
     """ViLT: a sentence, a class token and drawn patches in one sequence.
 
     Args:
-        embeds: its embeddings.
-        name: of them, for messages.
-        special: ids of words that have no place.
+        embeds: the embeddings.
+        name: of the module, for messages.
+        special: ids of words without a position.
     """
+
+    per_batch = ("valid",)
 
     holds = frozenset({"word", "cell"})
 
@@ -146,12 +131,7 @@ class WordsAndPatches(TokenPlaces):
         self.drawn: Any = None
         self.valid: Tensor | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies do not take the last batch with them."""
-        return {**self.__dict__, "valid": None}
-
     def watch(self, forget: Forget) -> None:
-        """Read words, masks and drawn patches of every batch."""
         embeds: Any = self.embeds
         if not isinstance(embeds.visual_embed, Kept):
             embeds.visual_embed = Kept(embeds.visual_embed)
@@ -160,11 +140,10 @@ class WordsAndPatches(TokenPlaces):
         Watcher(self.see, forget).after(self.embeds)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
-        """Called with what ViltEmbeddings returns: tokens, and the mask of all of them."""
+        """Reads what ViltEmbeddings returns: tokens, and the mask of all of them."""
         self.valid = output[1].bool()
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        """One layout for both."""
         if self.drawn.result is None or self.valid is None:
             raise ComponentError(
                 "ViLT was given embedded patches, so it is not known where they stand.",

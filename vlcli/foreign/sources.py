@@ -1,4 +1,4 @@
-"""What tells where a stack's tokens stand: looked for from the attention outwards, until a module has it."""
+"""Finds the module that gives the positions of a stack's tokens: the innermost one around the attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from vlcli.foreign.equipper import takes_arguments
+from vlcli.foreign.arguments import takes_arguments
 from vlcli.foreign.joint import CrossPlaces, RegionPlaces, WordsAndPatches
 from vlcli.foreign.places import GridPlaces, PatchPlaces, TokenPlaces, WordPlaces
 
@@ -20,20 +20,20 @@ CONVOLUTIONS = (
     "patch_embedding",
     "conv_proj",
 )
-"""What libraries call the convolution whose map becomes the tokens."""
+"""Names of the patch convolution in libraries."""
 TABLES = ("word_embeddings", "tok_embeddings", "embed_tokens", "token_embedding")
-"""What libraries call the table of words."""
+"""Names of the word embeddings in libraries."""
 OWN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 WANTED = "a patch convolution, patch coordinates, spatial shapes, boxes or a table of words"
-"""What is looked for, in words."""
+"""The sources, for messages."""
 
 
 class Sources:
-    """Finds where the tokens of stacks stand.
+    """Finds the positions of the tokens of stacks.
 
     Args:
-        model: all of it.
-        special: ids of words that have no place; None: those that the configuration names.
+        model: the whole model.
+        special: ids of words without a position; None: those that the configuration names.
     """
 
     def __init__(self, model: nn.Module, special: tuple[int, ...] | None) -> None:
@@ -41,26 +41,23 @@ class Sources:
         self.modules = dict(model.named_modules())
 
     def of(self, path: str, crosses: bool) -> TokenPlaces | None:
-        """The places of the tokens of an attention at ``path``; None where nothing tells them."""
-        own = self.nearest(path, crosses)
-        if own is None or not crosses or isinstance(own, RegionPlaces):
-            return own
-        other = self._single(GridPlaces)
-        return CrossPlaces(own, other) if isinstance(own, WordPlaces) and other is not None else None
+        """Returns the positions of the tokens of an attention at ``path``; None if nothing gives them."""
+        places = self.nearest(path, crosses)
+        if places is None or not crosses or isinstance(places, RegionPlaces):
+            return places
+        maps = [(module, name) for name, module in self.modules.items() if _is_convolution(name, module)]
+        return CrossPlaces(places, GridPlaces(*maps[0])) if isinstance(places, WordPlaces) and len(maps) == 1 else None
 
     def nearest(self, path: str, crosses: bool) -> TokenPlaces | None:
-        """What the innermost module around ``path`` tells."""
-        for outer in _outwards(path):
+        """Returns the positions that the innermost module around ``path`` gives."""
+        outer = path
+        while outer:
+            outer = outer.rpartition(".")[0]  # the model itself is ""
             for find in (self._patches, self._drawn, self._regions, self._grid, self._words):
-                found = find(outer, path, crosses)
-                if found is not None:
-                    return found
+                places = find(outer, path, crosses)
+                if places is not None:
+                    return places
         return None
-
-    def _single(self, kind: type[GridPlaces]) -> GridPlaces | None:
-        """The grid of the whole model, where it has one alone."""
-        found = [path for path, module in self.modules.items() if _is_convolution(path, module)]
-        return kind(self.modules[found[0]], found[0]) if len(found) == 1 else None
 
     def _below(self, outer: str, fits: Callable[[str, nn.Module], bool]) -> Iterator[tuple[str, nn.Module]]:
         prefix = f"{outer}." if outer else ""
@@ -81,7 +78,6 @@ class Sources:
         return None
 
     def _regions(self, outer: str, path: str, crosses: bool) -> TokenPlaces | None:
-        """LXMERT, which is called with words, and with features and places of regions."""
         model = self.modules[outer]
         if not takes_arguments(model, "input_ids", "visual_feats", "visual_pos", "visual_attention_mask"):
             return None
@@ -111,13 +107,6 @@ class Sources:
         config: Any = getattr(owner, "config", None)
         named = [getattr(config, name, None) for name in OWN_IDS]
         return tuple(sorted({one for one in named if isinstance(one, int)}))
-
-
-def _outwards(path: str) -> Iterator[str]:
-    """The paths of the modules around ``path``, from the inside; the model itself is ``""``."""
-    while path:
-        path = path.rpartition(".")[0]
-        yield path
 
 
 def _is_convolution(path: str, module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""The stacks of attention of a foreign model: which layers belong together, and what can be done with them."""
+"""Groups the attentions of a foreign model into stacks of layers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ OBJECTS = "its tokens are queries for objects, which lie nowhere"
 
 @dataclass
 class AttentionStack:
-    """The attentions of a model that have one place in its layers each.
+    """The same attention of every layer of a model.
 
     Attributes:
-        name: their path, with ``*`` for the number of the layer.
+        name: path, with ``*`` for the number of the layer.
         layers: path and module of each, in order.
-        equipper: of their style; None where no style fits.
-        places: where its tokens stand; None where nothing tells it.
-        crosses: whether keys are another sequence than the queries.
-        refusal: why nothing can be put here; empty where something can.
+        equipper: of their style; None if no style fits.
+        places: gives the layouts of the tokens; None if nothing does.
+        crosses: cross-attention: keys are another sequence than the queries.
+        refusal: why the stack cannot be equipped; empty if it can.
     """
 
     name: str
@@ -38,7 +38,6 @@ class AttentionStack:
     refusal: str = ""
 
     def __str__(self) -> str:
-        """One line: layers, class, tokens, or the reason why nothing can be put here."""
         what = f"{self.name}  {len(self.layers)} x {type(self.layers[0][1]).__name__}"
         if self.refusal or self.places is None:
             return f"{what}: cannot be equipped: {self.refusal}"
@@ -46,7 +45,7 @@ class AttentionStack:
         return f"{what}: {listed(self.places.holds)}{keys}, told by {self.places.told_by}"
 
     def shape(self) -> AttentionShape:
-        """What an encoding must know of the stack."""
+        """Returns the sizes that an encoding is built for."""
         assert self.equipper is not None
         heads, width = self.equipper.heads(self.layers[0][1])
         return AttentionShape(heads * width, heads, len(self.layers), cross=self.crosses)
@@ -55,31 +54,31 @@ class AttentionStack:
 def find_stacks(
     model: nn.Module, tokens: TokenPlaces | None, special_ids: tuple[int, ...] | None
 ) -> list[AttentionStack]:
-    """Every stack of attention in a model, with its style and where its tokens stand, or why that is not known."""
-    equippers = [registry.equippers.build(name) for name in registry.equippers.names()]
+    """Returns every stack of attention with its style and the positions of its tokens, or a refusal."""
+    equippers = [registry.of(AttentionEquipper).build(name) for name in registry.names("equippers")]
     sources = Sources(model, special_ids)
-    found: dict[str, AttentionStack] = {}
+    stacks: dict[str, AttentionStack] = {}
     for path, module in model.named_modules():
         fitting = next((one for one in equippers if one.takes(module)), None)
         reason = "" if fitting else _refusal(module, equippers)
         if fitting is not None or reason:
             name = re.sub(r"\d+", "*", path)
-            found.setdefault(name, AttentionStack(name, [], fitting, refusal=reason)).layers.append((path, module))
-    for stack in found.values():
-        _complete(stack, sources, tokens)
-    return list(found.values())
-
-
-def _complete(stack: AttentionStack, sources: Sources, tokens: TokenPlaces | None) -> None:
-    equipper = stack.equipper
-    if equipper is None:
-        return
-    path, first = stack.layers[0]
-    stack.crosses = equipper.crosses(path, first)
-    stack.refusal = _unfit(stack, equipper)
-    if not stack.refusal:
-        stack.places = tokens if tokens is not None and not stack.crosses else sources.of(path, stack.crosses)
-        stack.refusal = "" if stack.places is not None else _unknown(stack)
+            stacks.setdefault(name, AttentionStack(name, [], fitting, refusal=reason)).layers.append((path, module))
+    for stack in stacks.values():
+        path, first = stack.layers[0]
+        if stack.equipper is None:
+            continue
+        stack.crosses = stack.equipper.crosses(path, first)
+        stack.refusal = _unfit(stack, stack.equipper)
+        if not stack.refusal:
+            stack.places = tokens if tokens is not None and not stack.crosses else sources.of(path, stack.crosses)
+        if not stack.refusal and stack.places is None:
+            stack.refusal = (
+                "it looks at tokens that the model is given, and nothing tells where they stand: give `keys`"
+                if stack.crosses
+                else f"nothing tells where its tokens stand ({WANTED} was looked for): give `tokens`"
+            )
+    return list(stacks.values())
 
 
 def _unfit(stack: AttentionStack, equipper: AttentionEquipper) -> str:
@@ -94,14 +93,8 @@ def _unfit(stack: AttentionStack, equipper: AttentionEquipper) -> str:
     return ""
 
 
-def _unknown(stack: AttentionStack) -> str:
-    if stack.crosses:
-        return "it looks at tokens that the model is given, and nothing tells where they stand: give `keys`"
-    return f"nothing tells where its tokens stand ({WANTED} was looked for): give `tokens`"
-
-
 def _refusal(module: nn.Module, equippers: list[AttentionEquipper]) -> str:
-    """Why an attention fits no style; empty where a module is no attention at all."""
+    # Why an attention fits no style; empty if a module is no attention at all.
     reasons = [reason for one in equippers if (reason := one.refusal(module))]
     if reasons:
         return reasons[0]

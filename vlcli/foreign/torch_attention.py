@@ -1,4 +1,4 @@
-"""``torch.nn.MultiheadAttention``: torchvision's ViT, torch's own encoder layers, and whatever is built from it."""
+"""Equips ``torch.nn.MultiheadAttention``: torchvision's ViT, torch's encoder layers, and what is built from it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ class TorchEquipper(AttentionEquipper):
     looks_for = "torch.nn.MultiheadAttention"
 
     def takes(self, module: nn.Module) -> bool:
-        """The class itself, or one derived from it that leaves ``forward`` alone, without added keys."""
         whole = isinstance(module, nn.MultiheadAttention) and type(module).forward is nn.MultiheadAttention.forward
         return whole and not self._adds(module)
 
     def refusal(self, module: nn.Module) -> str:
-        """Keys that it adds to those of the tokens."""
         return "it adds keys of its own (add_bias_kv, add_zero_attn)" if self._adds(module) else ""
 
     @staticmethod
@@ -33,16 +31,13 @@ class TorchEquipper(AttentionEquipper):
         return isinstance(module, nn.MultiheadAttention) and (module.bias_k is not None or module.add_zero_attn)
 
     def heads(self, module: Any) -> tuple[int, int]:
-        """As the module says."""
         return int(module.num_heads), int(module.head_dim)
 
     def tokens(self, module: Any, arguments: Any) -> tuple[Tensor, Tensor]:
-        """Batch first, whatever the module has."""
         q, k = arguments["query"], arguments["key"]
         return _batched(module, q), _batched(module, k)
 
-    def install(self, module: nn.Module, place: EquippedAttention) -> None:
-        """Its own steps, with the encoding between the projections."""
+    def install(self, module: nn.Module, equipped: EquippedAttention) -> None:
         module.forward = MethodType(_forward, module)
 
 
@@ -63,17 +58,20 @@ def _forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,  # noqa: ARG001 (a hint: the mask is given with it)
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention of ``self``, with the arguments and results of ``nn.MultiheadAttention.forward``."""
     tokens = [_batched(self, one) for one in (query, key, value)]
+    weights_in = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+    if self.in_proj_weight is not None:
+        weights_in = self.in_proj_weight.chunk(3)
+    biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
     q, k, v = (
         F.linear(one, weight, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-        for one, weight, bias in zip(tokens, _weights(self), _biases(self), strict=True)
+        for one, weight, bias in zip(tokens, weights_in, biases, strict=True)
     )
     mask = _mask(self, attn_mask, key_padding_mask, q.dtype)
-    place: EquippedAttention = self.position_slot
+    equipped: EquippedAttention = self.position_slot
     rate = self.dropout if self.training else 0.0
     scale = self.head_dim**-0.5
-    context, weights = place.attend(q, k, v, mask, scale=scale, dropout=rate, fused=not need_weights)
+    context, weights = equipped.attend(q, k, v, mask, scale=scale, dropout=rate, fused=not need_weights)
     out = self.out_proj(context.transpose(1, 2).flatten(2))
     if not need_weights:
         weights = None
@@ -82,18 +80,8 @@ def _forward(
     return (out if self.batch_first else out.transpose(0, 1)), weights
 
 
-def _weights(module: Any) -> tuple[Tensor, ...]:
-    if module.in_proj_weight is None:
-        return module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
-    return tuple(module.in_proj_weight.chunk(3))
-
-
-def _biases(module: Any) -> tuple[Tensor | None, ...]:
-    return (None, None, None) if module.in_proj_bias is None else tuple(module.in_proj_bias.chunk(3))
-
-
 def _mask(module: Any, mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Both masks as numbers that are added; True means hidden here, as torch has it."""
+    # In torch's masks True means hidden.
     if mask is not None:
         mask = ~mask if mask.dtype == torch.bool else mask
         mask = mask.unflatten(0, (-1, module.num_heads)) if mask.dim() == 3 else mask

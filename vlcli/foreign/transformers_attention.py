@@ -1,7 +1,7 @@
-"""transformers' attention interface: models that choose their attention function by configuration.
+"""Equips models of transformers that choose their attention function by configuration.
 
-An equipped model uses the functions ``vlcli_eager`` and ``vlcli_sdpa``, which are registered with transformers. A
-module that was not equipped goes on to the function that it used before.
+An equipped model uses the registered functions ``vlcli_eager`` and ``vlcli_sdpa``; they call the usual function for
+modules that are not equipped.
 """
 
 from __future__ import annotations
@@ -30,38 +30,32 @@ class TransformersEquipper(AttentionEquipper):
     looks_for = "transformers' attention interface (q_proj, k_proj, v_proj; query, key, value; or Wqkv)"
 
     def takes(self, module: nn.Module) -> bool:
-        """By what its ``forward`` calls, and the names of its projections."""
         return _by_interface(module) and bool(self.projections(module)) and _width(module) > 0
 
     def refusal(self, module: nn.Module) -> str:
-        """An attention of the interface whose projections have other names."""
         if not _by_interface(module) or self.takes(module):
             return ""
         names = " nor ".join(", ".join(one) for one in (*TRIPLES, FUSED))
         return f"{type(module).__name__} has neither {names} as linear layers"
 
     def heads(self, module: nn.Module) -> tuple[int, int]:
-        """From the width of a head and of what makes the queries."""
         names = self.projections(module)
         inner = getattr(module, names[0]).out_features // (1 if len(names) == 3 else 3)
         return inner // _width(module), _width(module)
 
     def projections(self, module: nn.Module) -> tuple[str, ...]:
-        """Three layers, or one."""
         for names in (*TRIPLES, *((one,) for one in FUSED)):
             if all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
                 return names
         return ()
 
     def crosses(self, path: str, module: nn.Module) -> bool:
-        """By its name, or because it can be given another sequence."""
         return super().crosses(path, module) or "key_value_states" in inspect.signature(module.forward).parameters
 
-    def install(self, module: nn.Module, place: EquippedAttention) -> None:
-        """The registered function finds the place by itself."""
+    def install(self, module: nn.Module, equipped: EquippedAttention) -> None:
+        """The registered function finds ``equipped`` by itself."""
 
     def finish(self, model: nn.Module) -> None:
-        """Have the model's configurations name our functions, now and whenever they are changed."""
         from transformers import AttentionInterface, PreTrainedModel
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
@@ -80,13 +74,12 @@ def _by_interface(module: nn.Module) -> bool:
 
 
 def _width(module: nn.Module) -> int:
-    found = next((getattr(module, name, 0) for name in ("head_dim", "attention_head_size")), 0)
-    found = found or getattr(module, "attention_head_size", 0)
-    return found if isinstance(found, int) else 0
+    width = getattr(module, "head_dim", 0) or getattr(module, "attention_head_size", 0)
+    return width if isinstance(width, int) else 0
 
 
 def _choose(model: nn.Module, *_: Any) -> None:
-    """Replace the names of the usual functions by ours, in the configurations of all equipped attentions."""
+    # Replaces the names of the usual functions by ours in the configurations of equipped attentions.
     for module in model.modules():
         config = getattr(module, "config", None)
         usual = getattr(config, "_attn_implementation", None)
@@ -104,7 +97,6 @@ def _choose(model: nn.Module, *_: Any) -> None:
 
 
 def _eager(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
-    """Softmax written out; probabilities are returned."""
     if not hasattr(module, "position_slot"):
         usual: Callable[..., Any] = vars(sys.modules[type(module).__module__])["eager_attention_forward"]
         return usual(module, query, key, value, mask, **options)
@@ -112,7 +104,6 @@ def _eager(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor 
 
 
 def _sdpa(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
-    """On ``scaled_dot_product_attention``."""
     if not hasattr(module, "position_slot"):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -135,6 +126,6 @@ def _attend(module: Any, parts: tuple[Tensor, Tensor, Tensor], mask: Tensor | No
         mask = bias if mask is None else mask + bias
     scale = options.get("scaling")
     scale = parts[0].shape[-1] ** -0.5 if scale is None else scale
-    place: EquippedAttention = module.position_slot
-    context, weights = place.attend(*parts, mask, scale=scale, dropout=options.get("dropout", 0.0), fused=fused)
+    equipped: EquippedAttention = module.position_slot
+    context, weights = equipped.attend(*parts, mask, scale=scale, dropout=options.get("dropout", 0.0), fused=fused)
     return context.transpose(1, 2).contiguous(), weights

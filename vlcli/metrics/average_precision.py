@@ -8,7 +8,7 @@ import numpy as np
 
 
 def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> float:
-    """The sum over thresholds of precision times the recall that the threshold adds; equal scores share a threshold.
+    """Return the sum over thresholds of precision times the recall that each adds; equal scores share a threshold.
 
     A constant score has the share of positives, which is also what a random order has on average in large data.
 

@@ -1,4 +1,4 @@
-"""What the most frequent answer would score: the number beside which an accuracy is read."""
+"""Scores of the most frequent answer and of chance, with which accuracies are compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, float]:
-    """The mean score of the one answer that is the best of most of these examples.
+    """Return the mean score of the one answer that is the best of most of these examples.
 
     Args:
         rows: predictions with ``answers`` (answer -> its score), or with the one true ``label`` or ``answer``; rows
@@ -37,51 +37,52 @@ def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, flo
         scores = _scores(row)
         if scores is not None and (kind is None or row.get(kind) not in (None, "")):
             groups[NAME if kind is None else f"{NAME}/{row[kind]}"].append(scores)
-    return {name: _share(groups[name]) for name in sorted(groups)}
+    return {name: _score_of_best(groups[name]) for name in sorted(groups)}
 
 
 def beside(name: str, metrics: Mapping[str, float]) -> str | None:
-    """The name of the baseline (or chance) that ``metrics`` holds for the metric ``name``; None where there is none.
+    """Return the name of the baseline (or chance) in ``metrics`` for the metric ``name``; None where there is none.
 
     >>> beside("accuracy/color", {"accuracy/color": 0.5, "most_frequent/color": 0.4})
     'most_frequent/color'
     """
     first, slash, kind = name.partition("/")
-    wanted = NAME + slash + kind if first in ACCURACIES else f"{NAME}/{name}"
-    found = next((other for other in (wanted, f"{CHANCE}/{name}") if other in metrics), None)
-    return None if name.startswith((NAME, f"{CHANCE}/")) else found
+    if name.startswith((NAME, f"{CHANCE}/")):
+        return None
+    baseline = NAME + slash + kind if first in ACCURACIES else f"{NAME}/{name}"
+    return next((other for other in (baseline, f"{CHANCE}/{name}") if other in metrics), None)
 
 
 def baselines(names: Iterable[str], metrics: Mapping[str, float]) -> dict[str, float]:
-    """Of these metrics, what the most frequent answer (or chance) scores, by the name of what it stands beside."""
+    """Return the score of the most frequent answer (or chance) for each of these metrics that has one."""
     pairs = ((name, beside(name, metrics)) for name in names if name in metrics)
     return {name: metrics[other] for name, other in pairs if other is not None}
 
 
 def by_chance(metrics: Mapping[str, float]) -> bool:
-    """Whether what stands beside these metrics is chance."""
+    """True if a baseline among these metrics is the chance level."""
     return any(name.startswith(f"{CHANCE}/") for name in metrics)
 
 
 def without_baselines(metrics: Mapping[str, float]) -> list[str]:
-    """The names of the metrics that do not merely stand beside another."""
+    """Return the names of the metrics that are no baseline of another."""
     others = {beside(name, metrics) for name in metrics}
     return [name for name in metrics if name not in others]
 
 
 def suspicious(metrics: Mapping[str, float]) -> list[str]:
-    """A line for every overall accuracy that is exactly 0, or exactly what the most frequent answer scores."""
-    found = []
+    """Return a line for every overall accuracy that is exactly 0, or exactly what the most frequent answer scores."""
+    lines = []
     for name, value in metrics.items():
         other = beside(name, metrics)
         if "/" in name or (other is None and name not in ACCURACIES):
             continue
         if value == 0:
-            found.append(f"{name} is exactly 0: no answer was right; compare predictions with the data's own answers")
+            lines.append(f"{name} is exactly 0: no answer was right; compare predictions with the data's own answers")
         elif other is not None and math.isclose(value, metrics[other], rel_tol=1e-12):
             who = "chance" if other.startswith(f"{CHANCE}/") else "the most frequent answer"
-            found.append(f"{name} is exactly what {who} scores ({value:.3f}): no more was learned")
-    return found
+            lines.append(f"{name} is exactly what {who} scores ({value:.3f}): no more was learned")
+    return lines
 
 
 def one_answer(predictions: Iterable[Row]) -> dict[str, float]:
@@ -95,12 +96,12 @@ def one_answer(predictions: Iterable[Row]) -> dict[str, float]:
     rows = [pair for pair in pairs if pair[1] is not None]
     if not rows:
         return {}
-    given, true = (Counter(column).most_common(1)[0][1] / len(rows) for column in zip(*rows, strict=True))
-    return {ONE_ANSWER: given} if given > MOST > true else {}
+    predicted, true = (Counter(column).most_common(1)[0][1] / len(rows) for column in zip(*rows, strict=True))
+    return {ONE_ANSWER: predicted} if predicted > MOST > true else {}
 
 
 def true_answer(row: Row) -> str | None:
-    """The true answer of a row of predictions, of several the one with the highest score; None without any.
+    """Return the true answer of a row of predictions, of several the one with the highest score; None without any.
 
     >>> true_answer({"answers": {"red": 0.6, "blue": 1.0}})
     'blue'
@@ -110,9 +111,9 @@ def true_answer(row: Row) -> str | None:
 
 
 def _scores(row: Row) -> Mapping[str, float] | None:
-    if isinstance(row.get("answers"), Mapping):
-        given: Mapping[str, float] = row["answers"]
-        return given
+    answers = row.get("answers")
+    if isinstance(answers, Mapping):
+        return answers
     truth = row.get("label", row.get("answer"))
     return None if truth is None else {str(truth): 1.0}
 
@@ -121,7 +122,7 @@ def _best(scores: Mapping[str, float]) -> str:
     return max(scores, key=lambda answer: scores[answer])
 
 
-def _share(answers: Sequence[Mapping[str, float]]) -> float:
+def _score_of_best(answers: Sequence[Mapping[str, float]]) -> float:
     best = Counter(_best(scores) for scores in answers if scores)
     if not best:
         return 0.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,10 +76,10 @@ def difference_interval(columns: Sequence[Values], clusters: Clusters | None = N
         variance, freedom = variance + by_seed - both, min(freedom, len(columns) - 1)
     if not variance > 0 or sums.clusters < 2 or (ends is None and not np.ptp(values)):
         return Interval(mean, count=sums.clusters)
-    found = student(sums.mean, variance, freedom, level, sums.clusters)
-    assert found.low is not None
-    assert found.high is not None
-    return Interval(mean, min(found.low, mean), max(found.high, mean), found.count, found.p)
+    result = student(sums.mean, variance, freedom, level, sums.clusters)
+    assert result.low is not None
+    assert result.high is not None
+    return replace(result, mean=mean, low=min(result.low, mean), high=max(result.high, mean))
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,13 @@ class _Sums:
 
 
 def groups_of(keys: Sequence[str] | Values, clusters: Clusters | None) -> NDArray[np.int64]:
-    """(N,) the number of each example's cluster."""
+    """Return the number of each example's cluster (N,)."""
     names = [key if clusters is None else cluster_of(key, clusters) for key in keys]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], np.int64)
 
 
 def cluster_of(key: str, clusters: Clusters) -> str:
-    """The cluster of a row of predictions; rows of rankings are named after a side and an example or an image."""
+    """Return the cluster of a row of predictions; the key of a ranking's row is a side with an example or an image."""
     bare = next((key.removeprefix(side) for side in SIDES if key.startswith(side)), key)
     return clusters.get(key) or clusters.get(bare) or bare

@@ -32,21 +32,20 @@ def _clusters(path: Path, changed: int) -> Clusters | None:
         return None
     images = {str(row.get("key")): [str(image) for image in row.get("images") or []] for row in rows}
     first = _joined(images.values())
-    found = {key: first[names[0]] for key, names in images.items() if names}
+    by_key = {key: first[names[0]] for key, names in images.items() if names}
     asking = {f"text/{name}": one for name, one in first.items()}  # an example may have the name of another's picture
-    return first | found | asking
+    return first | by_key | asking
 
 
 def _joined(groups: Iterable[list[str]]) -> dict[str, str]:
-    """The first of each connected set of images, by image."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     groups = [names for names in groups if names]
-    place = {name: number for number, name in enumerate(dict.fromkeys(name for names in groups for name in names))}
-    pairs = [(place[names[0]], place[name]) for names in groups for name in names]
+    rows = {name: row for row, name in enumerate(dict.fromkeys(name for names in groups for name in names))}
+    pairs = [(rows[names[0]], rows[name]) for names in groups for name in names]
     starts, ends = ([pair[side] for pair in pairs] for side in (0, 1))
-    graph = coo_array(([1] * len(pairs), (starts, ends)), shape=(len(place), len(place)))
+    graph = coo_array(([1] * len(pairs), (starts, ends)), shape=(len(rows), len(rows)))
     labels = connected_components(graph, directed=False)[1].tolist()
     first: dict[int, str] = {}
-    return {name: first.setdefault(label, name) for name, label in zip(place, labels, strict=True)}
+    return {name: first.setdefault(label, name) for name, label in zip(rows, labels, strict=True)}

@@ -18,13 +18,13 @@ LIMITS = (1, 10, 100)
 
 
 def average_precision(
-    truth: Mapping[str, list[dict[str, Any]]], found: Sequence[Mapping[str, Any]], *, by_class: bool = True
+    truth: Mapping[str, list[dict[str, Any]]], detections: Sequence[Mapping[str, Any]], *, by_class: bool = True
 ) -> dict[str, float]:
-    """COCO's average precision of boxes (Lin et al. 2014; pycocotools).
+    """Return COCO's average precision of boxes (Lin et al. 2014; pycocotools).
 
     Args:
         truth: a COCO instances document; ``area`` and ``iscrowd`` may be missing.
-        found: COCO results: ``image_id``, ``category_id``, ``bbox`` (x, y, width, height), ``score``.
+        detections: COCO results: ``image_id``, ``category_id``, ``bbox`` (x, y, width, height), ``score``.
         by_class: give ``AP/NAME`` too.
 
     Returns:
@@ -34,41 +34,36 @@ def average_precision(
     Raises:
         ComponentError: pycocotools is not installed.
     """
-    evaluated = _evaluate(_document(truth, truth["annotations"]), _document(truth, found))
+    pair = (_document(truth, truth["annotations"]), _document(truth, detections))
+    evaluated = _pycocotools("cocoeval").COCOeval(*pair, "bbox")
+    evaluated.params.maxDets = list(LIMITS)
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluated.evaluate()
+        evaluated.accumulate()
     precision, recall = evaluated.eval["precision"], evaluated.eval["recall"]  # (T, R, K, A, M), (T, K, A, M)
     steps = evaluated.params.iouThrs
     all_sizes = precision[:, :, :, 0, -1]  # (T, R, K)
     means = {"AP": all_sizes}
     means |= {f"AP{round(100 * value)}": all_sizes[np.isclose(steps, value)] for value in (0.5, 0.75)}
     means |= {f"AP{name[0]}": precision[:, :, :, AREAS.index(name), -1] for name in AREAS[1:]}
-    means |= {f"AR{limit}": recall[:, :, 0, place] for place, limit in enumerate(LIMITS)}
+    means |= {f"AR{limit}": recall[:, :, 0, number] for number, limit in enumerate(LIMITS)}
     if by_class:
         names = {row["id"]: str(row.get("name", row["id"])) for row in truth["categories"]}
-        order = [names[number] for number in evaluated.params.catIds]
-        means |= {f"AP/{name}": all_sizes[:, :, place] for place, name in enumerate(order)}
+        order = [names[key] for key in evaluated.params.catIds]
+        means |= {f"AP/{name}": all_sizes[:, :, number] for number, name in enumerate(order)}
     return {name: float(values[values > -1].mean()) for name, values in means.items() if (values > -1).any()}
 
 
 def _document(truth: Mapping[str, list[dict[str, Any]]], notes: Sequence[Mapping[str, Any]]) -> Any:
-    """A COCO object; annotations are numbered anew from 1, for 0 stands for "unmatched" in the evaluation."""
     coco = _pycocotools("coco").COCO()
     rows = [
-        {"area": note["bbox"][2] * note["bbox"][3], "iscrowd": 0, **note, "id": place}
-        for place, note in enumerate(notes, 1)
+        {"area": note["bbox"][2] * note["bbox"][3], "iscrowd": 0, **note, "id": number}
+        for number, note in enumerate(notes, 1)
     ]
     coco.dataset = {"images": truth["images"], "categories": truth["categories"], "annotations": rows}
     with contextlib.redirect_stdout(io.StringIO()):
         coco.createIndex()
     return coco
-
-
-def _evaluate(truth: Any, found: Any) -> Any:
-    evaluation = _pycocotools("cocoeval").COCOeval(truth, found, "bbox")
-    evaluation.params.maxDets = list(LIMITS)
-    with contextlib.redirect_stdout(io.StringIO()):
-        evaluation.evaluate()
-        evaluation.accumulate()
-    return evaluation
 
 
 def _pycocotools(name: str) -> Any:

@@ -20,7 +20,7 @@ COMMON = ("color", "material", "shape")
 
 
 def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]]] | None = None) -> dict[str, float]:
-    """Every score that the rows allow: accuracies and distribution over balanced questions.
+    """Return every score that the rows allow: accuracies and distribution over balanced questions.
 
     Each accuracy stands beside ``most_frequent``, that of the most frequent answer to the same questions. Answers are
     equal where they are after normalisation; no two of GQA's published 1,842 become one by it.
@@ -33,21 +33,25 @@ def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]
     balanced = [row for row in judged if row.get("balanced", True)]
     if not balanced:
         return {}
-    found = {"accuracy": _mean(row["correct"] for row in balanced), **most_frequent(balanced)}
+    results = {"accuracy": _mean(row["correct"] for row in balanced), **most_frequent(balanced)}
     typed = [
         {**row, "kind": "open" if row["structural"] == "query" else "binary"}
         for row in balanced
         if row.get("structural")
     ]
-    found |= by_kind(typed, "kind") | most_frequent(typed, "kind")
+    results |= by_kind(typed, "kind") | most_frequent(typed, "kind")
     for kind in ("structural", "semantic"):
-        found |= {f"accuracy/{name}": value for name, value in by_kind(balanced, kind).items()}
-        found |= most_frequent(balanced, kind)
+        results |= {f"accuracy/{name}": value for name, value in by_kind(balanced, kind).items()}
+        results |= most_frequent(balanced, kind)
     if (value := consistency(balanced, judged)) is not None:
-        found["consistency"] = value
+        results["consistency"] = value
     if (value := distribution(balanced)) is not None:
-        found["distribution"] = value
-    return found | (_choice_scores(balanced, choices) if choices else {})
+        results["distribution"] = value
+    known = [row for row in balanced if row["key"] in choices] if choices else []
+    if choices and known:
+        results["validity"] = _mean(_belongs(row, choices[row["key"]]["valid"]) for row in known)
+        results["plausibility"] = _mean(_belongs(row, choices[row["key"]]["plausible"]) for row in known)
+    return results
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -56,7 +60,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def consistency(rows: Iterable[Row], judged: Iterable[Row]) -> float | None:
-    """Mean over rightly answered questions of the share of right ones among those that their answer settles.
+    """Return the mean over rightly answered questions of the share of right ones among those that their answer settles.
 
     The official evaluation wants predictions for all questions; here, entailed questions without one are left out.
 
@@ -68,16 +72,16 @@ def consistency(rows: Iterable[Row], judged: Iterable[Row]) -> float | None:
         None where no right answer settles another question that was answered.
     """
     right = {row["key"]: bool(row["correct"]) for row in judged}
-    found = []
+    shares = []
     for row in rows:
         settled = [right[other] for other in row.get("entailed") or () if other != row["key"] and other in right]
         if row["correct"] and settled:
-            found.append(_mean(settled))
-    return _mean(found) if found else None
+            shares.append(_mean(settled))
+    return _mean(shares) if shares else None
 
 
 def distribution(rows: Iterable[Row]) -> float | None:
-    """Chi-square distance of predicted and true answers within question groups, over 100; less is better."""
+    """Return the chi-square distance of predicted and true answers within question groups, over 100; less is better."""
     true: dict[str, Counter[str]] = defaultdict(Counter)
     guessed: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -92,16 +96,6 @@ def distribution(rows: Iterable[Row]) -> float | None:
         for group, counts in true.items()
     )
     return sum(distances) / total / 100
-
-
-def _choice_scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, float]:
-    known = [row for row in rows if row["key"] in choices]
-    if not known:
-        return {}
-    return {
-        "validity": _mean(_belongs(row, choices[row["key"]]["valid"]) for row in known),
-        "plausibility": _mean(_belongs(row, choices[row["key"]]["plausible"]) for row in known),
-    }
 
 
 def _belongs(row: Row, group: Sequence[str]) -> bool:

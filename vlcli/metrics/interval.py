@@ -39,7 +39,7 @@ class Interval:
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Student's t interval of the mean of ``values``, one per seed; none where all values are the same.
+    """Return Student's t interval of the mean of ``values``, one per seed; none where all values are the same.
 
     Raises:
         ValueError: no value was given.
@@ -55,7 +55,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
 
 def student(mean: float, variance: float, freedom: float, level: float, count: int) -> Interval:
-    """Student's interval and the p value of 0, of a mean with this variance."""
+    """Return Student's interval and the p value of 0, of a mean with this variance."""
     from scipy.special import stdtr
 
     error = math.sqrt(variance)
@@ -64,7 +64,7 @@ def student(mean: float, variance: float, freedom: float, level: float, count: i
 
 
 def quantile(level: float, freedom: float) -> float:
-    """The t with P(-t < T < t) = ``level`` for ``freedom`` degrees of freedom."""
+    """Return the t with P(-t < T < t) = ``level`` for ``freedom`` degrees of freedom."""
     from scipy.special import stdtrit
 
     return float(stdtrit(max(freedom, 1.0), (1 + level) / 2))

@@ -8,13 +8,13 @@ from typing import Any
 
 
 def group_of(identifier: str) -> str:
-    """The sentence an example asks about: ``split-set-pair-sentence`` without its third field, the pair."""
+    """Return the sentence an example asks about: ``split-set-pair-sentence`` without its third field, the pair."""
     parts = identifier.split("-")
     return "-".join(parts[:2] + parts[3:]) if len(parts) > 2 else identifier
 
 
 def consistency(identifiers: Iterable[str], correct: Iterable[bool]) -> float:
-    """Share of sentences that are judged rightly on every pair of pictures they come with."""
+    """Return the share of sentences that are judged rightly on every pair of pictures they come with."""
     groups: dict[str, bool] = {}
     for identifier, right in zip(identifiers, correct, strict=True):
         group = group_of(identifier)
@@ -23,12 +23,12 @@ def consistency(identifiers: Iterable[str], correct: Iterable[bool]) -> float:
 
 
 def accuracy(correct: Sequence[bool]) -> float:
-    """Share of right ones; 0 of none."""
+    """Return the share of right ones; 0 of none."""
     return sum(map(bool, correct)) / len(correct) if correct else 0.0
 
 
 def by_kind(rows: Iterable[Mapping[str, Any]], key: str, value: str = "correct") -> dict[str, float]:
-    """Mean of ``value`` for each value of ``key``, sorted by it; rows without the key are left out."""
+    """Return the mean of ``value`` for each value of ``key``, sorted by it; rows without the key are left out."""
     groups: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         if row.get(key) not in (None, ""):

@@ -34,7 +34,11 @@ class Standing:
 
 
 def standing(scores: Scores, relevant: NDArray[np.bool_]) -> Standing:
-    """From ``scores`` (Q, C), higher is better, and ``relevant`` (Q, C); every query needs a relevant candidate.
+    """Return the standing of each query; every query needs a relevant candidate.
+
+    Args:
+        scores: (Q, C), higher is better.
+        relevant: (Q, C) whether a candidate is right.
 
     Raises:
         ValueError: a query has no relevant candidate, or a score is NaN.
@@ -53,19 +57,18 @@ def standing(scores: Scores, relevant: NDArray[np.bool_]) -> Standing:
     )
 
 
-def expected_rank(place: Standing) -> NDArray[np.float64]:
-    """(Q,) rank, from 1, of the first right candidate, on average over the orders of ties."""
-    return place.above + (place.tied + place.right + 1) / (place.right + 1)
+def expected_rank(queries: Standing) -> NDArray[np.float64]:
+    """Return the rank (Q,), from 1, of the first right candidate, on average over the orders of ties."""
+    return queries.above + (queries.tied + queries.right + 1) / (queries.right + 1)
 
 
-def hit_chance(place: Standing, k: int) -> NDArray[np.float64]:
-    """(Q,) chance that a right candidate is among the first ``k``."""
-    rows = zip(place.above.tolist(), place.tied.tolist(), place.right.tolist(), strict=True)
-    return np.array([_chance(min(k, place.total) - above, tied, right) for above, tied, right in rows])
+def hit_chance(queries: Standing, k: int) -> NDArray[np.float64]:
+    """Return the chance (Q,) that a right candidate is among the first ``k``."""
+    rows = zip(queries.above.tolist(), queries.tied.tolist(), queries.right.tolist(), strict=True)
+    return np.array([_chance(min(k, queries.total) - above, tied, right) for above, tied, right in rows])
 
 
 def _chance(slots: int, tied: int, right: int) -> float:
-    """Chance that one of ``right`` falls in the first ``slots`` of ``tied + right`` in random order."""
     if slots <= 0:
         return 0.0
     if slots > tied:
@@ -74,28 +77,24 @@ def _chance(slots: int, tied: int, right: int) -> float:
 
 
 def recall(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """``r@k`` for each k and ``median_rank``, over the queries of ``scores`` (Q, C)."""
+    """Return ``r@k`` for each k and ``median_rank``, over the queries of ``scores`` (Q, C)."""
     return recall_of(standing(scores, relevant), ks)
 
 
-def recall_of(place: Standing, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """``r@k`` for each k and ``median_rank``, over queries whose standing is known."""
-    found = {f"r@{k}": float(hit_chance(place, k).mean()) for k in ks}
-    return {**found, "median_rank": float(np.median(expected_rank(place)))}
+def recall_of(queries: Standing, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
+    """Return ``r@k`` for each k and ``median_rank``, over queries whose standing is known."""
+    recalls = {f"r@{k}": float(hit_chance(queries, k).mean()) for k in ks}
+    return {**recalls, "median_rank": float(np.median(expected_rank(queries)))}
 
 
-def joined(places: Sequence[Standing]) -> Standing:
-    """The standings of several runs of queries among the same candidates, one after another."""
-    return Standing(
-        above=np.concatenate([place.above for place in places]),
-        tied=np.concatenate([place.tied for place in places]),
-        right=np.concatenate([place.right for place in places]),
-        total=places[0].total,
-    )
+def joined(parts: Sequence[Standing]) -> Standing:
+    """Join the standings of several runs of queries among the same candidates, one after another."""
+    above, tied, right = (np.concatenate([getattr(p, name) for p in parts]) for name in ("above", "tied", "right"))
+    return Standing(above, tied, right, parts[0].total)
 
 
 def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Recalls of image retrieval (a text asks: ``image/...``) and text retrieval (an image asks: ``text/...``).
+    """Return recalls of image retrieval (a text asks: ``image/...``) and text retrieval (an image asks: ``text/...``).
 
     Args:
         scores: (N, M) of N texts with M images.

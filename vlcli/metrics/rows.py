@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,7 @@ class Paired:
 
 
 def column(name: str, value: float, rows: Sequence[Row]) -> dict[str, float] | None:
-    """What a metric is the mean of, by key; None where no field of the rows has this mean.
+    """Return what a metric is the mean of, by key; None where no field of the rows has this mean.
 
     Args:
         name: of the metric: ``accuracy``, ``accuracy/KIND``, ``image/r@5`` ...
@@ -112,25 +114,25 @@ def _candidates(name: str, rows: Sequence[Row]) -> Iterator[dict[str, float]]:
 
 
 def _field(rows: Sequence[Row], field: str) -> dict[str, float]:
-    found = {str(row.get("key", place)): row.get(field) for place, row in enumerate(rows)}
-    return {key: float(value) for key, value in found.items() if isinstance(value, bool | int | float)}
+    values = {str(row.get("key", number)): row.get(field) for number, row in enumerate(rows)}
+    return {key: float(value) for key, value in values.items() if isinstance(value, bool | int | float)}
 
 
 def kind_fields(rows: Sequence[Row]) -> list[str]:
-    """Fields that say of which kind an example is: ``kind`` and those whose name ends in ``type`` or ``_kind``."""
+    """Return the fields that hold an example's kind: ``kind`` and those whose name ends in ``type`` or ``_kind``."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [name for name in names if name == "kind" or name.endswith(("type", "_kind", "types"))]
 
 
 def measured(metrics: Mapping[str, float], rows: Sequence[Row], clusters: Clusters | None = None) -> list[Measured]:
-    """Every metric of a stage with its interval and what stands beside it.
+    """Return every metric of a stage with its interval and its baseline.
 
     Args:
         metrics: as the stage recorded them.
         rows: its predictions; none where they are lost.
         clusters: of the rows that share an image; None where the images are not known.
     """
-    found = []
+    results = []
     for name in without_baselines(metrics):
         values = column(name, metrics[name], rows)
         sure = score_interval(values, clusters) if values else Interval(metrics[name], count=0)
@@ -138,8 +140,8 @@ def measured(metrics: Mapping[str, float], rows: Sequence[Row], clusters: Cluste
         other = beside(name, metrics)
         by = "" if other is None else "chance" if other.startswith("chance") else "most frequent"
         baseline = None if other is None else metrics[other]
-        found.append(Measured(name, metrics[name], sure.low, sure.high, *counts, baseline, by))
-    return found
+        results.append(Measured(name, metrics[name], sure.low, sure.high, *counts, baseline, by))
+    return results
 
 
 def paired(
@@ -149,7 +151,7 @@ def paired(
     second_rows: Sequence[Row] = (),
     clusters: Clusters | None = None,
 ) -> list[Paired]:
-    """Every metric of two stages, and how much they differ.
+    """Return every metric of two stages, and how much they differ.
 
     Args:
         first: metrics of the first.
@@ -158,51 +160,36 @@ def paired(
         second_rows: of the second; where both sets of rows have the same keys, differences get an interval.
         clusters: of the rows that share an image; None where the images are not known.
     """
-    names = dict.fromkeys([*without_baselines(first), *without_baselines(second)])
-    return [_pair(name, first, second, first_rows, second_rows, clusters) for name in names]
-
-
-def _pair(
-    name: str,
-    first: Mapping[str, float],
-    second: Mapping[str, float],
-    one: Sequence[Row],
-    other: Sequence[Row],
-    clusters: Clusters | None,
-) -> Paired:
-    made = Paired(name, first.get(name), second.get(name))
-    if made.first is None or made.second is None or not one or not other:
-        return made
-    a, b = column(name, made.first, one), column(name, made.second, other)
-    if a is None or b is None or a.keys() != b.keys():
-        return made
-    sure = difference_interval([{key: b[key] - a[key] for key in a}], clusters)
-    images = sure.count if clusters is not None else 0
-    return Paired(name, made.first, made.second, sure.low, sure.high, len(a), images)
+    pairs = []
+    for name in dict.fromkeys([*without_baselines(first), *without_baselines(second)]):
+        one = column(name, first[name], first_rows) if name in first and first_rows else None
+        other = column(name, second[name], second_rows) if name in second and second_rows else None
+        pair = Paired(name, first.get(name), second.get(name))
+        if one is not None and other is not None and one.keys() == other.keys():
+            sure = difference_interval([{key: other[key] - one[key] for key in one}], clusters)
+            images = sure.count if clusters is not None else 0
+            pair = replace(pair, low=sure.low, high=sure.high, count=len(one), images=images)
+        pairs.append(pair)
+    return pairs
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The objects of a JSON-lines file, and how many lines are damaged; no more than :data:`MOST_ROWS`."""
+    """Read the objects of a JSON-lines file, no more than :data:`MOST_ROWS`, and the number of damaged lines."""
     rows: list[dict[str, Any]] = []
     damaged = 0
-    for line in _some_lines(path):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        rows += [row] if isinstance(row, dict) else []
-        damaged += not isinstance(row, dict)
+    try:
+        with path.open("rb") as file:
+            for line in islice(iter(partial(file.readline, _LONGEST_LINE), b""), MOST_ROWS):
+                row = _parsed(line)
+                rows += [row] if isinstance(row, dict) else []
+                damaged += bool(line.strip()) and not isinstance(row, dict)
+    except OSError:
+        damaged += 1
     return rows, damaged
 
 
-def _some_lines(path: Path) -> Iterator[bytes]:
+def _parsed(line: bytes) -> Any:
     try:
-        with path.open("rb") as file:
-            for _ in range(MOST_ROWS):
-                line = file.readline(_LONGEST_LINE)
-                if not line:
-                    return
-                if line.strip():
-                    yield line
-    except OSError:
-        yield b"?"  # one damaged line
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -7,7 +7,7 @@ little beside the products themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
@@ -31,13 +31,11 @@ class Vectors(Protocol):
         """Rows and columns."""
         ...
 
-    def __getitem__(self, rows: slice) -> Any:
-        """The rows of a slice."""
-        ...
+    def __getitem__(self, rows: slice) -> Any: ...
 
 
 def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -> tuple[Tensor, Tensor]:
-    """The ``k`` rows of ``vectors`` with the largest product with each query, best first; ties by the lower row.
+    """Return the ``k`` rows of ``vectors`` with the largest product with each query, best first; ties by the lower row.
 
     Args:
         queries: (Q, D).
@@ -82,45 +80,45 @@ class _Kept:
             if len(query):
                 self._add(*_inside(scores, query, piece, floor), start)
             if whole < scores.shape[1]:  # the last block
-                query, place = (scores[:, whole:] > floor).nonzero(as_tuple=True)
-                self._add(query, place + whole, scores[query, place + whole], start)
+                query, column = (scores[:, whole:] > floor).nonzero(as_tuple=True)
+                self._add(query, column + whole, scores[query, column + whole], start)
         if start + scores.shape[1] >= self.due or self.count > WAITING:
             self.sort_in()
             self.due = 2 * (start + scores.shape[1])
 
-    def _add(self, query: Tensor, place: Tensor, values: Tensor, start: int) -> None:
-        self.waiting.append((query, place + start, values))
+    def _add(self, query: Tensor, column: Tensor, values: Tensor, start: int) -> None:
+        self.waiting.append((query, column + start, values))
         self.count += len(query)
 
     def sort_in(self) -> None:
-        """The best of what was kept and of what waits; of equal scores the one that was found first."""
+        """Keep the best of the kept and the waiting; of equal scores the lower row."""
         (asked, k), there = self.scores.shape, torch.arange(len(self.scores), device=self.rows.device)
-        own = (there.repeat_interleave(k), self.rows.flatten(), self.scores.flatten())
-        query, rows, values = (torch.cat(parts) for parts in zip(own, *self.waiting, strict=True))
+        kept = (there.repeat_interleave(k), self.rows.flatten(), self.scores.flatten())
+        query, rows, values = (torch.cat(parts) for parts in zip(kept, *self.waiting, strict=True))
         order = values.sort(descending=True, stable=True).indices
         order = order[query[order].sort(stable=True).indices]
         counts = torch.bincount(query, minlength=asked)
-        place = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[query[order]]
-        order = order[place < k]
+        rank = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[query[order]]
+        order = order[rank < k]
         self.scores, self.rows = values[order].view(asked, k), rows[order].view(asked, k)
         self.waiting, self.count = [], 0
 
 
 def products(queries: Tensor, vectors: Vectors, memory_mb: int = 256) -> Iterator[tuple[int, Tensor]]:
-    """Scores (Q, n) of all queries with one run of vectors after another, and where the run starts.
+    """Yield scores (Q, n) of all queries with one run of vectors after another, and where the run starts.
 
     The tensor is written anew for each run: use it before the next.
     """
     rows = block_rows(len(queries), queries.shape[1], memory_mb, queries.element_size())
     rows = min(rows, int(vectors.shape[0]))
     scores = queries.new_empty(len(queries), rows)
-    for start, block in _blocks(vectors, queries, rows):
-        whole = len(block) == rows
-        yield start, torch.mm(queries, block.T, out=scores) if whole else queries @ block.T
+    for start in range(0, int(vectors.shape[0]), rows):
+        block = torch.as_tensor(vectors[start : start + rows]).to(queries.device, queries.dtype)  # (n, D)
+        yield start, torch.mm(queries, block.T, out=scores) if len(block) == rows else queries @ block.T
 
 
 def block_rows(queries: int, dim: int, memory_mb: int, size: int = 4) -> int:
-    """Rows a block: vectors, their products, and as much again for choosing fit into ``memory_mb``.
+    """Return the rows of a block: vectors, their products, and as much again for choosing fit into ``memory_mb``.
 
     Where memory allows more, as many as keep the products in the processor's cache.
     """
@@ -129,13 +127,7 @@ def block_rows(queries: int, dim: int, memory_mb: int, size: int = 4) -> int:
     return max(PIECE, min(rows, quick) // PIECE * PIECE)
 
 
-def _blocks(vectors: Vectors, queries: Tensor, rows: int) -> Iterator[tuple[int, Tensor]]:
-    for start in range(0, int(vectors.shape[0]), rows):
-        yield start, torch.as_tensor(vectors[start : start + rows]).to(queries.device, queries.dtype)
-
-
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, column and score of the ``k`` best of each query; of those that tie for the last, the earlier ones."""
     values, places = scores.topk(k, 1)
     tied = ((scores >= values[:, -1:]).sum(1) > k).nonzero()[:, 0]
     if len(tied):
@@ -146,16 +138,15 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _inside(scores: Tensor, query: Tensor, piece: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, column and score of what stands above the floor in some pieces."""
     within = torch.arange(PIECE, device=scores.device)
     rows = query * scores.shape[1] + piece * PIECE
-    found = scores.take(rows[:, None] + within)  # (P, PIECE)
-    chosen, place = (found > floor[query]).nonzero(as_tuple=True)
-    return query[chosen], piece[chosen] * PIECE + place, found[chosen, place]
+    values = scores.take(rows[:, None] + within)  # (P, PIECE)
+    chosen, column = (values > floor[query]).nonzero(as_tuple=True)
+    return query[chosen], piece[chosen] * PIECE + column, values[chosen, column]
 
 
 def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 16) -> tuple[Tensor, Tensor]:
-    """The same by FAISS (an exact inner-product index), which holds all vectors in memory.
+    """Search as :func:`search` by FAISS (an exact inner-product index), which holds all vectors in memory.
 
     Raises:
         ComponentError: FAISS is not installed.
@@ -169,10 +160,5 @@ def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 
     index = faiss.IndexFlatIP(int(vectors.shape[1]))
     for start in range(0, int(vectors.shape[0]), rows):
         index.add(torch.as_tensor(vectors[start : start + rows]).float().numpy())
-    scores, found = index.search(queries.float().cpu().numpy(), min(k, index.ntotal))
-    return torch.from_numpy(scores), torch.from_numpy(found)
-
-
-def named(keys: Sequence[str], rows: Tensor) -> list[list[str]]:
-    """What was found, by name."""
-    return [[keys[place] for place in row] for row in rows.tolist()]
+    scores, nearest = index.search(queries.float().cpu().numpy(), min(k, index.ntotal))
+    return torch.from_numpy(scores), torch.from_numpy(nearest)

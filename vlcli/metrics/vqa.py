@@ -7,7 +7,6 @@ named where they stand.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -32,60 +31,58 @@ y'all y'all'll y'all'd've you'd you'd've you'll you're you've
 """
 
 
-def _misspellings(form: str) -> list[str]:
-    """A contraction with any one of its apostrophes left out."""
-    return [form[:place] + form[place + 1 :] for place, sign in enumerate(form) if sign == "'"]
-
-
-# The official table also turns "somebody'd" round; "someone'd" it leaves alone.
-CONTRACTIONS = {wrong: form for form in _FORMS.split() for wrong in _misspellings(form)} | {"somebody'd": "somebodyd"}
+# Each contraction by its spellings without one apostrophe. The official table also turns "somebody'd" round;
+# "someone'd" it leaves alone.
+CONTRACTIONS = {
+    form[:index] + form[index + 1 :]: form for form in _FORMS.split() for index, sign in enumerate(form) if sign == "'"
+} | {"somebody'd": "somebodyd"}
 
 
 def strip_punctuation(text: str) -> str:
     """Drop signs beside a space (all signs where a number has a comma), turn others into spaces, drop full stops."""
     numeric = _COMMA_IN_NUMBER.search(text) is not None
-    made = text
+    cleaned = text
     for sign in PUNCTUATION:
         beside_space = f"{sign} " in text or f" {sign}" in text
-        made = made.replace(sign, "" if beside_space or numeric else " ")
-    return _PERIOD.sub("", made, count=_MOST_PERIODS)
+        cleaned = cleaned.replace(sign, "" if beside_space or numeric else " ")
+    return _PERIOD.sub("", cleaned, count=_MOST_PERIODS)
 
 
 def strip_words(text: str) -> str:
-    """Lower case, digits for number words, no articles, apostrophes put back into contractions."""
+    """Return lower case, digits for number words, no articles, apostrophes put back into contractions."""
     words = [NUMBERS.get(word, word) for word in text.lower().split()]
     return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
 
 
 def trim(answer: str) -> str:
-    """Line breaks and tabs as spaces, none at the ends."""
+    """Replace line breaks and tabs by spaces, and remove spaces at the ends."""
     return answer.replace("\n", " ").replace("\t", " ").strip()
 
 
 @lru_cache(maxsize=1 << 16)
 def table_form(answer: str) -> str:
-    """An answer as tables of the field hold it (Teney et al. 2018's code): normalised, the last commas left out."""
+    """Return an answer as answer tables hold it (Teney et al. 2018's code): normalised, the last commas left out."""
     return strip_words(strip_punctuation(answer)).replace(",", "") or trim(answer).lower()
 
 
 def plain_form(answer: str) -> str:
-    """An answer of any language: lower case, single spaces in place of spaces and underscores."""
+    """Return an answer of any language: lower case, single spaces in place of spaces and underscores."""
     return " ".join(answer.replace("_", " ").split()).lower()
 
 
 def set_form(answers: str) -> str:
-    """A set of answers separated by commas as tables hold it: each once, in alphabetical order."""
+    """Return a set of answers separated by commas as tables hold it: each once, in alphabetical order."""
     return table_form(", ".join(sorted({item.strip() for item in answers.split(",")})))
 
 
 @lru_cache(maxsize=1 << 16)
 def normalise(answer: str) -> str:
-    """An answer as the official evaluation compares it."""
+    """Return an answer as the official evaluation compares it."""
     return strip_words(strip_punctuation(trim(answer)))
 
 
-def accuracy(answer: str, given: Sequence[str]) -> float:
-    """The accuracy of one answer against those ``given``: VQA's rule for people, exact match for a single answer.
+def accuracy(answer: str, people: Sequence[str]) -> float:
+    """Return the accuracy of one answer against people's: VQA's rule, exact match for a single answer.
 
     People's answers: for each person, min(1, matches among the others / 3); then the mean over people. Both sides are
     normalised alike. Only where ten people agree to the letter does the official code compare answers as they are
@@ -93,9 +90,9 @@ def accuracy(answer: str, given: Sequence[str]) -> float:
 
     Args:
         answer: the one to be judged.
-        given: one answer, or one of each person; no answer scores 0.
+        people: one answer, or one of each person; no answer scores 0.
     """
-    answer, *people = _alike([answer, *given])
+    answer, *people = _alike([answer, *people])
     if len(people) < 2:
         return float(people == [answer])
     matches = sum(item == answer for item in people)
@@ -103,40 +100,28 @@ def accuracy(answer: str, given: Sequence[str]) -> float:
     return sum(left_out) / len(left_out)
 
 
-def accuracies(given: Sequence[str]) -> dict[str, float]:
-    """Each answer that was ``given``, as it is compared, with the :func:`accuracy` it would have."""
-    return {answer: accuracy(answer, given) for answer in _alike(["", *given])[1:]}
+def accuracies(people: Sequence[str]) -> dict[str, float]:
+    """Return each of people's answers, as it is compared, with the :func:`accuracy` it would have."""
+    return {answer: accuracy(answer, people) for answer in _alike(["", *people])[1:]}
 
 
 def same(first: str, second: str) -> bool:
-    """Whether two answers are one after normalisation."""
+    """Return whether two answers are one after normalisation."""
     return first == second or comparable(first) == comparable(second)
 
 
 def comparable(answer: str) -> str:
-    """The normalised form; where nothing is left of it (the answer "a"), the answer in lower case."""
+    """Return the normalised form; where nothing is left of it (the answer "a"), the answer in lower case."""
     return normalise(answer) or trim(answer).lower()
 
 
 def _alike(answers: Sequence[str]) -> list[str]:
-    """An answer and those of people, in the forms that are compared."""
     plain = [trim(item) for item in answers]
     if len(plain) == OFFICIAL + 1:
         return plain if len(set(plain[1:])) == 1 else [normalise(item) for item in plain]
     return [comparable(item) for item in plain]
 
 
-def occurrence_score(count: int) -> float:
-    """The training target of an answer that ``count`` people gave: 0, .3, .6, .9, 1 (the accuracy over ten people)."""
-    return min(1.0, round(0.3 * count, 1))
-
-
-def soft_scores(given: Sequence[str]) -> dict[str, float]:
-    """Normalised answers and their training targets, most frequent first."""
-    counts = Counter(normalise(answer) for answer in given)
-    return {answer: occurrence_score(count) for answer, count in counts.most_common()}
-
-
 def answer_vocabulary(answers: Mapping[str, int], least: int = 9) -> tuple[str, ...]:
-    """The answers of a classifier: those that occur ``least`` times or more, in alphabetical order."""
+    """Return the answers of a classifier: those that occur ``least`` times or more, in alphabetical order."""
     return tuple(sorted(answer for answer, count in answers.items() if count >= least))

@@ -8,7 +8,7 @@ WORDS = frozenset({"yes", "no"})
 
 
 def yes_no(predictions: Sequence[str], labels: Sequence[str]) -> dict[str, float]:
-    """``precision``, ``recall`` and ``f1`` of "yes", and ``yes_ratio``, the share of predictions that are "yes".
+    """Return ``precision``, ``recall`` and ``f1`` of "yes", and ``yes_ratio``, the share of predictions that are "yes".
 
     A ratio whose denominator is 0 is 0.
 

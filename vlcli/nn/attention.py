@@ -265,7 +265,6 @@ class Attention(nn.Module):
         return mixed if more is None else mixed + more
 
     def _slow_when_fused(self, q: Tensor, k: Tensor, added: Tensor | None) -> bool:
-        """Whether this CPU computes score by score faster than with the fused kernels."""
         if q.device.type != "cpu":
             return False
         # The fused kernels of a CPU know no dropout; what torch falls back on costs more than separate steps.
@@ -276,10 +275,7 @@ class Attention(nn.Module):
         return dropping or short or (added is not None and added.requires_grad)
 
     def _attend_shared(self, q: Tensor, own: Pair, shared: Pair, per: int, mask: AttentionMask | None) -> Tensor:
-        """The context (A * per, H, Tq, d) over keys that ``per`` neighbouring rows share and over each row's own.
-
-        All queries of a picture's rows meet its keys in one product, so that nothing is copied for a row.
-        """
+        # Returns (A * per, H, Tq, d). All queries of a picture's rows meet its keys in one product, without copies.
         dtype, common = self._score_dtype(q), shared[0].shape[2]
         q = q.to(dtype) * self.shape.head_dim**-0.5
         far = _by_row(_by_owner(q, per) @ shared[0].to(dtype).transpose(-1, -2), per)  # (B, H, Tq, P)
@@ -356,26 +352,23 @@ class StandardAttention(Attention):
         x_layout: Layout | None,
         y_layout: Layout | None,
     ) -> Projected:
-        """One set of weights, wherever a token stands."""
         q = self.split(self.query(q_in))
         if k_in is None or v_in is None:
             return q, None, None
         return q, self.split(self.key(k_in)), self.split(self.value(v_in))
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
-        """The output projection."""
         out: Tensor = self.dense(context)
         return out
 
 
 def _by_owner(x: Tensor, per: int) -> Tensor:
-    """(A * per, H, T, ...) with the rows of one owner side by side: (A, H, per * T, ...)."""
+    # (A * per, H, T, ...) -> (A, H, per * T, ...): the rows of one owner side by side.
     out: Tensor = x.unflatten(0, (-1, per)).transpose(1, 2).flatten(2, 3)
     return out
 
 
 def _by_row(x: Tensor, per: int) -> Tensor:
-    """What :func:`_by_owner` did, undone."""
     out: Tensor = x.unflatten(2, (per, -1)).transpose(1, 2).flatten(0, 1)
     return out
 

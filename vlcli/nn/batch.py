@@ -226,6 +226,20 @@ class Images(Tensors):
             raise DataError("The model reads pixels, and the data give none.", where=f"model {model}")
         return self.pixels.images
 
+    def regions_for(self, model: str) -> Regions:
+        """The regions that a model reads.
+
+        Args:
+            model: its registered name, for the message.
+
+        Raises:
+            DataError: the data give none.
+        """
+        if self.regions is None:
+            what, hint = "The model reads region features, and the batch has none.", "name a store in `features`"
+            raise DataError(what, where=f"model {model}", hint=hint)
+        return self.regions
+
 
 @dataclass
 class View(Tensors):

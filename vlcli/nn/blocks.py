@@ -78,7 +78,6 @@ class DropPath(nn.Module):
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` (B, ...), some rows 0 and the rest scaled up, in training."""
         if not self.training or self.rate == 0:
             return x
         keep = x.new_empty(len(x), *[1] * (x.dim() - 1)).bernoulli_(1 - self.rate)
@@ -125,7 +124,7 @@ def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention
         require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
         return cast("Attention", choice)
     if isinstance(choice, str | Mapping):
-        made: Attention = registry.attentions.build(choice, shape)
+        made: Attention = registry.of(Attention).build(choice, shape)
         return made
     return choice(shape)
 
@@ -146,7 +145,7 @@ class AttentionBlock(Residual):
         self.attention = build_attention(attention, shape)
 
     def forward(self, x: Tensor, y: Tensor | None = None, context: AttentionContext = NO_CONTEXT) -> Tensor:
-        """``x`` (B, Tq, D) after it attended to ``y`` (B, Tk, key_dim), or to itself."""
+        # x: (B, Tq, D), y: (B, Tk, key_dim)
         return self.leave(x, self.attention(self.enter(x), y, context))
 
 
@@ -166,7 +165,6 @@ class FeedForward(Residual):
         self.outer = nn.Linear(hidden or 4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` (B, T, D), each token by itself."""
         return self.leave(x, self.outer(self.activation(self.inner(self.enter(x)))))
 
 
@@ -192,7 +190,6 @@ class TransformerLayer(nn.Module):
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
     def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
-        """``x`` (B, T, D) after self-attention and feed-forward; called by :class:`Stack`."""
         out: Tensor = self.feed_forward(self.self_attention(x, None, context))
         return out
 

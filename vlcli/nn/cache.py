@@ -99,7 +99,6 @@ class KeyValueCache:
         return KeyValueCache(_chosen(self.kept, rows), layout, self._of(owners), per if self.shared else 1)
 
     def _of(self, owners: Tensor) -> dict[Place, Pair]:
-        """What is in common, for these owners; the same tensors where they are all of them in their order."""
         count = next((len(k) for k, _ in self.shared.values()), 0)
         if len(owners) == count and torch.equal(owners, torch.arange(count, device=owners.device)):
             return self.shared

@@ -117,7 +117,6 @@ def _passes(model: Model, needs: InputSpec, data_spec: DataSpec, images: int, de
 
 
 def _parts(model: nn.Module) -> dict[str, int]:
-    """Parameters by child, those that hang on the model itself by their name; shared ones at the first."""
     seen: set[int] = set()
     parts = {}
     for name, parameter in model.named_parameters(recurse=False):
@@ -136,7 +135,6 @@ def _fresh(module: nn.Module, seen: set[int]) -> int:
 
 
 def _without_copies(module: nn.Module) -> list[nn.Module]:
-    """A module and what is in it, momentum copies left out."""
     if getattr(module, "momentum_copy", False):
         return []
     return [module, *(part for child in module.children() for part in _without_copies(child))]

@@ -33,7 +33,7 @@ class CrossLayer(nn.Module):
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
     def forward(self, x: Tensor, y: Tensor, itself: AttentionContext, other: AttentionContext) -> Tensor:
-        """``x`` (P, T, D) after self-attention and cross-attention to ``y`` (P, S, key_dim)."""
+        # x: (P, T, D), y: (P, S, key_dim)
         out: Tensor = self.feed_forward(self.other(self.itself(x, None, itself), y, other))
         return out
 
@@ -89,7 +89,7 @@ class CrossEncoder(nn.Module):
     def forward(
         self, text: EncoderOutput, images: list[EncoderOutput], record: Recorder | None
     ) -> tuple[Tensor, Tensor]:
-        """Words (P, T, D), and the (first) picture's patches (P, S, W), after all layers."""
+        # words (P, T, D), and patches of the first picture (P, S, W)
         words, patches = text.hidden, [image.hidden for image in images]
         states = [self._prepare(text, image) for image in images]
         own = _Self(self.of_words, text, "text"), _Self(self.of_patches, images[0], "image")
@@ -130,8 +130,6 @@ class CrossEncoder(nn.Module):
 
 
 class _Self:
-    """What the self-attentions of one modality share."""
-
     def __init__(self, position: PairwisePosition | None, states: EncoderOutput, name: str) -> None:
         self.position, self.layout, self.name = position, states.layout, name
         self.mask = AttentionMask(states.layout.valid)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from vlcli.errors import DataError
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.layout import Layout
-from vlcli.nn.model import DataSpec
+from vlcli.nn.records import DataSpec, EncoderOutput
 
 
 class TextEmbeddings(nn.Module):
@@ -50,7 +51,7 @@ class TextEmbeddings(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, text: Text, layout: Layout | None = None) -> tuple[Tensor, Layout]:
-        """(N, T, D) tokens, and where they stand; ``layout`` where the caller has made one."""
+        # Tokens have the shape (N, T, D).
         layout = text_layout(text) if layout is None else layout
         x = self.words(text.ids)  # (N, T, D)
         if self.segments is not None:
@@ -96,7 +97,7 @@ class FeatureEmbeddings(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, features: Tensor, layout: Layout) -> Tensor:
-        """Features (M, R, F) as tokens (M, R, D)."""
+        # (M, R, F) -> (M, R, D)
         x = self.norm(self.project(features.to(self.project.weight.dtype)))
         for position in self.positions:
             x = position(x, layout)
@@ -112,8 +113,58 @@ class Pooler(nn.Module):
         self.dense = nn.Linear(dim, dim)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(N, D) of tokens (N, T, D)."""
+        # (N, T, D) -> (N, D)
         return torch.tanh(self.dense(hidden[:, 0]))
+
+
+def embed_grid(
+    images: Images,
+    patch: nn.Module,
+    token: Tensor,
+    positions: Iterable[nn.Module],
+    grid: tuple[int, int],
+    model: str,
+    size: int | None = None,
+) -> EncoderOutput:
+    """Embeds pixels or a stored grid of features behind a class token, hides what is masked, adds positions.
+
+    Args:
+        images: M images.
+        patch: a convolution over pixels, or :class:`FeatureEmbeddings`.
+        token: the class token (1, 1, D).
+        positions: token encodings.
+        grid: rows and columns of the cells.
+        model: its registered name, for messages.
+        size: height and width that pixels must have.
+
+    Returns:
+        Tokens (M, 1 + cells, D) with their layout.
+
+    Raises:
+        DataError: the batch has no pixels or features, or they are of another size.
+    """
+    layout = Layout.for_grid(*grid, skip=1, device=token.device)
+    if isinstance(patch, nn.Conv2d):
+        pixels = images.pixels_for(model)  # (M, 3, H, W)
+        if size is not None and pixels.shape[-2:] != (size, size) and not torch.compiler.is_exporting():
+            got, expected = "x".join(map(str, pixels.shape[-2:])), f"{size}x{size}"
+            raise DataError("The picture has another size.", where=f"model {model}", got=got, expected=expected)
+        x = patch(pixels.to(token.dtype)).flatten(2).transpose(1, 2)  # (M, cells, D)
+    else:
+        regions = images.regions
+        if regions is None or regions.features.shape[1] != grid[0] * grid[1]:
+            raise DataError(
+                "The model reads a grid of features, and the store holds something else.",
+                where=f"model {model}",
+                got="none" if regions is None else f"{regions.features.shape[1]} a picture",
+                expected=f"{grid[0]} x {grid[1]} cells",
+                hint="extract with boxes: grid, and name the same grid in the model",
+            )
+        x = patch(regions.features, Layout.for_grid(*grid, device=regions.features.device))  # (M, cells, D)
+    x = torch.cat([token.expand(x.shape[0], -1, -1), hide(x, images)], 1)  # (M, 1 + cells, D)
+    for position in positions:
+        x = position(x, layout)
+    return EncoderOutput(x, layout)
 
 
 def hide(patches: Tensor, images: Images) -> Tensor:

@@ -67,7 +67,7 @@ def _whole(rows: int, count: int, device: torch.device | str) -> torch.Tensor:
 
 
 def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
-    """The cells of a grid in row-major order (rows * columns, 4), in shares of the picture."""
+    # (rows * columns, 4) in row-major order, as shares of the picture
     down, across = (torch.arange(count, device=device) / count for count in grid)
     y, x = torch.meshgrid(down, across, indexing="ij")
     return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1).flatten(0, 1)

@@ -1,11 +1,13 @@
-"""Weights of a checkpoint fitted to a model: position encodings fit their own, classifiers of other classes go."""
+"""Fits a checkpoint's weights to a model, and draws a model's first weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import UnionType
 
 from torch import Tensor, nn
 
+from vlcli.nn.initial import PUBLISHED_STD, initialise
 from vlcli.nn.position import PairwisePosition, TokenPosition
 
 
@@ -33,8 +35,28 @@ def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]
     return made
 
 
+def initialise_model(
+    model: nn.Module,
+    std: float = PUBLISHED_STD,
+    kinds: type[nn.Module] | UnionType = nn.Module,
+    skip: Iterable[nn.Module] = (),
+) -> None:
+    """Initialises the modules of a model with :func:`initialise`, pairwise encodings excepted: they draw their weights.
+
+    Args:
+        model: whose weights are drawn, in the order of its modules.
+        std: standard deviation of weights.
+        kinds: the modules that are drawn.
+        skip: modules that keep their weights, with all that is in them.
+    """
+    encodings = [module for module in model.modules() if isinstance(module, PairwisePosition)]
+    kept = {part for module in (*encodings, *skip) for part in module.modules()}
+    for module in model.modules():
+        if module not in kept and isinstance(module, kinds):
+            initialise(module, std)
+
+
 def _encoding_of(model: nn.Module, name: str) -> TokenPosition | PairwisePosition | None:
-    """The innermost position encoding that has the parameter ``name``; None where it belongs to no encoding."""
     path = name.split(".")[:-1]
     for length in range(len(path), 0, -1):
         module = model.get_submodule(".".join(path[:length]))

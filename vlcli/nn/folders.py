@@ -48,11 +48,7 @@ class Folders:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Transformers without its bars and warnings: what concerns a user is told by vlcli.
-
-    Raises:
-        ImportError: transformers is not installed.
-    """
+    """Silence transformers' progress bars and warnings."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

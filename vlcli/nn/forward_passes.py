@@ -122,7 +122,6 @@ class ForwardPasses:
         return {"rows": rows} if self.model.supports_partial_output and rows != "all" and self.record is None else {}
 
     def _finished(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], T]) -> T:
-        """A pass that finished ``rows``, or one that finished more."""
         own = self._asked(rows)
         wider = ROWS[: ROWS.index(rows)] if own else ()
         done: T | None = next((found for more in wider if (found := self._done.get((*key, more))) is not None), None)
@@ -186,12 +185,10 @@ class ForwardPasses:
         return EncoderOutput(torch.cat([part.hidden for part in parts], 1), whole, extra=parts[0].extra)
 
     def _texts(self, view: str) -> Text:
-        """The texts of a view; a DataError where there are none."""
         hint = "name the column of the sentences (vlcli data stats RECIPE shows the first examples)"
         return self._there(self.view(view).text, "reads texts", hint)
 
     def _images(self, view: str) -> Images:
-        """The pictures of a view; a DataError where there are none."""
         hint = "use data with pictures, or an objective on words alone"
         return self._there(self.view(view).images, "looks at pictures", hint)
 

@@ -31,7 +31,7 @@ class HeadTransform(nn.Module):
         self.dense, self.norm = nn.Linear(dim, dim), nn.LayerNorm(dim, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) of (..., D)."""
+        # (..., D) -> (..., D)
         out: Tensor = self.norm(F.gelu(self.dense(x)))
         return out
 
@@ -53,7 +53,7 @@ class TwoLayerHead(nn.Module):
         self.norm_first = norm_first
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (..., outputs) of (..., dim)."""
+        # (..., dim) -> (..., outputs)
         x = self.inner(x)
         out: Tensor = self.outer(F.gelu(self.norm(x)) if self.norm_first else self.norm(F.gelu(x)))
         return out
@@ -75,7 +75,7 @@ class TiedWordHead(nn.Module):
         self.tied = (dim, outputs)
 
     def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
-        """Scores (K, V) of hidden states (K, D) with the word table (V, D)."""
+        # hidden: (K, D), table: (V, D) -> (K, V)
         return F.linear(self.transform(hidden), table, self.bias)
 
 
@@ -88,7 +88,7 @@ class OwnWordHead(nn.Module):
         self.decoder = nn.Linear(dim, outputs)
 
     def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:
-        """Scores (K, V) of hidden states (K, D)."""
+        # (K, D) -> (K, V)
         out: Tensor = self.decoder(self.transform(hidden))
         return out
 

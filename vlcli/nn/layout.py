@@ -179,7 +179,6 @@ def cut_runs(runs: Runs, start: int, stop: int) -> Runs:
 
 
 def _off_plane(layout: Layout) -> bool:
-    """Whether no token lies on an image; where values cannot be read, what is neither grid nor boxes does not."""
     if layout.grid is not None or layout.boxes is not None:
         return False
     if layout.centre.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():

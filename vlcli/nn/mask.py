@@ -29,6 +29,19 @@ class AttentionMask:
     dense: Tensor | None = None
     _made: dict[tuple[object, ...], Tensor | None] = field(default_factory=dict, repr=False, compare=False)
 
+    @classmethod
+    def sequence_to_sequence(cls, valid: Tensor, prefix: int, causal: Tensor | None) -> AttentionMask:
+        """The mask of rows of which some generate: a token behind the prefix sees the prefix and tokens up to itself.
+
+        Args:
+            valid: (B or 1, T) real tokens.
+            prefix: first tokens, which see one another.
+            causal: (B,) rows that generate; in the others all tokens are prefix. None: no row does.
+        """
+        if causal is None:
+            return cls(valid)
+        return cls(valid, causal=True, prefix=torch.where(causal, prefix, valid.shape[1]))
+
     def allowed(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         """(B or 1, 1 or H, Tq, Tk) bool, True where looking is allowed; None where everything is."""
         return self._once((queries, keys, device), lambda: self._build(queries, keys, device))

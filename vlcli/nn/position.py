@@ -1,4 +1,4 @@
-"""The position-encoding seam: two small interfaces that every encoding here and elsewhere implements.
+"""Defines the interfaces of position encodings.
 
 *Token* encodings change tokens before a stack. *Pairwise* encodings live inside attention:
 
@@ -38,14 +38,14 @@ _PLURAL = {"word": "words", "cell": "cells of a grid", "box": "boxes", "special"
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a model takes position encodings: which kinds, of which tokens. ``Model.slots`` lists a model's own.
+    """A model's parameter that takes position encodings; ``Model.slots`` lists them.
 
     Attributes:
-        name: the model's parameter, e.g. ``cross_position``.
-        takes: the kinds of encodings that have an effect here; what a recipe puts here beside them is refused.
-        holds: the sorts of tokens here; in cross-attention those of the queries.
-        keys: the sorts of the keys, where they are another sequence (cross-attention); empty: ``holds``.
-        closed: why nothing is taken here under the model's other options; empty: the slot is open.
+        name: of the parameter, e.g. ``cross_position``.
+        takes: the kinds of encodings that have an effect; others are refused.
+        holds: the sorts of tokens; in cross-attention those of the queries.
+        keys: the sorts of the keys in cross-attention; empty: ``holds``.
+        closed: why the model's other options leave no use for an encoding; empty: the slot is open.
     """
 
     name: str
@@ -56,15 +56,15 @@ class Slot:
 
     @classmethod
     def of(cls, name: str, takes: Iterable[PositionKind], holds: Iterable[Sort], keys: Iterable[Sort] = ()) -> Slot:
-        """The same from any collections: ``Slot.of("position", ["pairs"], ["word", "box"])``."""
+        """Build a slot from any collections: ``Slot.of("position", ["pairs"], ["word", "box"])``."""
         return cls(name, frozenset(takes), frozenset(holds), frozenset(keys))
 
     def without(self, kind: PositionKind, why: str) -> Slot:
-        """This slot where the model's other options leave no use for ``kind``; ``why`` says which and what to set."""
+        """Return the slot without ``kind``; ``why`` says which of the model's options leave no use for it."""
         return replace(self, takes=self.takes - {kind}, closed=why)
 
     def pairs(self) -> frozenset[tuple[Sort, Sort]]:
-        """The sorts of query and key that meet here."""
+        """Return the sorts of query and key that meet."""
         return frozenset(product(self.holds, self.keys or self.holds))
 
 
@@ -74,14 +74,14 @@ WORDS = Slot.of("words", ["tokens"], ["word"])
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What an attention or an encoding needs to know of the stack it serves.
+    """Sizes of the stack that an attention or an encoding serves.
 
     Attributes:
         dim: width of the tokens.
         heads: attention heads; ``head_dim`` is ``dim / heads``.
         layers: how many layers share the module.
-        key_dim: width of the key/value tokens, where it differs (cross-attention); 0: ``dim``.
-        dropout: attention probability dropout.
+        key_dim: width of the key/value tokens in cross-attention, if it differs; 0: ``dim``.
+        dropout: of the attention probabilities.
         cross: whether queries and keys are different sequences.
         routes: how many routes the layouts use.
     """
@@ -100,7 +100,62 @@ class AttentionShape:
         return self.dim // self.heads
 
 
-class TokenPosition(nn.Module):
+class Position(nn.Module):
+    """Base of :class:`TokenPosition` and :class:`PairwisePosition`.
+
+    Args:
+        shape: of the stack that follows, or that it serves.
+    """
+
+    kind: ClassVar[PositionKind]
+
+    def __init__(self, shape: AttentionShape) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def objection(self, slot: Slot) -> str:
+        """Return why the encoding would have no effect in a slot; called when a model is built, which is then refused.
+
+        Args:
+            slot: where a recipe puts the encoding.
+
+        Returns:
+            Half a sentence; empty if the encoding has an effect.
+        """
+        return ""
+
+    def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
+        """Convert this encoding's weights to another grid; called by models that load weights of another image size.
+
+        Args:
+            state: the encoding's tensors by name.
+            old: rows and columns of the weights' grid.
+            new: rows and columns of this model's grid.
+
+        Returns:
+            Tensors that fit ``new``.
+        """
+        return state
+
+    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
+        """Reshape a checkpoint weight to this module's shape.
+
+        Called by :func:`vlcli.nn.fitting.fit_weights` for each weight of this encoding whose shape differs. The default
+        returns ``value``; loading then reports the two shapes.
+
+        Args:
+            name: of the weight in the model's state.
+            value: the checkpoint's tensor.
+            wanted: this module's tensor.
+            report: gets one line on what was changed.
+
+        Returns:
+            A tensor of the shape of ``wanted``, or ``value``.
+        """
+        return value
+
+
+class TokenPosition(Position):
     """An encoding that changes tokens once, before a stack.
 
     Args:
@@ -112,25 +167,11 @@ class TokenPosition(nn.Module):
             with ``block=NUMBER``, instead of once before the stack; empty: before the stack only.
     """
 
-    kind: ClassVar[PositionKind] = "tokens"
+    kind = "tokens"
     encodes: frozenset[Sort] = PLACED
     after: tuple[int, ...] = ()
 
-    def __init__(self, shape: AttentionShape) -> None:
-        super().__init__()
-        self.shape = shape
-
     def objection(self, slot: Slot) -> str:
-        """Why the encoding would have no effect in a slot.
-
-        Called when a model is built, and the model is refused with it.
-
-        Args:
-            slot: where a recipe puts the encoding.
-
-        Returns:
-            Half a sentence; empty where the encoding has an effect.
-        """
         if self.encodes & slot.holds:
             return ""
         return f"it encodes {listed(self.encodes)}, and the tokens here are {listed(slot.holds)}"
@@ -147,40 +188,8 @@ class TokenPosition(nn.Module):
         """
         return x
 
-    def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """Convert this encoding's weights to another grid.
 
-        Called by models when they load weights of another image size.
-
-        Args:
-            state: the encoding's tensors by name.
-            old: rows and columns that they were made for.
-            new: rows and columns of this model.
-
-        Returns:
-            Tensors that fit ``new``.
-        """
-        return state
-
-    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
-        """A weight of a checkpoint in the shape that this module has it in.
-
-        Called by :func:`vlcli.nn.fitting.fit_weights` while a model adapts a checkpoint, for each weight of this
-        encoding whose shape differs. The default returns ``value``; loading then reports the two shapes.
-
-        Args:
-            name: of the weight in the model's state.
-            value: the checkpoint's tensor.
-            wanted: this module's tensor.
-            report: gets one line on what was changed.
-
-        Returns:
-            A tensor of the shape of ``wanted``, or ``value``.
-        """
-        return value
-
-
-class PairwisePosition(nn.Module):
+class PairwisePosition(Position):
     """An encoding of pairs of tokens, called inside attention; every method's default does nothing.
 
     Args:
@@ -190,34 +199,23 @@ class PairwisePosition(nn.Module):
         encodes: sorts of query and key whose relation it encodes, made with ``within`` and ``between``; a slot where no
             such pair meets refuses it.
         uses_weights: whether :meth:`values` must be called, so that attention has to keep its probabilities.
-        foreign_options: options that ``vlcli.foreign.equip`` sets where its caller does not.
+        foreign_options: options that ``vlcli.foreign.equip`` sets unless its caller does.
     """
 
-    kind: ClassVar[PositionKind] = "pairs"
+    kind = "pairs"
     encodes: frozenset[tuple[Sort, Sort]] = frozenset(product(PLACED, PLACED))
     uses_weights = False
     foreign_options: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, shape: AttentionShape) -> None:
-        super().__init__()
-        self.shape = shape
-
     def objection(self, slot: Slot) -> str:
-        """Why the encoding would have no effect in a slot.
-
-        Called when a model is built, and the model is refused with it.
-
-        Args:
-            slot: where a recipe puts the encoding.
-
-        Returns:
-            Half a sentence; empty where the encoding has an effect.
-        """
         if self.encodes & slot.pairs():
             return ""
-        mine = "; ".join(sorted({_pair(*sorted(pair)) for pair in self.encodes}))
+        mine = {
+            f"{_PLURAL[one]} among themselves" if one == other else f"{_PLURAL[one]} against {_PLURAL[other]}"
+            for one, other in map(sorted, self.encodes)
+        }
         here = listed(slot.holds) + (f" looking at {listed(slot.keys)}" if slot.keys else " among themselves")
-        return f"it encodes {mine}, and here are {here}"
+        return f"it encodes {'; '.join(sorted(mine))}, and here are {here}"
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
         """Compute what all layers share (bucket ids, distances); called once per forward pass of a stack.
@@ -234,9 +232,7 @@ class PairwisePosition(nn.Module):
         return x_layout, y_layout
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Shift the inputs of the projections, outside the residual.
-
-        Called once per layer before ``Attention.project``.
+        """Shift the inputs of the projections, outside the residual; called once per layer before the projections.
 
         Args:
             q_in: (B, Tq, dim) inputs of the queries.
@@ -251,7 +247,7 @@ class PairwisePosition(nn.Module):
         return q_in, k_in, v_in
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
-        """Rotate queries and keys (RoPE); called once per layer after ``Attention.project``.
+        """Rotate queries and keys (RoPE); called once per layer after the projections.
 
         Args:
             q: (B, H, Tq, d) queries, not scaled.
@@ -265,7 +261,7 @@ class PairwisePosition(nn.Module):
         return q, k
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Term that is added to the scaled scores; called once per layer after :meth:`rotate`.
+        """Return the term that is added to the scaled scores; called once per layer after :meth:`rotate`.
 
         An encoding whose paper divides by the square root of d does so itself.
 
@@ -281,7 +277,7 @@ class PairwisePosition(nn.Module):
         return None
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
-        """Term that is added to the weighted values; called once per layer where ``uses_weights`` is true.
+        """Return the term that is added to the weighted values; called once per layer if ``uses_weights`` is true.
 
         Args:
             weights: (B, H, Tq, Tk) attention probabilities after dropout.
@@ -296,8 +292,8 @@ class PairwisePosition(nn.Module):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, state: Any, layer: int) -> Tensor | None:
         """Compute a layer's attention as a whole, in place of :meth:`logits` and :meth:`values`.
 
-        Called once per layer after :meth:`rotate` where nothing else takes part: no mask, no dropout, no recorder. An
-        encoding overrides it that has a faster way than a term for all pairs.
+        Called once per layer after :meth:`rotate` if there is no mask, dropout or recorder. For encodings with a way
+        that is faster than a term for all pairs.
 
         Args:
             q: (B, H, Tq, d) queries, not scaled.
@@ -307,7 +303,7 @@ class PairwisePosition(nn.Module):
             layer: number of the layer.
 
         Returns:
-            (B, H, Tq, d), what the other methods would have led to; None: use them.
+            (B, H, Tq, d), as the other methods would lead to; None: use them.
         """
         return None
 
@@ -321,7 +317,7 @@ class PairwisePosition(nn.Module):
                 parameter.zero_()
 
     def layer_parts(self, layer: int) -> dict[str, nn.Module]:
-        """The modules that belong to one layer alone, by the names that they have beside its projections.
+        """Return the modules of one layer alone, by the names that they get beside its projections.
 
         Called by ``vlcli.foreign.equip``, which adds them to the layer's attention; an encoding without such parts
         becomes one module of the whole model.
@@ -334,53 +330,17 @@ class PairwisePosition(nn.Module):
         """
         return {}
 
-    def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """Convert this encoding's weights to another grid.
-
-        Called by models when they load weights of another image size.
-
-        Args:
-            state: the encoding's tensors by name.
-            old: rows and columns that they were made for.
-            new: rows and columns of this model.
-
-        Returns:
-            Tensors that fit ``new``.
-        """
-        return state
-
-    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
-        """A weight of a checkpoint in the shape that this module has it in.
-
-        Called by :func:`vlcli.nn.fitting.fit_weights` while a model adapts a checkpoint, for each weight of this
-        encoding whose shape differs. The default returns ``value``; loading then reports the two shapes.
-
-        Args:
-            name: of the weight in the model's state.
-            value: the checkpoint's tensor.
-            wanted: this module's tensor.
-            report: gets one line on what was changed.
-
-        Returns:
-            A tensor of the shape of ``wanted``, or ``value``.
-        """
-        return value
-
 
 def within(*sorts: Sort) -> frozenset[tuple[Sort, Sort]]:
-    """Pairs of one sort each: ``within("cell", "box")`` for an encoding of offsets on a picture."""
+    """Return pairs of one sort each: ``within("cell", "box")`` for an encoding of offsets on a picture."""
     return frozenset((sort, sort) for sort in sorts)
 
 
 def between(first: Sort, *others: Sort) -> frozenset[tuple[Sort, Sort]]:
-    """Pairs of two sorts, in both directions: ``between("word", "cell", "box")``."""
+    """Return pairs of two sorts, in both directions: ``between("word", "cell", "box")``."""
     return frozenset(pair for other in others for pair in ((first, other), (other, first)))
 
 
 def listed(sorts: Iterable[str]) -> str:
-    """Sorts of tokens in words: "cells of a grid and words"."""
+    """Return sorts of tokens in words: "cells of a grid and words"."""
     return " and ".join(_PLURAL[sort] for sort in sorted(sorts)) or "nothing"
-
-
-def _pair(one: str, other: str) -> str:
-    return f"{_PLURAL[one]} among themselves" if one == other else f"{_PLURAL[one]} against {_PLURAL[other]}"

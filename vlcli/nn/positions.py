@@ -46,7 +46,7 @@ def build_positions(
             expected="build_positions(choice, shape, slot), with a vlcli.nn.Slot that says what is used",
             hint='e.g. Slot.of("position", ["tokens", "pairs"], ["word"]); see "Position encodings" in docs/seams.md',
         )
-    made = [registry.positions.build(item, shape) for item in chosen(choice)]
+    made = [registry.build("positions", item, shape) for item in chosen(choice)]
     acting = [module for module in made if not isinstance(module, NoPosition)]
     for module in acting:
         require(module, slot, shape.layers)
@@ -97,36 +97,29 @@ class CombinedPairwise(PairwisePosition):
         return cast("Iterator[PairwisePosition]", iter(self.parts))
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
-        """Each part's state."""
         return [part.prepare(x, y, x_layout, y_layout) for part in self.each()]
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Shifted by each in turn."""
         for part, own in zip(self.each(), state, strict=True):
             q_in, k_in, v_in = part.inputs(q_in, k_in, v_in, own, layer)
         return q_in, k_in, v_in
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
-        """Turned by each in turn."""
         for part, own in zip(self.each(), state, strict=True):
             q, k = part.rotate(q, k, own, layer)
         return q, k
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        """The sum."""
         return _total([part.logits(q, k, own, layer) for part, own in zip(self.each(), state, strict=True)])
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
-        """The sum over parts that read the probabilities."""
         pairs = zip(self.each(), state, strict=True)
         return _total([part.values(weights, own, layer) for part, own in pairs if part.uses_weights])
 
     def objection(self, slot: Slot) -> str:
-        """Those of its parts."""
         return "; ".join(filter(None, (part.objection(slot) for part in self.each())))
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """Each part reshapes its own."""
         made = dict(state)
         for number, part in enumerate(self.each()):
             prefix = f"parts.{number}."
@@ -171,7 +164,7 @@ class LearnedPosition(TokenPosition):
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """``x`` (B, T, dim) plus the vectors of its places."""
+        # x has the shape (B, T, dim).
         place = self._by_index(layout) if self.grid is None else self._by_cell(layout)
         added = self.table(place.clamp(min=0))  # (B or 1, T, dim)
         out: Tensor = x + added.masked_fill((place < 0)[..., None], 0)
@@ -208,7 +201,6 @@ class LearnedPosition(TokenPosition):
         return torch.where(own & (order < self.specials), order, place)
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        """Bicubic interpolation of a grid's table; class rows are kept."""
         if self.grid is None or old == new:
             return state
         table = state["table.weight"]
@@ -218,6 +210,18 @@ class LearnedPosition(TokenPosition):
         wide = F.interpolate(image, size=new, mode="bicubic", align_corners=False)
         grown = wide.flatten(2)[0].T.to(table.dtype)
         return {**state, "table.weight": torch.cat([front, grown])}
+
+    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
+        """A square grid's table interpolated to this grid; of a sentence's table the first rows."""
+        value = value[0] if value.dim() == 3 else value  # (1, T, D) in files of vision transformers
+        if self.grid is None and value.shape[1:] == wanted.shape[1:] and len(value) > len(wanted):
+            report.append(f"{name}: the first {len(wanted)} of {len(value)} rows")
+            return value[: len(wanted)]
+        side = math.isqrt(max(len(value) - self.specials, 0))
+        if self.grid is None or len(value) == len(wanted) or side * side != len(value) - self.specials:
+            return value
+        report.append(f"{name}: {side}x{side} places interpolated to {self.grid[0]}x{self.grid[1]}")
+        return self.resize_state({"table.weight": value}, (side, side), self.grid)["table.weight"]
 
 
 class SinusoidPosition(TokenPosition):
@@ -239,7 +243,7 @@ class SinusoidPosition(TokenPosition):
         self.temperature, self.normalise = temperature, normalise
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """``x`` (B, T, dim) plus the waves of its places."""
+        # x has the shape (B, T, dim).
         line = self._waves(layout.index.float(), self.shape.dim)
         centre = self._measured(layout)
         half = self.shape.dim // 2
@@ -289,7 +293,7 @@ class BoxPosition(TokenPosition):
         self.norm = nn.LayerNorm(shape.dim, eps=eps) if norm else nn.Identity()
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """``x`` (B, R, dim) with its boxes; tokens that are no boxes stay as they are."""
+        # x: (B, R, dim); tokens that are no boxes stay as they are
         if layout.boxes is None:
             raise ComponentError(
                 "The position encoding 'box' needs tokens that are boxes.",
@@ -324,7 +328,7 @@ def match_normalised(positions: Iterable[nn.Module]) -> None:
 
 
 def _waves(grid: tuple[int, int], dim: int) -> Tensor:
-    """(rows * columns, dim): sines and cosines of the row, then of the column, half of the width each."""
+    # (rows * columns, dim): sines and cosines of the row, then of the column, half of the width each
     rows, columns = grid
     count = -(-dim // 4)
     speed = 1000 ** -(torch.arange(count) / count)

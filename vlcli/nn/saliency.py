@@ -160,5 +160,4 @@ def image_maps(
 
 
 def _turns(rows: list[int]) -> list[int]:
-    """How often each row came before: 0 at first."""
     return [rows[:place].count(row) for place, row in enumerate(rows)]

@@ -20,7 +20,6 @@ class Norm(nn.SyncBatchNorm):
     """Batch normalisation over all processes' pictures on GPUs, over this process's elsewhere."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(M, C, h, w) of (M, C, h, w)."""
         return super().forward(x) if x.is_cuda else nn.BatchNorm2d.forward(self, x)
 
     def _check_input_dim(self, x: Tensor) -> None:
@@ -62,7 +61,7 @@ class Neck(nn.Module):
         return nn.Sequential(*parts) if parts else nn.MaxPool2d(wanted // stride) if wanted > stride else nn.Identity()
 
     def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
-        """Four maps (M, C, h, w) at four resolutions."""
+        # four maps (M, C, h, w)
         return [part(one) for part, one in zip(self.parts, maps, strict=True)]
 
 
@@ -74,7 +73,7 @@ class LightHead(nn.Module):
         self.norm, self.classifier = Norm(channels[-1]), nn.Conv2d(channels[-1], classes, 1)
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
-        """Scores (M, classes, h, w)."""
+        # Scores have the shape (M, classes, h, w).
         out: Tensor = self.classifier(self.norm(maps[-1]))
         return out
 
@@ -110,7 +109,7 @@ class UPerHead(nn.Module):
         self.drop, self.classifier = nn.Dropout2d(dropout), nn.Conv2d(width, classes, 1)
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
-        """Scores (M, classes, h, w) at the finest map's resolution."""
+        # (M, classes, h, w) at the finest map's resolution
         last = maps[-1]
         seen = [
             resized(part(F.adaptive_avg_pool2d(last, scale)), last.shape[-2:])
@@ -144,7 +143,7 @@ class PlainHead(nn.Module):
         self.classifier = nn.Conv2d(width, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (M, classes, h, w)."""
+        # (M, C, h, w) -> (M, classes, h, w)
         out: Tensor = self.classifier(self.drop(self.conv(x)))
         return out
 
@@ -191,7 +190,7 @@ class Maps(nn.Module):
         self.neck = Neck(model.dim, size[0] // model.grid[0]) if levels else None
 
     def forward(self, model: Model, images: Images) -> list[Tensor]:
-        """Maps (M, C, h, w), finest first."""
+        # maps (M, C, h, w), finest first
         if not self.layers:
             return model.pyramid(images)
         before, model.output_hidden_states = model.output_hidden_states, self.layers

@@ -64,7 +64,7 @@ class Shaped(nn.Module):
 
 
 def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The innermost elements of lists that hold a layer norm, by name."""
+    # The innermost elements of lists that hold a layer norm.
     for name, part in module.named_modules():
         if isinstance(part, nn.ModuleList | nn.Sequential):
             for number, element in part.named_children():
@@ -73,7 +73,6 @@ def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _norms(module: nn.Module) -> Iterator[Any]:
-    """Layer norms inside a module, itself left out."""
     for part in module.modules():
         kind = type(part).__name__
         if part is not module and kind.endswith(("LayerNorm", "RMSNorm")) and hasattr(part, "normalized_shape"):

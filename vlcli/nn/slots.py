@@ -31,13 +31,6 @@ KINDS: dict[PositionKind, str] = {"tokens": "encodings of tokens", "pairs": "pai
 
 @dataclass
 class _Built:
-    """What ``build_positions`` made while one model was built.
-
-    Attributes:
-        encodings: slot name and encoding, in order.
-        slots: names of the slots it was called for.
-    """
-
     encodings: list[tuple[str, Encoding]] = field(default_factory=list)
     slots: set[str] = field(default_factory=set)
 
@@ -57,7 +50,7 @@ def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
             an encoding or an attention that it was given.
     """
     with _recorded() as built:
-        model: Model = registry.models.build(spec, data_spec)
+        model: Model = registry.build("models", spec, data_spec)
     kept = set(model.modules())
     for slot, encoding in built.encodings:
         if encoding not in kept:
@@ -70,7 +63,6 @@ def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
 
 
 def _require_attentions(model: Model, spec: Spec | str) -> None:
-    """Refuse a recipe whose attention no layer of the model uses."""
     chosen = as_spec(spec)
     present = {encoding_name(module) for module in model.modules()}
     for name, parameter in registry.parameters(type(model)).items():
@@ -105,7 +97,7 @@ def record(slot: Slot, encodings: Iterable[Encoding]) -> None:
 def given_positions(spec: Spec | str) -> dict[str, Any]:
     """The position encodings that a model's recipe entry names, by slot; empty ones are left out."""
     chosen = as_spec(spec)
-    slots = position_parameters(registry.models.load(chosen["name"]))
+    slots = position_parameters(registry.load("models", chosen["name"]))
     return {name: chosen[name] for name in slots if chosen.get(name) not in (None, [], "none", ["none"])}
 
 
@@ -157,7 +149,7 @@ def all_slots() -> dict[str, Slot]:
     found = {}
     for name in registry.names("models"):
         try:
-            slots: Mapping[str, Slot] = getattr(registry.models.load(name), "slots", {})
+            slots: Mapping[str, Slot] = getattr(registry.load("models", name), "slots", {})
         except ComponentError:  # a broken plugin, which `vlcli ls --check` reports
             continue
         found.update({f"{name}.{place}": slot for place, slot in slots.items()})

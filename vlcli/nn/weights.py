@@ -48,7 +48,6 @@ class WeightsReport:
     prefix: str = ""
 
     def __str__(self) -> str:
-        """One line."""
         rest = f", {len(self.left_over)} not needed ({', '.join(self.left_over[:3])})" if self.left_over else ""
         rest += f", {self.prefix!r} taken off their names" if self.prefix else ""
         rest += f"; sha256 {self.sha256[:12]}" if self.sha256 else ""
@@ -132,7 +131,6 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
 
 
 def _states(content: dict[Any, Any], key: str) -> Iterator[tuple[str, dict[Any, Tensor]]]:
-    """The state dicts in a checkpoint's mapping; tensors beside one, and those of an optimizer, are none."""
     inner = [name for name, value in content.items() if isinstance(value, dict) and isinstance(name, str)]
     found: list[tuple[str, dict[Any, Tensor]]] = []
     for name in sorted(inner, key=lambda name: name not in _USUAL):

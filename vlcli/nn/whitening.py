@@ -38,5 +38,5 @@ class Whitening(nn.Module):
         self.matrix.copy_((vectors * scale).T)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., K) of features (..., F)."""
+        # (..., F) -> (..., K)
         return (x - self.mean) @ self.matrix.T

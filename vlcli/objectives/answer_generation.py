@@ -1,4 +1,4 @@
-"""Question answering by generation: a decoder learns to say the answers that people gave."""
+"""Question answering by generation: trains a decoder on the answers that people gave."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from torch import Tensor
 from vlcli.data.collate import collate_texts
 from vlcli.data.sample import TextSample
 from vlcli.errors import ComponentError
-from vlcli.nn.batch import Text
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model, Text
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.momentum import checked_share, ramped, softened
 
@@ -61,59 +59,58 @@ class AnswerGeneration(Objective):
         self.tokenizer: Any = None
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Keep what turns answers into ids."""
         self.tokenizer = tokenizer
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy of every word of every answer, the end included."""
-        seen = step.fused(self.view).text
-        text, owner, weights = self.wanted(step)
-        questions = torch.tensor(float(len(owner.unique())), device=seen.hidden.device)
-        if not len(owner):
-            return ObjectiveOutput({"answer-generation": Mean(seen.hidden.sum() * 0, questions)})
-        truth, places = text.ids[:, 1:], text.mask[:, 1:]
-        scores = self._scores(step, text, owner, places)  # (K, V)
-        terms = F.cross_entropy(scores, truth[places], reduction="none")
+        # cross-entropy of every word of every answer, the end included
+        fused = step.fused(self.view).text
+        text, question, weights = self.wanted(step)
+        count = torch.tensor(float(len(question.unique())), device=fused.hidden.device)
+        if not len(question):
+            return ObjectiveOutput({"answer-generation": Mean(fused.hidden.sum() * 0, count)})
+        truth, real = text.ids[:, 1:], text.mask[:, 1:]
+        scores = self._scores(step, text, question, real)  # (K, V)
+        terms = F.cross_entropy(scores, truth[real], reduction="none")
         share = ramped(self.distill, self.ramp, step.index)
         if share > 0:
             with torch.no_grad():
-                guess = self._scores(step.teacher, text, owner, places).softmax(1)
+                guess = self._scores(step.teacher, text, question, real).softmax(1)
             terms = softened(terms, scores, guess, share)
-        weight = weights.to(terms.dtype)[:, None].expand_as(truth)[places]
-        right = (scores.argmax(1) == truth[places]).float()
-        loss = Mean((weight * terms).sum(), questions)
+        weight = weights.to(terms.dtype)[:, None].expand_as(truth)[real]
+        right = (scores.argmax(1) == truth[real]).float()
+        loss = Mean((weight * terms).sum(), count)
         return ObjectiveOutput({"answer-generation": loss}, metrics={"word_accuracy": Mean.of(right)})
 
     def wanted(self, step: ForwardPasses) -> tuple[Text, Tensor, Tensor]:
-        """The answers of a batch (A texts), whose question each answers (A,), and what it counts (A,)."""
+        """Return the answers of a batch (A texts), the example of each (A,), and its weight (A,)."""
         targets = step.batch.targets
         blank = [None] * len(step.batch)
         rows = zip(targets.get("raw_answers") or blank, targets.get("answers") or blank, strict=True)
-        found = [
-            (place, answer, weight)
-            for place, (people, scores) in enumerate(rows)
+        answers = [
+            (row, answer, weight)
+            for row, (people, scores) in enumerate(rows)
             for answer, weight in answer_weights(people, scores, self.alone).items()
         ]
         device = step.view(self.view).text_rows.device
-        said = [self._encoded(answer) for answer in [answer for _, answer, _ in found] or [""]]
-        text = collate_texts(said, self.data_spec.pad_id).to(device)
-        owner = torch.tensor([place for place, _, _ in found], dtype=torch.long, device=device)
-        return text, owner, torch.tensor([weight for *_, weight in found], dtype=torch.float64).to(device)
+        encoded = [self._encoded(answer) for answer in [answer for _, answer, _ in answers] or [""]]
+        question = torch.tensor([row for row, _, _ in answers], dtype=torch.long, device=device)
+        weights = torch.tensor([weight for *_, weight in answers], dtype=torch.float64).to(device)
+        return collate_texts(encoded, self.data_spec.pad_id).to(device), question, weights
 
     def _encoded(self, answer: str) -> TextSample:
-        """An answer as ids; before it is told of any data (a rehearsal) every answer is empty."""
         if self.tokenizer is not None:
-            made: TextSample = self.tokenizer.encode_answer(answer)
-            return made
+            sample: TextSample = self.tokenizer.encode_answer(answer)
+            return sample
+        # without data (a rehearsal) every answer is empty
         return TextSample(answer, answer, [self.data_spec.cls_id, self.data_spec.sep_id], [True, True], [-1, -1])
 
-    def _scores(self, step: ForwardPasses, text: Text, owner: Tensor, places: Tensor) -> Tensor:
-        hidden = step.model.decode(text, step.fused(self.view).text.select(owner))  # (A, T, D)
-        return full_precision(step.model.next_words(hidden[:, :-1][places]))
+    def _scores(self, step: ForwardPasses, text: Text, question: Tensor, real: Tensor) -> Tensor:
+        hidden = step.model.decode(text, step.fused(self.view).text.select(question))  # (A, T, D)
+        return full_precision(step.model.next_words(hidden[:, :-1][real]))
 
 
 def answer_weights(people: Sequence[str] | None, scores: Mapping[str, float] | None, alone: float) -> dict[str, float]:
-    """What each answer to a question counts: the share of people who gave it, or its score times ``alone``."""
+    """Return the weight of each answer to a question: the share of people who gave it, or its score times ``alone``."""
     if people:
         return {answer: count / len(people) for answer, count in Counter(people).items()}
     return {answer: score * alone for answer, score in (scores or {}).items() if score > 0}

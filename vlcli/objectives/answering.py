@@ -1,4 +1,4 @@
-"""Question answering as classification over an answer table."""
+"""Question answering as classification over an answer table, in fine-tuning and in LXMERT's pre-training."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import functional
 
-from vlcli.data.answers import AnswerList, read_answers
+from vlcli.data.answers import (
+    ANSWER_TABLE_SIZE,
+    AnswerList,
+    build_answer_table,
+    count_answers,
+    read_answers,
+    table_file,
+)
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
-from vlcli.objectives.answers import KEY, AnswerTable, encode
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
+from vlcli.objectives.answers import KEY, AnswerTable, encode, entropy
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.blanking import Only, seen
-from vlcli.objectives.labels import entropy
 
 
 class Answering(Objective):
@@ -69,33 +73,32 @@ class Answering(Objective):
                 hint="check `min_count` of the task against the size of the data",
             )
         self.loss, self.sample, self.only, self.view = loss, sample, only, view
-        self.smoothing = smoothing
+        self.smoothing, self.source_answers = smoothing, source_answers
         self.head = build_head(model, "answer", model.pooled_dim, len(data_spec.answers), head)
         self.table = AnswerTable(data_spec.answers)
-        self.source_answers = source_answers
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The loss over the examples that are questions, and the mean score of the answers chosen."""
-        name = self.seen(step)
-        given = step.batch.targets.get("answers") or [None] * len(step.batch)
-        rows = self._rows(given, step.view(name).mask_labels.get("matched"))
-        fused = step.fused(name)
-        logits = full_precision(self.head(fused.by_example()[rows.to(fused.pooled.device)]))  # (Q, A)
-        target = self.targets([given[row] for row in rows.tolist()]).to(logits)
+        answers, rows = self.questions(step)
+        logits = self.logits(step, rows)  # (Q, A)
+        target = self.targets([answers[row] for row in rows.tolist()]).to(logits)
         score = target.gather(1, logits.argmax(1, keepdim=True))
-        loss = self._bce(logits, target) if self.loss == "bce" else self._ce(logits, target, step.batch.seeds[rows])
+        if self.loss == "bce":
+            loss = Mean.of(F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1))
+        else:
+            best = self._draw(target, step.batch.seeds[rows]) if self.sample else target.argmax(1)
+            terms = F.cross_entropy(logits, best, reduction="none", label_smoothing=self.smoothing)
+            loss = Mean.of(terms, target.sum(1) > 0)
         return ObjectiveOutput({"answering": loss}, metrics={"score": Mean.of(score)})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, A)."""
         return {"logits": self.head(step.fused(self.seen(step)).by_example())}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """The entropy of the answers: of each by itself with ``bce``."""
-        given = [one["answers"] for one in targets if isinstance(one.get("answers"), Mapping)]
-        if not given:
+        # the entropy of the answers; with ``bce`` of each by itself
+        answers = [one["answers"] for one in targets if isinstance(one.get("answers"), Mapping)]
+        if not answers:
             return None
-        table = self.targets(given)  # (Q, A)
+        table = self.targets(answers)  # (Q, A)
         if self.loss == "ce":
             known = table[table.sum(1) > 0]
             return entropy(torch.bincount(known.argmax(1), minlength=table.shape[1])) if len(known) else None
@@ -103,68 +106,135 @@ class Answering(Objective):
         return float(torch.special.entr(shares).sum() + torch.special.entr(1 - shares).sum())
 
     def seen(self, step: ForwardPasses) -> str:
-        """The name of the view it answers from."""
+        """Return the name of the view it answers from."""
         return seen(step, self.view, self.only)
 
-    def targets(self, given: Sequence[Mapping[str, float]]) -> Tensor:
-        """(Q, A) the score of every answer of the table, in float64."""
-        made = torch.zeros(len(given), len(self.table.answers), dtype=torch.float64)
-        for row, answers in enumerate(given):
-            for answer, score in answers.items():
-                if (place := self.table.find(answer)) is not None:
-                    made[row, place] = score
-        return made
+    def questions(self, step: ForwardPasses) -> tuple[Sequence[Any], Tensor]:
+        """Return the answers of all examples, and the rows (Q,) of questions whose sentence was not replaced."""
+        answers = step.batch.targets.get("answers") or [None] * len(step.batch)
+        asked = torch.tensor([isinstance(item, Mapping) for item in answers], dtype=torch.bool)
+        matched = step.view(self.seen(step)).mask_labels.get("matched")
+        if matched is not None:
+            asked &= matched.cpu() == 1
+        return answers, asked.nonzero()[:, 0]
+
+    def logits(self, step: ForwardPasses, rows: Tensor) -> Tensor:
+        """Return the logits (Q, A) of some examples, in full precision."""
+        pooled = step.fused(self.seen(step)).by_example()
+        return full_precision(self.head(pooled[rows.to(pooled.device)]))
+
+    def targets(self, answers: Sequence[Mapping[str, float]]) -> Tensor:
+        """Return the score of every answer of the table (Q, A), in float64."""
+        table = torch.zeros(len(answers), len(self.table.answers), dtype=torch.float64)
+        for row, scores in enumerate(answers):
+            for answer, score in scores.items():
+                if (column := self.table.find(answer)) is not None:
+                    table[row, column] = score
+        return table
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the head; of its last layer, the rows of answers that the checkpoint's table has, too.
-
-        An answer is looked for as it is written, then in LXMERT's normalised form; rows of others become zeros, as in
-        LXMERT's released code.
-        """
+        # An answer is looked for as it is written, then in LXMERT's normalised form; rows of others become zeros, as
+        # in LXMERT's released code.
         if KEY not in state and self.source_answers is not None:
-            state = {**state, KEY: self._named_rows(state, Path(self.source_answers).expanduser())}
+            file = Path(self.source_answers).expanduser()
+            theirs = read_answers(file)
+            if not any(value.dim() and len(value) == len(theirs) for value in state.values()):
+                what = "The weights are not those of this answer table."
+                got = ", ".join(f"{name} {tuple(value.shape)}" for name, value in state.items())
+                raise DataError(what, where=str(file), got=got, expected=f"{len(theirs):,} rows in the last layer")
+            state = {**state, KEY: encode(theirs.strings)}
         return self.table.adapt(state, self.state_dict(), report, find=AnswerList.find, blank=True)
 
     @staticmethod
-    def _named_rows(state: Mapping[str, Tensor], file: Path) -> Tensor:
-        """The table of foreign weights, which must have a row for each of its answers."""
-        theirs = read_answers(file)
-        if not any(value.dim() and len(value) == len(theirs) for value in state.values()):
-            got = ", ".join(f"{name} {tuple(value.shape)}" for name, value in state.items())
-            expected = f"{len(theirs):,} rows in the last layer"
-            raise DataError(
-                "The weights are not those of this answer table.", where=str(file), got=got, expected=expected
-            )
-        return encode(theirs.strings)
-
-    @staticmethod
-    def _rows(given: Sequence[Any], matched: Tensor | None) -> Tensor:
-        """Examples that are questions and still have their own sentence."""
-        asked = torch.tensor([isinstance(item, Mapping) for item in given], dtype=torch.bool)
-        if matched is not None:
-            asked &= matched.cpu() == 1
-        return asked.nonzero()[:, 0]
-
-    @staticmethod
-    def _bce(logits: Tensor, target: Tensor) -> Mean:
-        terms = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        return Mean.of(terms.sum(1))
-
-    def _ce(self, logits: Tensor, target: Tensor, seeds: Tensor) -> Mean:
-        known = target.sum(1) > 0
-        chosen = self._draw(target, seeds) if self.sample else target.argmax(1)
-        return Mean.of(
-            functional.cross_entropy(logits, chosen, reduction="none", label_smoothing=self.smoothing), known
-        )
-
-    @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:
-        """(Q,) an answer drawn in proportion to its score, the same for the same seed."""
+        # (Q,) an answer drawn in proportion to its score, the same for the same seed
         running = target.double().cumsum(1)  # (Q, A)
         mark = torch.tensor(draws(seeds), dtype=torch.float64, device=target.device)[:, None] * running[:, -1:]
         return (running <= mark).sum(1).clamp(max=target.shape[1] - 1)
 
 
 def draws(seeds: Tensor) -> list[float]:
-    """A number in [0, 1) for each seed."""
+    """Return a number in [0, 1) for each seed."""
     return [float(np.random.default_rng(seed & 0xFFFFFFFFFFFF).random()) for seed in seeds.tolist()]
+
+
+class ImageQA(Answering):
+    """Answer the questions among the sentences while pre-training; a softmax over the answer table.
+
+    Each epoch draws one answer of a question in proportion to the scores, among those the table has. A sentence without
+    an answer in the table, or one that matching put in place of the picture's own, has no part in the loss; a batch
+    without any question costs nothing. Words and regions stay hidden as the other objectives hid them: all share one
+    pass. The paper starts it at epoch 10 (``from_epoch: 10``), the released code at once.
+
+    Args:
+        model: gives the width and the head.
+        data_spec: ``answers`` is the table.
+        answers: file of the answer table under the data root; None: ``lxmert/all_ans.json`` where it is there, else a
+            table made of the training questions.
+        answer_sets: only the table's answers that belong to one of these data sets (``vqa``, ``gqa``, ``visual7w``).
+        size: answers of a table that is made of the training questions.
+        head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
+        only: what the model sees; ``text`` and ``images`` are controls.
+        view: the view it shares.
+        source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
+            for, a path from the current folder.
+    """
+
+    paper = "LXMERT, Tan and Bansal 2019, section 3.1.3; airsplay/lxmert for sampling and the table"
+    init_from = ("answering",)
+    usual_answers = ANSWER_TABLE_SIZE
+
+    def __init__(
+        self,
+        model: Model,
+        data_spec: DataSpec,
+        *,
+        answers: str | None = None,
+        answer_sets: list[str] | None = None,
+        size: int = ANSWER_TABLE_SIZE,
+        head: str | None = None,
+        only: Only = "both",
+        view: str = "corrupted",
+        source_answers: str | None = None,
+    ) -> None:
+        super().__init__(
+            model, data_spec, loss="ce", sample=True, head=head, only=only, view=view, source_answers=source_answers
+        )
+        self.rows = AnswerList(data_spec.answers)
+
+    @classmethod
+    def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:
+        file = table_file(spec.get("answers"), readers, "lxmert/all_ans.json")  # in the authors' data folder
+        if file is None:
+            return build_answer_table(count_answers(readers), int(spec.get("size", ANSWER_TABLE_SIZE)), {}).strings
+        table = read_answers(file)
+        return (table.only(spec["answer_sets"]) if spec.get("answer_sets") else table).strings
+
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        answers, asked = self.questions(step)
+        known = {row: scores for row in asked.tolist() if (scores := self.known(answers[row]))}
+        rows = torch.tensor(list(known), dtype=torch.long)
+        logits = self.logits(step, rows)  # (Q, A)
+        truth = []  # a row each, drawn in proportion to its score
+        numbers = draws(step.batch.seeds[rows.to(step.batch.seeds.device)])
+        for scores, number in zip(known.values(), numbers, strict=True):
+            left = number * sum(scores.values())
+            row = next(iter(scores))
+            for row, score in scores.items():  # noqa: B007 (the last one where rounding leaves a rest)
+                left -= score
+                if left < 0:
+                    break
+            truth.append(row)
+        right = [scores.get(row, 0.0) for scores, row in zip(known.values(), logits.argmax(1).tolist(), strict=True)]
+        target = torch.tensor(truth).to(logits.device, torch.long)
+        loss = Mean.of(F.cross_entropy(logits, target, reduction="none"))
+        return ObjectiveOutput({"image-qa": loss}, metrics={"score": Mean.of(logits.new_tensor(right))})
+
+    def known(self, answers: Mapping[str, float]) -> dict[int, float]:
+        """Return row -> score of the answers that the table has; of two that are one there, the higher score."""
+        rows: dict[int, float] = {}
+        for answer, score in answers.items():
+            row = self.rows.find(answer)
+            if row is not None and score > rows.get(row, 0.0):
+                rows[row] = float(score)
+        return rows

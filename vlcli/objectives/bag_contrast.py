@@ -1,4 +1,4 @@
-"""Contrast of bags of words and mean region features: a linear dual encoder, regularised by noise on its inputs."""
+"""Contrast of bags of words and pooled region features: a linear dual encoder, regularised by noise on its inputs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images, Text
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Images, Model, Text
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.contrast import Contrast, Known, Positives
 
@@ -92,35 +90,41 @@ class BagContrast(Contrast):
         self.register_buffer("rarity", torch.ones(data_spec.vocab_size))
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Count in how many sentences each piece occurs: ``rarity`` is ln((1 + N) / (1 + n)) + 1."""
+        # ``rarity`` is ln((1 + N) / (1 + n)) + 1 for a piece of n of N sentences
         texts = {example.text for reader in readers for example in reader.examples() if example.text}
         counts = torch.zeros(len(self.rarity), dtype=torch.double)
         for text in texts:
-            sample = tokenizer.encode(text, "", None)
-            counts[sorted({int(piece) for piece in sample.ids})] += 1
+            counts[sorted({int(piece) for piece in tokenizer.encode(text, "", None).ids})] += 1
         self.rarity.copy_(((1 + len(texts)) / (1 + counts)).log() + 1)
 
     def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
-        """Normalised vectors of unique sentences (N, members x width) or pictures (M, members x width)."""
+        # normalised vectors of unique sentences or pictures (N, members x width)
         view = step.view(self.view)
         if side == "text":
             assert view.text is not None
-            return self._vector(self.text, self.bags(view.text), self.noise[1])
-        assert view.images is not None
-        return self._vector(self.image, self.pooled(view.images), self.noise[0])
+            layer, rows, noise = self.text, self.bags(view.text), self.noise[1]
+        else:
+            assert view.images is not None
+            layer, rows, noise = self.image, self.pooled(view.images), self.noise[0]
+        vectors = []
+        for weight, bias in zip(layer.weight.chunk(self.members), layer.bias.chunk(self.members), strict=True):
+            noisy = rows
+            if self.training and noise > 0:
+                noisy = rows + torch.randn_like(rows) * (noise / math.sqrt(rows.shape[1]))
+            vectors.append(F.normalize(full_precision(F.linear(noisy, weight, bias)), dim=-1))
+        return vectors[0] if self.members == 1 else torch.cat(vectors, -1) / math.sqrt(self.members)
 
     def unique(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Vectors of a step's unique sentences (N, members x width) and pictures (M, members x width)."""
         return self.embed(step, "text"), self.embed(step, "image")
 
     def bags(self, text: Text) -> Tensor:
-        """(N, V) weighted counts of pieces, length 1; special tokens do not count."""
+        """Return weighted counts of pieces (N, V), of length 1; special tokens do not count."""
         real = (text.mask & ~text.special).to(self.rarity.dtype)
-        made = self.rarity.new_zeros(len(text.ids), len(self.rarity))
-        return F.normalize(made.scatter_add_(1, text.ids, self.rarity[text.ids] * real), dim=-1)
+        counts = self.rarity.new_zeros(len(text.ids), len(self.rarity))
+        return F.normalize(counts.scatter_add_(1, text.ids, self.rarity[text.ids] * real), dim=-1)
 
     def pooled(self, images: Images) -> Tensor:
-        """(M, F) the region features of each picture in one vector of length 1; (M, 2 F) of mean and maximum.
+        """Return each picture's region features as one vector of length 1 (M, F); (M, 2 F) of mean and maximum.
 
         Raises:
             DataError: the batch has no region features.
@@ -129,41 +133,26 @@ class BagContrast(Contrast):
         if regions is None:
             hint = "use a model that reads region features (image: features), or contrast"
             raise DataError("The batch has no region features.", where="objective bag-contrast", hint=hint)
-        features, real = full_precision(regions.features), regions.mask[..., None]
-        parts = [F.normalize(_pool(features, real, kind), dim=-1) for kind in self.pooling]
+        features, real = full_precision(regions.features), regions.mask[..., None]  # (M, K, F), (M, K, 1)
+        parts = []
+        for kind in self.pooling:
+            if kind == "max":
+                part = features.masked_fill(~real, -torch.inf).amax(1).nan_to_num(neginf=0.0)
+            else:
+                counted = real.to(features.dtype)
+                part = (features * counted).sum(1) / counted.sum(1).clamp(min=1)
+            parts.append(F.normalize(part, dim=-1))
         return F.normalize(torch.cat(parts, -1), dim=-1)
 
-    def _vector(self, layer: nn.Linear, rows: Tensor, noise: float) -> Tensor:
-        """(N, members x width) the members' vectors, each of length 1 / sqrt(members), and with noise of its own."""
-        made = [
-            F.normalize(full_precision(F.linear(self._noisy(rows, noise), weight, bias)), dim=-1)
-            for weight, bias in zip(layer.weight.chunk(self.members), layer.bias.chunk(self.members), strict=True)
-        ]
-        return made[0] if self.members == 1 else torch.cat(made, -1) / math.sqrt(self.members)
-
-    def _noisy(self, rows: Tensor, noise: float) -> Tensor:
-        if not self.training or noise <= 0:
-            return rows
-        return rows + torch.randn_like(rows) * (noise / math.sqrt(rows.shape[1]))
-
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Losses per example (B,), the mean over members, and scores (B, N) by the members' mean cosine."""
+        # losses per example (B,), the mean over members, and scores (B, N) by the members' mean cosine
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.unique(step, second)
-        own_texts, own_images = texts[text_rows], images[image_rows]
-        all_texts, all_images = step.gather(own_texts), step.gather(own_images)
-        scores = self._scores(own_images, all_texts, second), self._scores(own_texts, all_images, second)
+        texts, images = texts[text_rows], images[image_rows]
+        pairs = (images, step.gather(texts)), (texts, step.gather(images))
         losses = [
-            self._loss(self.members * self._scores(own, other, second), known)
-            for pair in ((own_images, all_texts), (own_texts, all_images))
-            for own, other in zip(*(side.chunk(self.members, -1) for side in pair), strict=True)
+            self._loss(self.members * self._scores(ours, others), known)
+            for pair in pairs
+            for ours, others in zip(*(side.chunk(self.members, -1) for side in pair), strict=True)
         ]
-        return torch.stack(losses).mean(0), scores
-
-
-def _pool(features: Tensor, real: Tensor, kind: Pooling) -> Tensor:
-    """(M, F) of features (M, K, F) at the real regions (M, K, 1)."""
-    if kind == "max":
-        return features.masked_fill(~real, -torch.inf).amax(1).nan_to_num(neginf=0.0)
-    counted = real.to(features.dtype)
-    return (features * counted).sum(1) / counted.sum(1).clamp(min=1)
+        return torch.stack(losses).mean(0), (self._scores(*pairs[0]), self._scores(*pairs[1]))

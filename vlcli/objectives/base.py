@@ -1,4 +1,4 @@
-"""The objective seam: losses (and predictions) from shared forward passes."""
+"""Base class of objectives: losses and predictions from shared forward passes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model
+from vlcli.nn import DataSpec, ForwardPasses, Model
 
 
 @dataclass
 class Mean:
-    """A mean kept as its two halves, so that it is the same over one process, many, or a whole evaluation.
+    """A mean as sum and count of its terms, so that it is the same over one process, many, or a whole evaluation.
 
     Attributes:
-        total: sum over the terms, a scalar tensor (with gradient for a loss).
-        count: how many terms; 0 makes the mean 0.
+        total: scalar tensor, with gradient for a loss.
+        count: 0 makes the mean 0.
     """
 
     total: Tensor
@@ -29,24 +29,24 @@ class Mean:
 
     @classmethod
     def of(cls, values: Tensor, mask: Tensor | None = None) -> Mean:
-        """From terms of any shape; with ``mask`` only those that are True (or weighted sums over their number)."""
+        """Return the mean of terms of any shape; with ``mask`` of those that are True."""
         if mask is None:
             return cls(values.sum(), torch.tensor(float(values.numel()), device=values.device))
         return cls(values.masked_fill(~mask, 0).sum(), mask.sum().to(values.dtype))
 
     def value(self) -> Tensor:
-        """The mean, 0 where there is no term."""
+        """Return the mean, 0 where there is no term."""
         return self.total / self.count.clamp(min=1e-12) if self.count > 0 else self.total * 0
 
 
 @dataclass
 class ObjectiveOutput:
-    """What an objective gives for a step.
+    """Losses, outputs and metrics of an objective for a step.
 
     Attributes:
         losses: by name, unweighted; the recipe's weight multiplies their sum.
-        outputs: tensors other objectives may read (``reads``), e.g. similarities for hard negatives.
-        metrics: means worth logging, e.g. accuracy.
+        outputs: tensors that other objectives may read (``reads``), e.g. similarities for hard negatives.
+        metrics: means to log, e.g. accuracy.
     """
 
     losses: dict[str, Mean]
@@ -55,8 +55,14 @@ class ObjectiveOutput:
 
 
 def full_precision(tensor: Tensor) -> Tensor:
-    """Half-precision scores in float32, for losses; others as they are."""
+    """Convert half precision to float32, for losses; other types stay."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def classified(logits: Tensor, labels: Tensor, mask: Tensor | None = None, smoothing: float = 0.0) -> tuple[Mean, Mean]:
+    """Return cross-entropy and accuracy of logits (N, C) for labels (N,), over those that ``mask`` (N,) keeps."""
+    terms = F.cross_entropy(logits, labels, ignore_index=-1, reduction="none", label_smoothing=smoothing)
+    return Mean.of(terms, mask), Mean.of((logits.argmax(-1) == labels).float(), mask)
 
 
 class Objective(nn.Module):
@@ -105,16 +111,11 @@ class Objective(nn.Module):
 
     @classmethod
     def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:  # noqa: ARG003
-        """Strings that the head chooses from.
-
-        Called once before the model is built, where no task names them. None by default.
+        """Strings of the head's rows where no task names them; called once before the model is built. None by default.
 
         Args:
             spec: the recipe's entry.
             readers: of the training data.
-
-        Returns:
-            One string per row of the head.
         """
         return ()
 
@@ -130,39 +131,24 @@ class Objective(nn.Module):
         """
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """Loss of the best output that is the same for all examples; called once before training, to tell collapse.
+        """Loss of the best output that is the same for all examples; called once before training, to detect collapse.
 
         Args:
             targets: of training examples, by name.
 
         Returns:
-            The loss; None (the default) where the objective does not choose among answers.
+            None (the default) where the objective does not choose among answers.
         """
         return None
 
     def corruption(self) -> Corruption | None:
-        """How samples are changed for this objective (words masked, sentences exchanged).
+        """Changes that loader workers make to every sample (words masked, sentences exchanged), None by default.
 
         Called once when data are opened.
-
-        Returns:
-            A corruption, run by loader workers on every sample; None for no change.
         """
         return None
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Compute the losses; called once per training step and once per validation batch. Subclasses define it.
-
-        Args:
-            step: forward passes over the batch, shared with the other objectives.
-            others: outcomes of the objectives named in ``reads``, by that name.
-
-        Returns:
-            Losses as sums with counts, tensors for other objectives, metrics.
-
-        Raises:
-            NotImplementedError: the subclass does not define it.
-        """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
@@ -195,19 +181,10 @@ class Objective(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} gives no vectors")
 
     def before_step(self, step: ForwardPasses) -> None:
-        """Update what must move before the forward pass (momentum copies of heads); called once per optimizer step.
-
-        Args:
-            step: forward passes over the first batch of the optimizer step; none has been computed.
-        """
+        """Update momentum copies of heads; called once per optimizer step, before the first forward pass."""
 
     def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
-        """Update what moves with the optimizer (queues); called after each optimizer step, once per accumulated batch.
-
-        Args:
-            step: forward passes over that batch.
-            outcome: what :meth:`forward` returned for it.
-        """
+        """Update queues; called after each optimizer step, once per accumulated batch with its outcome."""
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Convert this objective's part of a checkpoint before it is loaded (rows of answers); called once per source.

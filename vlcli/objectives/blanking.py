@@ -1,4 +1,4 @@
-"""Controls that see one modality only: the other is replaced by one and the same blank for every example.
+"""Controls that see one modality only: the other is replaced by the same blank in every example.
 
 A blank carries nothing: one region of zeros (so that not even the number of boxes is told), one grey picture, or a
 sentence of special tokens only. Since it is the same for all, it is encoded once a batch.
@@ -10,15 +10,14 @@ from typing import Literal
 
 import torch
 
-from vlcli.nn.batch import Concepts, Images, Pixels, Regions, Text, View
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import ForwardPasses, Images, Pixels, Regions, Text, View
 
+# What a model may see: ``text`` blanks the images, ``images`` blanks the text
 Only = Literal["both", "text", "images"]
-"""What a model may see: ``text`` blanks the images, ``images`` blanks the text."""
 
 
 def seen(step: ForwardPasses, view: str, only: Only) -> str:
-    """The name of the view that shows ``only`` one modality of ``view``; it is added to the step's batch once."""
+    """Return the name of the view that shows ``only`` one modality of ``view``, added to the step's batch once."""
     if only == "both":
         return view
     name = f"{view}/only-{only}"
@@ -28,7 +27,7 @@ def seen(step: ForwardPasses, view: str, only: Only) -> str:
 
 
 def blank(view: View, only: Only) -> View:
-    """The same examples with the other modality blank."""
+    """Return the same examples with the other modality blank."""
     rows = {"text_rows": view.text_rows, "image_rows": view.image_rows}
     text, images = view.text, view.images
     if only == "text" and images is not None:
@@ -39,37 +38,27 @@ def blank(view: View, only: Only) -> View:
 
 
 def blank_text(text: Text) -> Text:
-    """One row that holds the first text's special tokens alone."""
-    places = (text.special[0] & text.mask[0]).nonzero()[:, 0]
+    """Return one row that holds the first text's special tokens alone."""
+    columns = (text.special[0] & text.mask[0]).nonzero()[:, 0]
     row = text.select(torch.zeros(1, dtype=torch.long))
-    flags = torch.ones(1, len(places), dtype=torch.bool, device=text.ids.device)
-    segments = None if row.segments is None else row.segments[:, places]
-    nowhere = torch.full_like(row.ids[:, places], -1)
-    return Text(row.ids[:, places], flags, flags.clone(), nowhere, segments, keys=[""], raw=[""])
+    flags = torch.ones(1, len(columns), dtype=torch.bool, device=text.ids.device)
+    segments = None if row.segments is None else row.segments[:, columns]
+    nowhere = torch.full_like(row.ids[:, columns], -1)
+    return Text(row.ids[:, columns], flags, flags.clone(), nowhere, segments, keys=[""], raw=[""])
 
 
 def blank_images(images: Images) -> Images:
-    """One row that shows nothing, in every form the images have."""
-    return Images(
-        keys=["blank"],
-        regions=None if images.regions is None else _blank_regions(images.regions),
-        pixels=None if images.pixels is None else _blank_pixels(images.pixels),
-        concepts=None if images.concepts is None else _blank_concepts(images.concepts),
-    )
-
-
-def _blank_regions(regions: Regions) -> Regions:
-    return Regions(
-        features=torch.zeros_like(regions.features[:1, :1]),  # (1, 1, D)
-        boxes=torch.zeros_like(regions.boxes[:1, :1]),
-        mask=torch.ones_like(regions.mask[:1, :1]),
-        sizes=torch.ones_like(regions.sizes[:1]),
-    )
-
-
-def _blank_pixels(pixels: Pixels) -> Pixels:
-    return Pixels(torch.zeros_like(pixels.images[:1]), torch.ones_like(pixels.sizes[:1]))
-
-
-def _blank_concepts(concepts: Concepts) -> Concepts:
-    return concepts.select(torch.zeros(1, dtype=torch.long)).map(torch.zeros_like)
+    """Return one row that shows nothing, in every form that the images have."""
+    blank, regions, pixels, concepts = Images(["blank"]), images.regions, images.pixels, images.concepts
+    if regions is not None:
+        blank.regions = Regions(
+            features=torch.zeros_like(regions.features[:1, :1]),  # (1, 1, D)
+            boxes=torch.zeros_like(regions.boxes[:1, :1]),
+            mask=torch.ones_like(regions.mask[:1, :1]),
+            sizes=torch.ones_like(regions.sizes[:1]),
+        )
+    if pixels is not None:
+        blank.pixels = Pixels(torch.zeros_like(pixels.images[:1]), torch.ones_like(pixels.sizes[:1]))
+    if concepts is not None:
+        blank.concepts = concepts.select(torch.zeros(1, dtype=torch.long)).map(torch.zeros_like)
+    return blank

@@ -1,21 +1,20 @@
-"""Softmax classification of an example: its sentence with its picture, or with several."""
+"""Softmax classification of a sentence with its pictures; with labels softened by a momentum copy, too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import functional
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
-from vlcli.objectives.answers import AnswerTable
-from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
+from vlcli.objectives.answers import AnswerTable, class_ids, label_entropy
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 from vlcli.objectives.blanking import Only, seen
-from vlcli.objectives.labels import class_ids, label_entropy
+from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
 
 
 class Classification(Objective):
@@ -66,40 +65,92 @@ class Classification(Objective):
         self.table = AnswerTable(() if self.numbered else data_spec.answers)
 
     def logits(self, step: ForwardPasses) -> Tensor:
-        """(B, C)."""
+        """Return the logits (B, C)."""
         out: Tensor = self.head(step.fused(seen(step, self.view, self.only)).by_example())
         return out
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy and accuracy over the examples that have a label."""
         logits = self.logits(step)
-        labels = self.numbers(step.batch.targets.get("label"), logits)
-        known = labels >= 0
-        terms = functional.cross_entropy(
-            full_precision(logits), labels, ignore_index=-1, reduction="none", label_smoothing=self.smoothing
-        )
-        right = (logits.argmax(1) == labels).float()
-        return ObjectiveOutput(
-            {"classification": Mean.of(terms, known)}, {"logits": logits}, {"accuracy": Mean.of(right, known)}
-        )
+        labels = self.numbers(step.batch.targets.get("label"), logits)  # (B,)
+        loss, right = classified(full_precision(logits), labels, labels >= 0, self.smoothing)
+        return ObjectiveOutput({"classification": loss}, {"logits": logits}, {"accuracy": right})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, C)."""
         return {"logits": self.logits(step)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """The entropy of the labels."""
         return label_entropy(targets, {} if self.numbered else self.table.index, self.count, self.smoothing)
 
-    def numbers(self, given: Any, logits: Tensor) -> Tensor:
-        """(B,) class ids, -1 where an example has no label.
+    def numbers(self, values: Any, logits: Tensor) -> Tensor:
+        """Return class ids (B,), -1 where an example has no label.
 
         Raises:
             DataError: a label that is none of the classes.
         """
         index = {} if self.numbered else self.table.index
-        return class_ids(given, len(logits), index, self.count).to(logits.device)
+        return class_ids(values, len(logits), index, self.count).to(logits.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of labels that both sets have."""
         return self.table.adapt(state, self.state_dict(), report)
+
+
+class DistilledClassification(MomentumHeads, Classification):
+    """Classify an example (sentence with one picture or several), softened by a momentum copy (ALBEF).
+
+    The target is ``label``, as in ``classification``.
+
+    Args:
+        model: the model it trains.
+        data_spec: ``answers`` are the label strings.
+        classes: number of labels; None takes the strings of the data.
+        images: pictures an example has (two for NLVR2).
+        head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
+        only: what the model sees; ``text`` and ``images`` are controls.
+        view: the view that is classified.
+        distill: share of the momentum copy in the right answers.
+        ramp: steps over which that share rises from 0.
+        momentum: what the copy keeps of itself a step.
+    """
+
+    paper = "ALBEF, Li et al. 2021, sections 3.3 and 5 (SNLI-VE, NLVR2)"
+    init_from = ("classification",)
+
+    def __init__(
+        self,
+        model: Model,
+        data_spec: DataSpec,
+        *,
+        classes: int | None = None,
+        images: int = 1,
+        head: str | None = None,
+        only: Only = "both",
+        view: str = "clean",
+        distill: float = 0.4,
+        ramp: int = 0,
+        momentum: float = 0.995,
+    ) -> None:
+        super().__init__(model, data_spec, classes=classes, images=images, head=head, only=only, view=view)
+        self.distill = checked_share(distill, "distilled-classification")
+        self.teacher_momentum, self.ramp = momentum, ramp
+        self.head_copy = momentum_copy(self.head)
+
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        plain = super().forward(step, others)
+        loss, share = plain.losses["classification"], ramped(self.distill, self.ramp, step.index)
+        if share > 0:
+            logits = full_precision(plain.outputs["logits"])
+            labels = self.numbers(step.batch.targets.get("label"), logits)
+            with torch.no_grad():
+                fused = step.teacher.fused(seen(step, self.view, self.only))
+                guess = full_precision(self.head_copy(fused.by_example())).softmax(1)  # (B, C)
+            terms = F.cross_entropy(logits, labels, ignore_index=-1, reduction="none")
+            loss = Mean.of(softened(terms, logits, guess, share), labels >= 0)
+        return ObjectiveOutput({"distilled-classification": loss}, plain.outputs, plain.metrics)
+
+    def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
+        # a copy for other labels starts anew from its head
+        fresh = self.state_dict()
+        copies = {name: value for name, value in state.items() if name.startswith("head_copy.")}
+        adapted = super().adapt({name: value for name, value in state.items() if name not in copies}, report)
+        fits = all(name in fresh and fresh[name].shape == value.shape for name, value in copies.items())
+        return {**adapted, **copies} if fits else adapted

@@ -1,4 +1,4 @@
-"""Image-text contrast: a sentence and its picture are closer than all other pairs of the batch, over all processes."""
+"""Image-text contrast over the batches of all processes, by a softmax (CLIP) or by a sigmoid of each pair (SigLIP)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, EncoderOutput, Model, initialise
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.negatives import ids_of
 
@@ -22,12 +21,12 @@ Positives = Literal["own", "shared", "masked"]
 
 @dataclass
 class Known:
-    """Who is who, over all processes.
+    """Ids of the examples of all processes.
 
     Attributes:
         texts: (N,) ids of the sentences of all examples, in rank order.
         images: (N,) ids of their pictures.
-        own: (B,) where this process's examples stand among them.
+        own: (B,) indices of this process's examples among them.
     """
 
     texts: Tensor
@@ -43,8 +42,8 @@ class Known:
         texts, images = ids_of(chosen.text.keys, text_rows), ids_of(chosen.images.keys, image_rows)
         counts = step.gather(torch.tensor([len(texts)], device=texts.device))
         start = int(counts[: step.rank].sum())
-        own = torch.arange(start, start + len(texts), device=texts.device)
-        return cls(step.gather(texts), step.gather(images), own)
+        indices = torch.arange(start, start + len(texts), device=texts.device)
+        return cls(step.gather(texts), step.gather(images), indices)
 
     @property
     def together(self) -> Tensor:
@@ -52,9 +51,18 @@ class Known:
         same_text = self.texts[self.own][:, None] == self.texts[None]
         return same_text | (self.images[self.own][:, None] == self.images[None])
 
+    def outputs(self, image_to_text: Tensor, text_to_image: Tensor) -> dict[str, Tensor]:
+        """Return what ``contrast-matching`` reads: scores (B, N) of both directions, and the ids."""
+        scores = {"image_to_text": image_to_text.detach(), "text_to_image": text_to_image.detach()}
+        return {**scores, "texts": self.texts, "images": self.images, "own": self.own}
+
+    def hits(self, scores: Tensor) -> Mean:
+        """Return the share of examples whose own pair has the highest score (B, N)."""
+        return Mean.of((scores.argmax(1) == self.own).float())
+
 
 def dealt_order(counts: Tensor) -> Tensor:
-    """(N,) which gathered row comes first, second ... where one process holds all examples of a batch.
+    """Return the order (N,) of gathered rows as one process would hold the batch.
 
     Examples are dealt to the processes in turn, while gathered rows lie in rank order.
 
@@ -114,53 +122,43 @@ class Contrast(Objective):
         if temperature <= 0:
             raise ComponentError("A temperature must be above 0.", where="contrast.temperature", got=str(temperature))
         self.positives, self.as_released, self.view, self.largest = positives, as_released, view, largest
-        self.text, self.image, self.scale = self._space(model, width or self.dim, bias, temperature, learned)
+        width, start, lent = width or self.dim, torch.tensor(math.log(1 / temperature)), model.similarity()
+        if lent is not None and width != self.dim:
+            what = "The model has projections of its own, so the objective has no width."
+            hint = "leave out width, or set the width of the model"
+            raise ComponentError(what, where="contrast.width", got=str(width), expected=str(self.dim), hint=hint)
+        if lent is not None:
+            self.text: nn.Module = nn.Identity()
+            self.image: nn.Module = nn.Identity()
+            self.scale = lent[0]
+        else:
+            self.text, self.image = (nn.Linear(self.dim, width, bias=bias) for _ in range(2))
+            self.scale = nn.Parameter(start, requires_grad=learned)
         self.twice = second and bool(getattr(model, "second_path", False))
         if self.twice:
-            self.fused_text, self.fused_image = (nn.Linear(self.dim, width or self.dim, bias=bias) for _ in range(2))
-            self.fused_scale = nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
+            self.fused_text, self.fused_image = (nn.Linear(self.dim, width, bias=bias) for _ in range(2))
+            self.fused_scale = nn.Parameter(start.clone(), requires_grad=learned)
         for module in self.modules():
             initialise(module, model.init_std)
 
-    def _space(
-        self, model: Model, width: int, bias: bool, temperature: float, learned: bool
-    ) -> tuple[nn.Module, nn.Module, nn.Parameter]:
-        """Projections of texts and of images, and the log scale: the model's own where it has them."""
-        lent = model.similarity()
-        if lent is not None:
-            if width != self.dim:
-                what = "The model has projections of its own, so the objective has no width."
-                hint = "leave out width, or set the width of the model"
-                raise ComponentError(what, where="contrast.width", got=str(width), expected=str(self.dim), hint=hint)
-            return nn.Identity(), nn.Identity(), lent[0]
-        text, image = (nn.Linear(self.dim, width, bias=bias) for _ in range(2))
-        return text, image, nn.Parameter(torch.tensor(math.log(1 / temperature)), requires_grad=learned)
-
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy both ways, a mean over examples."""
         known = Known.of(step, self.view)
         loss, scores = self._both_ways(step, known, second=False)
         if self.twice:
             loss = (loss + self._both_ways(step, known, second=True)[0]) / 2
-        outputs = {
-            "image_to_text": scores[0].detach(),
-            "text_to_image": scores[1].detach(),
-            "texts": known.texts,
-            "images": known.images,
-            "own": known.own,
-        }
-        right = (scores[0].argmax(1) == known.own).float()
-        metrics = {"image_to_text": Mean.of(right), "temperature": Mean.of(1 / self._factor(self.scale.detach())[None])}
-        return ObjectiveOutput({"contrast": Mean.of(loss)}, outputs, metrics)
+        return ObjectiveOutput({"contrast": Mean.of(loss)}, known.outputs(*scores), self._metrics(known, scores[0]))
+
+    def _metrics(self, known: Known, image_to_text: Tensor) -> dict[str, Mean]:
+        temperature = 1 / self._factor(self.scale.detach())[None]
+        return {"image_to_text": known.hits(image_to_text), "temperature": Mean.of(temperature)}
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``text_embedding``, ``image_embedding``: normalised vectors of each sentence and picture, (B, width) each."""
+        # normalised vectors of each sentence and picture, (B, width) each
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.unique(step)
         return {"text_embedding": texts[text_rows], "image_embedding": images[image_rows]}
 
     def embed(self, step: ForwardPasses, side: Literal["text", "image"]) -> Tensor:
-        """Normalised vectors of unique sentences or pictures."""
         if side == "text":
             return self.vectors(step.text(self.view, rows="pooled"), None)[0]
         return self.vectors(None, step.image(self.view, rows="pooled"))[1]
@@ -168,66 +166,127 @@ class Contrast(Objective):
     def vectors(
         self, text: EncoderOutput | None, image: EncoderOutput | None, second: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Normalised projections of unique texts (N, width) and images (M, width); what is None stays empty."""
+        """Return normalised projections of unique texts (N, width) and images (M, width); of None an empty tensor."""
         heads = (self.fused_text, self.fused_image) if second else (self.text, self.image)
-        made = [
+        rows = [
             torch.empty(0) if states is None else full_precision(head(summary(states, second)))
             for head, states in zip(heads, (text, image), strict=True)
         ]
-        return F.normalize(made[0], dim=-1), F.normalize(made[1], dim=-1)
+        return F.normalize(rows[0], dim=-1), F.normalize(rows[1], dim=-1)
 
     def unique(self, step: ForwardPasses, second: bool = False) -> tuple[Tensor, Tensor]:
-        """Vectors of a step's unique sentences (N, width) and pictures (M, width)."""
+        """Return vectors of a step's unique sentences (N, width) and pictures (M, width)."""
         states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
         return self.vectors(*states, second)
 
     def _both_ways(self, step: ForwardPasses, known: Known, second: bool) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Losses per example (B,), and scores of pictures against all sentences and the other way (B, N)."""
+        # losses per example (B,), and scores of pictures against all sentences and the other way (B, N)
         text_rows, image_rows = step.pairs(self.view)
         texts, images = self.unique(step, second)
-        own_texts, own_images = texts[text_rows], images[image_rows]
-        all_texts, all_images = step.gather(own_texts), step.gather(own_images)
-        if self.as_released:
-            return self._released(own_texts, own_images, all_texts, all_images, known, second)
-        scores = self._scores(own_images, all_texts, second), self._scores(own_texts, all_images, second)
+        texts, images = texts[text_rows], images[image_rows]  # (B, width)
+        all_texts, all_images = step.gather(texts), step.gather(images)  # (N, width)
+        if self.as_released:  # the loss over the whole matrix in every process, where only its rows carry a gradient
+            all_texts = all_texts.detach().index_copy(0, known.own, texts)
+            all_images = all_images.detach().index_copy(0, known.own, images)
+            forth = self._scores(all_images, all_texts, second)  # (N, N)
+            everyone = Known(known.texts, known.images, torch.arange(len(forth), device=forth.device))
+            loss = (self._loss(forth, everyone) + self._loss(forth.T, everyone)) / 2
+            return loss, (forth[known.own], forth.T[known.own])
+        scores = self._scores(images, all_texts, second), self._scores(texts, all_images, second)
         return (self._loss(scores[0], known) + self._loss(scores[1], known)) / 2, scores
 
-    def _released(
-        self, texts: Tensor, images: Tensor, all_texts: Tensor, all_images: Tensor, known: Known, second: bool
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The loss over the whole matrix on every process, where only its own rows carry a gradient."""
-        whole_texts = all_texts.detach().index_copy(0, known.own, texts)
-        whole_images = all_images.detach().index_copy(0, known.own, images)
-        forth = self._scores(whole_images, whole_texts, second)
-        everyone = Known(known.texts, known.images, torch.arange(len(forth), device=forth.device))
-        loss = (self._loss(forth, everyone) + self._loss(forth.T, everyone)) / 2
-        return loss, (forth[known.own], forth.T[known.own])
-
-    def _scores(self, own: Tensor, other: Tensor, second: bool) -> Tensor:
-        return self._factor(self.fused_scale if second else self.scale) * own @ other.T
+    def _scores(self, rows: Tensor, others: Tensor, second: bool = False) -> Tensor:
+        return self._factor(self.fused_scale if second else self.scale) * rows @ others.T
 
     def _factor(self, scale: Tensor) -> Tensor:
         factor = full_precision(scale).exp()
         return factor if self.largest is None else factor.clamp(max=self.largest)
 
     def _loss(self, scores: Tensor, known: Known) -> Tensor:
-        """(B,) cross-entropy of scores (B, N)."""
-        own = known.own
+        # (B,) cross-entropy of scores (B, N)
         if self.positives == "own":
-            return F.cross_entropy(scores, own, reduction="none")
+            return F.cross_entropy(scores, known.own, reduction="none")
         together = known.together
         if self.positives == "masked":
-            off = together.scatter(1, own[:, None], False)
-            return F.cross_entropy(scores.masked_fill(off, -torch.inf), own, reduction="none")
+            off = together.scatter(1, known.own[:, None], False)
+            return F.cross_entropy(scores.masked_fill(off, -torch.inf), known.own, reduction="none")
         shares = together.to(scores.dtype)
         return F.cross_entropy(scores, shares / shares.sum(1, keepdim=True), reduction="none")
 
 
 def summary(states: EncoderOutput, second: bool = False) -> Tensor:
-    """One vector a row: the model's own, the second path's, or the mean over real tokens."""
+    """Return one vector a row: the model's pooled one, the second path's, or the mean over real tokens."""
     if second:
         return states.extra["fused"]
     if states.pooled is not None:
         return states.pooled
     valid = states.layout.expand(len(states.hidden)).valid[..., None].to(states.hidden.dtype)
     return (states.hidden * valid).sum(1) / valid.sum(1).clamp(min=1)
+
+
+class SigmoidContrast(Contrast):
+    """SigLIP's loss: one logistic regression for each pair of a sentence and a picture of the batch.
+
+    The logit of a pair is exp(scale) times the cosine of the projected pooled vectors, plus a bias. The loss of an
+    example is the sum over the pictures of all processes; the loss of the batch is the mean over its examples. A model
+    with projections of its own (``Model.similarity``) lends its scale, and its bias if it has one.
+    ``contrast-matching`` draws hard negatives by the logits.
+
+    Args:
+        model: gives the vectors.
+        data_spec: not used.
+        width: of the shared space; None: the model's own.
+        bias: whether the projections have one.
+        temperature: to begin with; the scale is log(1 / temperature).
+        offset: the logits' bias to begin with; -10 because nearly all pairs of a batch are wrong.
+        learned: whether temperature and offset are learned.
+        positives: which pairs are right: the example's own; any pair of one picture or sentence (``shared``); or the
+            own, and such pairs count as neither right nor wrong (``masked``).
+        view: the view it reads.
+    """
+
+    paper = "SigLIP, Zhai et al., ICCV 2023, arXiv:2303.15343, Algorithm 1"
+
+    def __init__(
+        self,
+        model: Model,
+        data_spec: DataSpec,
+        *,
+        width: int | None = None,
+        bias: bool = False,
+        temperature: float = 0.1,
+        offset: float = -10.0,
+        learned: bool = True,
+        positives: Positives = "own",
+        view: str = "clean",
+    ) -> None:
+        options = {"temperature": temperature, "learned": learned, "second": False}
+        super().__init__(model, data_spec, width=width, bias=bias, positives=positives, view=view, **options)  # type: ignore[arg-type]
+        lent = model.similarity()
+        fresh = nn.Parameter(torch.tensor(float(offset)), requires_grad=learned)
+        self.offset = fresh if lent is None or lent[1] is None else lent[1]
+
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        # the sum over all pictures of -log sigmoid(+-logit), a mean over examples
+        known = Known.of(step, self.view)
+        text_rows, image_rows = step.pairs(self.view)
+        texts, images = self.unique(step)
+        texts, images = texts[text_rows], images[image_rows]  # (B, width)
+        forth = self.logits(texts, step.gather(images))  # (B, N)
+        with torch.no_grad():  # for hard negatives and the metric alone
+            back = self.logits(images, step.gather(texts.detach()))
+        loss = Mean.of(self._loss(forth, known))
+        return ObjectiveOutput({"sigmoid-contrast": loss}, known.outputs(back, forth), self._metrics(known, back))
+
+    def logits(self, rows: Tensor, others: Tensor) -> Tensor:
+        """Return the logits (B, N) of vectors (B, width) and (N, width)."""
+        return self._scores(rows, others) + full_precision(self.offset)
+
+    def _loss(self, scores: Tensor, known: Known) -> Tensor:
+        # (B,) sums over the pictures
+        itself = torch.zeros_like(scores, dtype=torch.bool).scatter(1, known.own[:, None], True)
+        right = known.together if self.positives == "shared" else itself
+        losses = -F.logsigmoid(torch.where(right, scores, -scores))
+        if self.positives == "masked":
+            losses = losses.masked_fill(known.together & ~itself, 0)
+        return losses.sum(1)

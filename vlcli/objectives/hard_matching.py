@@ -1,18 +1,17 @@
-"""Matching against the other sentences and pictures of the batch, the likeliest mistakes first."""
+"""Matching with hard negatives of the batch, chosen by the model itself or by a contrast's scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from vlcli.errors import DataError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
-from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
+from vlcli.objectives.base import Objective, ObjectiveOutput, classified, full_precision
+from vlcli.objectives.negatives import draw, gather_states, gumbel, stack_states
 
 
 class HardMatching(Objective):
@@ -51,34 +50,24 @@ class HardMatching(Objective):
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the example's own pairs and the wrong ones."""
         view = step.view(self.view)
-        own_texts, own_images = view.text_rows, view.image_rows[:, 0]
-        wrong = self._wrong(step, own_texts, own_images)
-        texts = torch.cat([own_texts, *(pair[0] for pair in wrong)])
-        images = torch.cat([own_images, *(pair[1] for pair in wrong)])
-        logits = full_precision(self.head(step.fuse_rows(texts, images, self.view).pooled))  # (P, 2)
-        truth = (torch.arange(len(texts), device=logits.device) < len(own_texts)).long()
-        loss = functional.cross_entropy(logits, truth, reduction="none")
-        right = (logits.argmax(1) == truth).float()
-        return ObjectiveOutput({"matching": Mean.of(loss)}, {"logits": logits}, {"accuracy": Mean.of(right)})
+        texts, images = view.text_rows, view.image_rows[:, 0]
+        together = set(zip(texts.tolist(), images.tolist(), strict=True))
+        allowed = torch.tensor([[(t, i) not in together for i in images.tolist()] for t in texts.tolist()])  # (B, B)
+        if not bool(allowed.any()):
+            what, hint = "A batch holds one picture only: there are no negatives in it.", "raise batch_size, or shuffle"
+            raise DataError(what, hint=hint)
+        rng = torch.Generator().manual_seed(int(step.batch.seeds[0]) & 0x7FFFFFFFFFFF)
+        wrong = [self._pick(step, texts, images, allowed, rng, swap_images=swap) for swap in (True, False)]
+        all_texts = torch.cat([texts, *(pair[0] for pair in wrong)])
+        all_images = torch.cat([images, *(pair[1] for pair in wrong)])
+        logits = full_precision(self.head(step.fuse_rows(all_texts, all_images, self.view).pooled))  # (P, 2)
+        truth = (torch.arange(len(all_texts), device=logits.device) < len(texts)).long()
+        loss, right = classified(logits, truth)
+        return ObjectiveOutput({"matching": loss}, {"logits": logits}, {"accuracy": right})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, 2): column 1 speaks for a match."""
         return {"logits": self.head(step.fused(self.view).pooled)}
-
-    def _wrong(self, step: ForwardPasses, texts: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Pairs (text rows, image rows) that do not belong together: with wrong pictures, then with wrong sentences."""
-        allowed = _apart(texts, images)
-        if not bool(allowed.any()):
-            raise DataError(
-                "A batch holds one picture only: there are no negatives in it.", hint="raise batch_size, or shuffle"
-            )
-        rng = torch.Generator().manual_seed(int(step.batch.seeds[0]) & 0x7FFFFFFFFFFF)
-        return [
-            self._pick(step, texts, images, allowed, rng, swap_images=True),
-            self._pick(step, texts, images, allowed, rng, swap_images=False),
-        ]
 
     def _pick(
         self,
@@ -90,30 +79,94 @@ class HardMatching(Objective):
         *,
         swap_images: bool,
     ) -> tuple[Tensor, Tensor]:
+        # pairs (text rows, image rows) that do not belong together
         chance = allowed if swap_images else allowed.T
         rows = chance.any(1).nonzero()[:, 0]  # examples that have a negative at all
         count = min(self.candidates, chance.shape[1])
         drawn = torch.multinomial(chance[rows].float() + 1e-9, count, generator=rng)  # (N, C) examples
         # Where fewer are wrong than asked for, right ones came last: the first wrong one stands in.
         drawn = torch.where(chance[rows].gather(1, drawn), drawn, drawn[:, :1])
-        own = rows[:, None].expand_as(drawn).to(texts.device)
-        other = drawn.to(texts.device)
-        pairs = (texts[own], images[other]) if swap_images else (texts[other], images[own])
-        if count <= self.negatives:
-            return pairs[0].reshape(-1), pairs[1].reshape(-1)
-        chosen = self._hardest(step, pairs, rng)
-        return pairs[0].gather(1, chosen).reshape(-1), pairs[1].gather(1, chosen).reshape(-1)
-
-    @torch.no_grad()
-    def _hardest(self, step: ForwardPasses, pairs: tuple[Tensor, Tensor], rng: torch.Generator) -> Tensor:
-        """(N, negatives) places, drawn in proportion to the probability of a match."""
-        fused = step.fuse_rows(pairs[0].reshape(-1), pairs[1].reshape(-1), self.view)
-        match = full_precision(self.head(fused.pooled)).softmax(-1)[:, 1].reshape(pairs[0].shape)
-        return torch.multinomial(match.cpu() + 1e-9, self.negatives, generator=rng).to(pairs[0].device)
+        ours, others = rows[:, None].expand_as(drawn).to(texts.device), drawn.to(texts.device)
+        pairs = (texts[ours], images[others]) if swap_images else (texts[others], images[ours])
+        if count > self.negatives:  # in proportion to the probability of a match
+            with torch.no_grad():
+                fused = step.fuse_rows(pairs[0].reshape(-1), pairs[1].reshape(-1), self.view)
+                match = full_precision(self.head(fused.pooled)).softmax(-1)[:, 1].reshape(pairs[0].shape)
+            hardest = torch.multinomial(match.cpu() + 1e-9, self.negatives, generator=rng).to(texts.device)
+            pairs = pairs[0].gather(1, hardest), pairs[1].gather(1, hardest)
+        return pairs[0].reshape(-1), pairs[1].reshape(-1)
 
 
-def _apart(texts: Tensor, images: Tensor) -> Tensor:
-    """(B, B) whether example i's sentence and example j's picture are not known to belong together."""
-    together = set(zip(texts.tolist(), images.tolist(), strict=True))
-    pairs = [[(text, image) not in together for image in images.tolist()] for text in texts.tolist()]
-    return torch.tensor(pairs, dtype=torch.bool)
+class ContrastMatching(Objective):
+    """Image-text matching with one hard picture a sentence and one hard sentence a picture.
+
+    Candidates are those of all processes (``pool: all``) or of this one; they are drawn in proportion to the softmax of
+    the contrast's scores, from noise that follows from seed, step, example and candidate, so that the number of
+    processes changes nothing. Another sentence of the same picture, or another picture of the same sentence, is no
+    negative unless ``same: allowed``. An example without any negative (a batch of one) counts as a positive alone. The
+    positives and both sorts of negatives are one pass.
+
+    Args:
+        model: fuses the pairs.
+        data_spec: not used.
+        pool: where negatives come from.
+        same: whether other captions of one picture are negatives, as in the released codes of VLMo and ALBEF.
+        sampler: ``softmax``: drawn; ``best``: the highest score.
+        head: a named head instead of the model's own for the role ``matching``.
+        view: the view it reads.
+    """
+
+    paper = "VLMo, Bao et al. 2022, section 3.2 (global hard negatives); ALBEF, Li et al. 2021, section 3.2"
+    requires = frozenset({"fuse"})
+    reads: ClassVar[tuple[str, ...]] = ("contrast|sigmoid-contrast|momentum-contrast|anchor-alignment|bag-contrast",)
+
+    def __init__(
+        self,
+        model: Model,
+        data_spec: DataSpec,
+        *,
+        pool: Literal["all", "own"] = "all",
+        same: Literal["excluded", "allowed"] = "excluded",
+        sampler: Literal["softmax", "best"] = "softmax",
+        head: str | None = None,
+        view: str = "clean",
+    ) -> None:
+        super().__init__(model, data_spec)
+        self.pool, self.same, self.sampler, self.view = pool, same, sampler, view
+        self.head = build_head(model, "matching", model.pooled_dim, 2, head)
+
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        contrast = others["contrast"].outputs
+        text, image = step.fusible(self.view)
+        text_rows, image_rows = step.pairs(self.view)
+        texts, images = text.select(text_rows), image.select(image_rows)
+        all_texts, all_images = texts, images
+        if self.pool == "all":
+            all_texts, all_images = gather_states(texts, step.gather), gather_states(images, step.gather)
+        with_picture, picture = self._negatives(step, contrast, "text_to_image", "images")
+        with_sentence, sentence = self._negatives(step, contrast, "image_to_text", "texts")
+        left = stack_states([texts, texts.select(with_picture), all_texts.select(sentence)])
+        right = stack_states([images, all_images.select(picture), images.select(with_sentence)])
+        logits = full_precision(self.head(step.fuse_states(left, right, rows="pooled").pooled))  # (P, 2)
+        truth = (torch.arange(len(logits), device=logits.device) < len(text_rows)).long()
+        loss, hits = classified(logits, truth)
+        outputs = {"logits": logits, "pictures": picture, "sentences": sentence}
+        return ObjectiveOutput({"matching": loss}, outputs, {"accuracy": hits})
+
+    def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
+        return {"logits": self.head(step.fused(self.view, rows="pooled").pooled)}
+
+    def _negatives(
+        self, step: ForwardPasses, contrast: Mapping[str, Tensor], scores: str, side: str
+    ) -> tuple[Tensor, Tensor]:
+        # rows of this process's examples that have a negative, and the candidate of each
+        mine, texts, images, ids = contrast["own"], contrast["texts"], contrast["images"], contrast[side]
+        forbidden = torch.arange(len(texts), device=mine.device)[None] == mine[:, None]  # (B, N)
+        if self.same == "excluded":
+            forbidden = forbidden | (texts[mine][:, None] == texts[None]) | (images[mine][:, None] == images[None])
+        values, allowed = contrast[scores], ~forbidden
+        if self.pool == "own":
+            values, allowed, ids = values[:, mine], allowed[:, mine], ids[mine]
+        # Two draws an example: one for its picture, one for its sentence.
+        seeds = step.batch.seeds.to(ids.device) * 2 + (side == "texts")
+        return draw(values, allowed, gumbel(seeds, ids) if self.sampler == "softmax" else None)

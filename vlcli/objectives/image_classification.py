@@ -1,26 +1,76 @@
-"""Softmax classification of pictures alone, with the regularisation that DeiT trains with."""
+"""Classification of pictures alone: one label by softmax, with DeiT's regularisation, or several by sigmoids."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import functional
 
 from vlcli.errors import ComponentError, DataError
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, build_head
 from vlcli.nn.batch import View
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, EncoderOutput, Model
-from vlcli.objectives.answers import AnswerTable
+from vlcli.objectives.answers import AnswerTable, class_ids, label_entropy
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
-from vlcli.objectives.labels import class_ids, label_entropy
-from vlcli.objectives.mixing import Mixing, batch_seed, soft_targets
 
 MIXED = "mixed"
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Mixes a batch with itself in reverse order by mixup or CutMix, with the draws of ``timm.data.Mixup`` by batch.
+
+    Attributes:
+        mixup: alpha of the Beta distribution of shares; 0 for no blending (Zhang et al. 2018).
+        cutmix: the same for patches; 0 for none (Yun et al. 2019).
+        probability: how often a batch is mixed.
+        switch: how often CutMix is taken where both are on.
+    """
+
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    probability: float = 1.0
+    switch: float = 0.5
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is mixed."""
+        return (self.mixup > 0 or self.cutmix > 0) and self.probability > 0
+
+    def __call__(self, pixels: Tensor, seed: int) -> tuple[Tensor, float]:
+        # pixels (B, 3, H, W) mixed with those in reverse order, and the share that each keeps
+        rng, size = np.random.RandomState(seed), pixels.shape[-2:]
+        if not self.active or rng.rand() >= self.probability:
+            return pixels, 1.0
+        patched = self.cutmix > 0 and (self.mixup == 0 or rng.rand() < self.switch)
+        alpha = self.cutmix if patched else self.mixup
+        share = float(rng.beta(alpha, alpha))
+        if not patched:
+            return pixels if share == 1.0 else pixels * share + pixels.flip(0) * (1 - share), share
+        sides = [int(length * np.sqrt(1 - share)) for length in size]
+        middle = [int(rng.randint(0, length)) for length in size]
+        top, left = (max(at - cut // 2, 0) for at, cut in zip(middle, sides, strict=True))
+        bottom, right = (min(at + (cut + 1) // 2, n) for at, cut, n in zip(middle, sides, size, strict=True))
+        mixed = pixels.clone()
+        mixed[..., top:bottom, left:right] = pixels.flip(0)[..., top:bottom, left:right]
+        return mixed, 1 - (bottom - top) * (right - left) / (size[0] * size[1])  # the edge may cut the patch
+
+
+def soft_targets(labels: Tensor, classes: int, smoothing: float = 0.0) -> Tensor:
+    """Return class ids (B,) as distributions (B, classes), ``smoothing`` spread over all classes; -1 gives zeros."""
+    known = labels >= 0
+    spread = torch.full((len(labels), classes), smoothing / classes, device=labels.device)
+    spread.scatter_add_(1, labels.clamp(min=0)[:, None], torch.full_like(spread[:, :1], 1 - smoothing))
+    return spread * known[:, None]
+
+
+def batch_seed(seeds: Tensor) -> int:
+    """Return one seed for the (seed, epoch, example) numbers of a batch, the same for any workers or a resumed run."""
+    return int(np.random.SeedSequence([value & (2**63 - 1) for value in seeds.tolist()]).generate_state(1)[0])
 
 
 class ImageClassification(Objective):
@@ -61,20 +111,31 @@ class ImageClassification(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         self.count = classes or len(data_spec.answers) or model.own_classes
-        _check_rows(model, self.count)
+        where = "objective image-classification"
+        if not self.count:
+            expected = "`classes: N`, or data whose examples have a label"
+            raise ComponentError("The number of labels is not known.", where=where, expected=expected)
+        if model.own_classes and model.own_classes != self.count:
+            hint = "let the data decide: model.classes=null (weights of other classes: allow_unmatched='^model.head')"
+            raise ComponentError(
+                "The model's classifier has another number of classes than the data.",
+                where=where,
+                got=f"{model.own_classes} rows, {self.count} labels",
+                hint=hint,
+            )
         self.head = None if model.own_classes else build_head(model, "label", self.dim, self.count, head)
         self.table = AnswerTable(() if classes is not None else data_spec.answers)
         self.smoothing, self.view = smoothing, view
         self.mixing = Mixing(mixup, cutmix, mix_probability, switch)
 
     def logits(self, step: ForwardPasses, view: str) -> Tensor:
-        """(B, C)."""
+        """Return the logits (B, C)."""
         states = step.image(view)
         scores = states.extra["logits"] if self.head is None else self.head(self.summary(step, states))
         return scores[step.view(view).image_rows[:, 0]]
 
     def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
-        """One vector for each picture (M, D).
+        """Return one vector for each picture (M, D).
 
         Raises:
             ComponentError: the model gives none.
@@ -89,8 +150,7 @@ class ImageClassification(Objective):
         return states.pooled
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the pictures that have a label, and accuracy where nothing was mixed."""
-        labels = self.targets(step)
+        labels = self.targets(step)  # (B, C)
         targets, view, share = labels, self.view, 1.0
         if step.training:
             view, share = self._mix(step)
@@ -99,39 +159,35 @@ class ImageClassification(Objective):
             targets = targets * share + targets.flip(0) * (1 - share)
         logits = self.logits(step, view)
         known = targets.sum(1) > 0.5
-        losses = -(targets * functional.log_softmax(full_precision(logits), -1)).sum(-1)
+        losses = -(targets * F.log_softmax(full_precision(logits), -1)).sum(-1)
         right = (logits.argmax(1) == labels.argmax(1)).float()
         metrics = {"accuracy": Mean.of(right, known)} if share == 1 else {}
         return ObjectiveOutput({"image-classification": Mean.of(losses, known)}, {"logits": logits}, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, C)."""
         return {"logits": self.logits(step, self.view)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        """The entropy of the labels; unknown where pictures are mixed."""
         return None if self.mixing.active else label_entropy(targets, self.table.index, self.count, self.smoothing)
 
     def targets(self, step: ForwardPasses) -> Tensor:
-        """(B, C): what each example's label says of every class; zeros where it has none.
+        """Return the distribution of each example's label (B, C); zeros where it has none.
 
         Raises:
             DataError: a label that is none of the classes.
         """
-        given = step.batch.targets.get("label")
+        values = step.batch.targets.get("label")
         device = step.batch.seeds.device
-        if isinstance(given, Tensor) and given.dim() == 2:
-            if given.shape[1] != self.count:
-                got, expected = f"{given.shape[1]} numbers", f"{self.count} classes"
-                raise DataError(
-                    "A label has another number of classes.", where="target label", got=got, expected=expected
-                )
-            return given.to(device).float()
-        labels = class_ids(given, len(step.batch), self.table.index, self.count)
+        if isinstance(values, Tensor) and values.dim() == 2:
+            if values.shape[1] != self.count:
+                what, got = "A label has another number of classes.", f"{values.shape[1]} numbers"
+                raise DataError(what, where="target label", got=got, expected=f"{self.count} classes")
+            return values.to(device).float()
+        labels = class_ids(values, len(step.batch), self.table.index, self.count)
         return soft_targets(labels.to(device), self.count)
 
     def _mix(self, step: ForwardPasses) -> tuple[str, float]:
-        """The view with mixed pictures, made once a step, and the share that each picture keeps."""
+        # the view with mixed pictures, added once a step, and the share that each picture keeps
         view = step.view(self.view)
         if not self.mixing.active or view.images is None or view.images.pixels is None:
             return self.view, 1.0
@@ -144,21 +200,50 @@ class ImageClassification(Objective):
         return MIXED, share
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Take over the rows of labels that both sets have."""
         return self.table.adapt(state, self.state_dict(), report)
 
 
-def _check_rows(model: Model, count: int) -> None:
-    if not count:
-        raise ComponentError(
-            "The number of labels is not known.",
-            where="objective image-classification",
-            expected="`classes: N`, or data whose examples have a label",
-        )
-    if model.own_classes and model.own_classes != count:
-        raise ComponentError(
-            "The model's classifier has another number of classes than the data.",
-            where="objective image-classification",
-            got=f"{model.own_classes} rows, {count} labels",
-            hint="let the data decide: model.classes=null (weights of other classes: allow_unmatched='^model.head')",
-        )
+class MultiLabel(ImageClassification):
+    """Say of each class whether a picture has it, by binary cross-entropy; what is unknown counts for nothing.
+
+    The targets are ``labels``, the names of the classes, and ``unknown_labels``; or one ``label`` an example. A model
+    without a vector for a whole picture, such as LXMERT, gives the mean of its regions.
+
+    Args:
+        model: the model it trains.
+        data_spec: ``answers`` are the names of the classes.
+        head: a head of ``vlcli.nn.heads``, for a model without a classifier; None takes the model's usual.
+        view: the view that is classified.
+    """
+
+    paper = ""
+
+    def __init__(self, model: Model, data_spec: DataSpec, *, head: str | None = None, view: str = "clean") -> None:
+        super().__init__(model, data_spec, head=head, view=view)
+
+    def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
+        if states.pooled is not None:
+            return states.pooled
+        real = states.layout.valid.to(states.hidden)[..., None]  # (M, R, 1)
+        total: Tensor = (states.hidden * real).sum(1) / real.sum(1).clamp(min=1)  # (M, D)
+        return total
+
+    def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        labels, logits = self.targets(step), self.logits(step, self.view)  # (B, C)
+        known, truth = labels >= 0, labels.clamp(min=0)
+        losses = F.binary_cross_entropy_with_logits(full_precision(logits), truth, reduction="none")
+        right = Mean.of(((logits > 0) == truth.bool()).float(), known)
+        return ObjectiveOutput({"multi-label": Mean.of(losses, known)}, {"logits": logits}, {"accuracy": right})
+
+    def targets(self, step: ForwardPasses) -> Tensor:
+        # (B, C): 1 where an example has a class, 0 where not, -1 where that is unknown
+        labels = step.batch.targets.get("labels")
+        if labels is None:
+            single = super().targets(step)
+            return torch.where(single.sum(1, keepdim=True) > 0, single, -1.0)
+        unknown = step.batch.targets.get("unknown_labels") or [None] * len(labels)
+        rows = [
+            [-1.0 if names is None or name in (lacking or ()) else float(name in names) for name in self.table.answers]
+            for names, lacking in zip(labels, unknown, strict=True)
+        ]
+        return torch.tensor(rows).to(step.batch.seeds.device)

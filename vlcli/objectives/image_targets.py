@@ -1,4 +1,4 @@
-"""What a hidden patch is guessed as: its pixels, visual tokens, a network's features, or the stored ones."""
+"""Targets of masked image modelling: pixels, visual tokens, a network's features, or stored features."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.detection.backbone import RegionBackbone
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.model import DataSpec, InputSpec, Model
+from vlcli.nn import DataSpec, Images, InputSpec, Model
 from vlcli.objectives.image_tokens import read_tokenizer
 
 Kind = Literal["auto", "pixels", "normalised-pixels", "tokens", "features"]
@@ -19,23 +18,18 @@ Grid = tuple[int, int]
 
 
 class Target(Protocol):
-    """What patches are guessed as.
+    """Targets of the patches of whole pictures."""
 
-    Attributes:
-        width: numbers that the head gives a patch.
-        discrete: whether a target is one of ``width`` ids.
-    """
-
-    width: int
-    discrete: bool
+    width: int  # outputs of the head for a patch
+    discrete: bool  # whether a target is one of ``width`` ids
 
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, width) numbers, or (M, cells) ids, of the whole pictures."""
+        # (M, cells, width) numbers, or (M, cells) ids, of the whole pictures
         ...
 
 
 def patches(pixels: Tensor, grid: Grid) -> Tensor:
-    """Pictures (M, 3, H, W) as (M, cells, H / rows * W / columns * 3): rows of a patch, its columns, channels."""
+    """Cut pictures (M, 3, H, W) to (M, cells, H / rows * W / columns * 3): rows of a patch, its columns, channels."""
     rows, columns = grid
     cut = pixels.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))  # (M, 3, rows, p, columns, q)
     out: Tensor = cut.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
@@ -43,24 +37,14 @@ def patches(pixels: Tensor, grid: Grid) -> Tensor:
 
 
 def pixels_of(images: Images) -> Tensor:
-    """The pixels (M, 3, H, W).
-
-    Raises:
-        DataError: the batch has none.
-    """
+    """Return the pixels (M, 3, H, W), or refuse a batch without them."""
     if images.pixels is None:
         raise DataError("Patches are guessed from pixels, and the batch has none.", where="masked-image")
     return images.pixels.images
 
 
 class PixelTarget:
-    """The patch's own pixels as the model is fed them.
-
-    Args:
-        grid: rows and columns of patches.
-        size: height and width of the model's input.
-        normalised: each patch less its mean, divided by its deviation (MAE, section 3).
-    """
+    """Pixels of the patch in the model's input; with ``normalised`` minus their mean, by their deviation (MAE, 3)."""
 
     discrete = False
 
@@ -69,7 +53,7 @@ class PixelTarget:
         self.width = 3 * (size[0] // grid[0]) * (size[1] // grid[1])
 
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, 3 p q)."""
+        # (M, cells, 3 p q)
         cut = patches(pixels_of(images).float(), self.grid)
         if not self.normalised:
             return cut
@@ -77,11 +61,7 @@ class PixelTarget:
 
 
 class StoredTarget:
-    """The stored feature of the cell, normalised over its numbers.
-
-    Args:
-        width: of a feature.
-    """
+    """The stored feature of the cell, normalised."""
 
     discrete = False
 
@@ -89,43 +69,33 @@ class StoredTarget:
         self.width = width
 
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, D)."""
         if images.regions is None:
             raise DataError("Patches are guessed as stored features, and the batch has none.", where="masked-image")
         return F.layer_norm(images.regions.features.float(), (self.width,))
 
 
 class Frozen:
-    """A network that is asked and never trained; it is read when first used, and is in no checkpoint."""
+    """A network that is never trained; it is read when first used, and is in no checkpoint."""
 
-    def __init__(self) -> None:
-        self._network: nn.Module | None = None
+    _network: nn.Module | None = None
 
     def network(self, like: Tensor) -> nn.Module:
-        """The network where ``like`` is."""
+        """Return the network on the device of ``like``."""
         if self._network is None:
             self._network = self.read().eval().requires_grad_(False)
         return self._network.to(like.device)
 
     def read(self) -> nn.Module:
-        """From its file."""
+        """Read the network from its file. Subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} reads nothing")
 
 
 class FeatureTarget(Frozen):
-    """The features of a frozen backbone, pooled to the grid and normalised over their numbers.
-
-    Args:
-        grid: rows and columns of patches.
-        needs: how the model's pixels are normalised.
-        arch: a backbone of ``vlcli.detection.backbone``.
-        weights: its local weights.
-    """
+    """Features of a frozen backbone of ``vlcli.detection.backbone``, pooled to the grid and normalised."""
 
     discrete = False
 
     def __init__(self, grid: Grid, needs: InputSpec, arch: str, weights: str | None) -> None:
-        super().__init__()
         if weights is None:
             hint = "name its local file: backbone_weights=FILE"
             raise ComponentError("A backbone without weights has nothing to tell.", where="masked-image", hint=hint)
@@ -134,15 +104,13 @@ class FeatureTarget(Frozen):
             self.width = RegionBackbone(arch=arch).dim
 
     def read(self) -> nn.Module:
-        """The backbone with its weights."""
         with torch.random.fork_rng(devices=[]):
-            made = RegionBackbone(arch=self.arch)
-        made.load(self.weights)
-        return made
+            backbone = RegionBackbone(arch=self.arch)
+        backbone.load(self.weights)
+        return backbone
 
     @torch.no_grad()
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells, D)."""
         pixels = shades(pixels_of(images), self.needs)
         maps = self.network(pixels).feature_map(255 * pixels)  # type: ignore[operator]
         cells = F.adaptive_avg_pool2d(maps, self.grid).flatten(2).transpose(1, 2)
@@ -150,58 +118,41 @@ class FeatureTarget(Frozen):
 
 
 class TokenTarget(Frozen):
-    """Visual tokens of a local tokenizer.
-
-    Args:
-        grid: rows and columns of patches.
-        needs: how the model's pixels are normalised.
-        file: the tokenizer.
-        codes: how many tokens it has.
-    """
+    """Visual tokens of a local tokenizer with ``codes`` tokens."""
 
     discrete = True
 
     def __init__(self, grid: Grid, needs: InputSpec, file: str, codes: int) -> None:
-        super().__init__()
         self.grid, self.needs, self.file, self.width = grid, needs, file, codes
 
     def read(self) -> nn.Module:
-        """The tokenizer.
-
-        Raises:
-            DataError: it is none, or has another number of tokens.
-        """
-        made = read_tokenizer(self.file)
-        if made.codes != self.width:
-            hint = f"set codes: {made.codes}"
-            raise DataError(
-                "The tokenizer has another number of tokens.", where=self.file, got=str(made.codes),
-                expected=str(self.width), hint=hint,
-            )  # fmt: skip
-        return made
+        tokenizer = read_tokenizer(self.file)
+        if tokenizer.codes != self.width:
+            what, got, expected = "The tokenizer has another number of tokens.", str(tokenizer.codes), str(self.width)
+            raise DataError(what, where=self.file, got=got, expected=expected, hint=f"set codes: {got}")
+        return tokenizer
 
     @torch.no_grad()
     def __call__(self, images: Images) -> Tensor:
-        """(M, cells)."""
         pixels = shades(pixels_of(images), self.needs)
-        found: Tensor = self.network(pixels)(pixels, self.grid)
-        return found
+        ids: Tensor = self.network(pixels)(pixels, self.grid)
+        return ids
 
 
 def shades(pixels: Tensor, needs: InputSpec) -> Tensor:
-    """Normalised pixels (M, 3, H, W) back in [0, 1]."""
-    mean, std = (torch.tensor(given, device=pixels.device).view(1, 3, 1, 1) for given in (needs.mean, needs.std))
+    """Return normalised pixels (M, 3, H, W) in [0, 1]."""
+    mean, std = (torch.tensor(values, device=pixels.device).view(1, 3, 1, 1) for values in (needs.mean, needs.std))
     return (pixels.float() * std + mean).clamp(0, 1)
 
 
 def build_target(model: Model, data_spec: DataSpec, kind: Kind, options: dict[str, Any]) -> Target:
-    """The target of a recipe's words.
+    """Return the target of a kind; ``auto``: tokens where a tokenizer is named, features where a backbone is named or
+    the model reads stored ones, else normalised pixels.
 
     Args:
         model: gives grid and input.
         data_spec: width of stored features.
-        kind: ``auto``: tokens where a tokenizer is named, features where a backbone is named or the model reads
-            stored ones, else normalised pixels.
+        kind: of target.
         options: ``tokenizer``, ``codes``, ``backbone``, ``backbone_weights``.
 
     Raises:

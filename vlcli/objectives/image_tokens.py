@@ -1,4 +1,4 @@
-"""Visual tokenizers from local files: the encoder of DALL-E's discrete VAE, and BEiT v2's codebook."""
+"""Reads visual tokenizers from local files: the encoder of DALL-E's discrete VAE, and BEiT v2's codebook."""
 
 from __future__ import annotations
 
@@ -15,27 +15,20 @@ from torch import Tensor, nn
 from vlcli.errors import DataError
 from vlcli.nn.weights import load_tensors, read_weights
 
-EDGE = 0.1
-"""DALL-E's encoder takes pixels in [0.1, 0.9] (Ramesh et al. 2021, appendix A.3)."""
+EDGE = 0.1  # DALL-E's encoder takes pixels in [0.1, 0.9] (Ramesh et al. 2021, appendix A.3).
 
 
 class Tokenizer(nn.Module):
-    """Pixels in [0, 1] to one id a patch.
+    """Converts pixels in [0, 1] to one id a patch."""
 
-    Attributes:
-        codes: how many ids there are.
-    """
-
-    codes: int
+    codes: int  # number of ids
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(M, rows * columns) ids of pixels (M, 3, H, W)."""
+        # (M, rows * columns) ids of pixels (M, 3, H, W)
         raise NotImplementedError(f"{type(self).__name__} gives no ids")
 
 
-class _Conv(nn.Module):
-    """A convolution under the names of DALL-E's file: ``w`` and ``b``."""
-
+class _Conv(nn.Module):  # under the names of DALL-E's file
     def __init__(self, inputs: int, outputs: int, side: int) -> None:
         super().__init__()
         self.w, self.b = nn.Parameter(torch.empty(outputs, inputs, side, side)), nn.Parameter(torch.empty(outputs))
@@ -45,8 +38,6 @@ class _Conv(nn.Module):
 
 
 class _Block(nn.Module):
-    """Four convolutions with a scaled residual."""
-
     def __init__(self, inputs: int, outputs: int, gain: float) -> None:
         super().__init__()
         self.gain, inner = gain, outputs // 4
@@ -81,26 +72,25 @@ class DiscreteVAE(Tokenizer):
         gain, before = 1 / (groups * blocks) ** 2, width
         for group in range(groups):
             wide = width * 2**group
-            made: list[tuple[str, nn.Module]] = []
+            inner: list[tuple[str, nn.Module]] = []
             for block in range(blocks):
-                made.append((f"block_{block + 1}", _Block(before if block == 0 else wide, wide, gain)))
+                inner.append((f"block_{block + 1}", _Block(before if block == 0 else wide, wide, gain)))
             before = wide
-            made += [("pool", nn.MaxPool2d(2))] if group < groups - 1 else []
-            parts.append((f"group_{group + 1}", nn.Sequential(OrderedDict(made))))
+            inner += [("pool", nn.MaxPool2d(2))] if group < groups - 1 else []
+            parts.append((f"group_{group + 1}", nn.Sequential(OrderedDict(inner))))
         parts.append(("output", nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=_Conv(before, codes, 1)))))
         self.blocks = nn.Sequential(OrderedDict(parts))
 
     @classmethod
     def of(cls, state: Mapping[str, Tensor]) -> DiscreteVAE:
-        """One of the sizes of a file."""
+        """Return an encoder of the sizes of a file's tensors."""
         groups = len({name.split(".")[1] for name in state if name.startswith("blocks.group_")})
         blocks = len({name.split(".")[2] for name in state if name.startswith("blocks.group_1.block_")})
         return cls(len(state["blocks.input.b"]), groups, blocks, len(state["blocks.output.conv.b"]))
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(M, cells) ids of pixels (M, 3, H, W) in [0, 1]."""
-        size = [side * self.shrinks for side in grid]
-        pixels = _resized(pixels, size)
+        # (M, cells) ids of pixels (M, 3, H, W) in [0, 1]
+        pixels = _resized(pixels, [side * self.shrinks for side in grid])
         out: Tensor = self.blocks((1 - 2 * EDGE) * pixels + EDGE).argmax(1).flatten(1)
         return out
 
@@ -125,7 +115,7 @@ class Codebook(Tokenizer):
 
         width, _, self.patch, _ = state["encoder.patch_embed.proj.weight"].shape
         self.side = round((state["encoder.pos_embed"].shape[1] - 1) ** 0.5)
-        depth = 1 + max(int(found[1]) for name in state if (found := re.match(r"encoder\.blocks\.(\d+)\.", name)))
+        depth = 1 + max(int(match[1]) for name in state if (match := re.match(r"encoder\.blocks\.(\d+)\.", name)))
         hidden = state["encoder.blocks.0.mlp.fc1.weight"].shape[0]
         self.encoder: Any = Beit(
             img_size=self.side * self.patch, patch_size=self.patch, embed_dim=width, depth=depth,
@@ -138,11 +128,7 @@ class Codebook(Tokenizer):
         self.quantize = nn.ModuleDict({"embedding": nn.Embedding(self.codes, code)})  # the file's names
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(M, cells) ids of pixels (M, 3, H, W) in [0, 1].
-
-        Raises:
-            DataError: the model's patches are not the tokenizer's.
-        """
+        # (M, cells) ids of pixels (M, 3, H, W) in [0, 1]
         if grid != (self.side, self.side):
             got, expected = f"{grid[0]}x{grid[1]}", f"{self.side}x{self.side}"
             raise DataError("The tokenizer has another grid.", where="masked-image", got=got, expected=expected)
@@ -161,23 +147,18 @@ def _resized(pixels: Tensor, size: list[int]) -> Tensor:
 
 
 def read_tokenizer(file: str | Path) -> Tokenizer:
-    """A tokenizer from a file: safetensors, or a checkpoint that loads with ``weights_only``.
+    """Read a tokenizer from safetensors, or from a checkpoint that loads with ``weights_only``.
 
     Raises:
         DataError: it is missing, or no tokenizer known here, or incomplete.
     """
     state = read_weights(file)
-    made: Tokenizer
+    codebook = "quantize.embedding.weight" in state
+    if not codebook and "blocks.input.w" not in state:
+        expected = "DALL-E's encoder (blocks.input.w ...) or BEiT v2's (quantize.embedding.weight ...)"
+        got = ", ".join(list(state)[:3])
+        raise DataError("This is no visual tokenizer.", where=str(file), got=got, expected=expected)
     with torch.random.fork_rng(devices=[]):
-        if "quantize.embedding.weight" in state:
-            made = Codebook(state)
-            load_tensors(made, state, file, Codebook.unneeded)
-        elif "blocks.input.w" in state:
-            made = DiscreteVAE.of(state)
-            load_tensors(made, state, file)
-        else:
-            raise DataError(
-                "This is no visual tokenizer.", where=str(file), got=", ".join(list(state)[:3]),
-                expected="DALL-E's encoder (blocks.input.w ...) or BEiT v2's (quantize.embedding.weight ...)",
-            )  # fmt: skip
-    return made
+        tokenizer: Tokenizer = Codebook(state) if codebook else DiscreteVAE.of(state)
+        load_tensors(tokenizer, state, file, Codebook.unneeded if codebook else ())
+    return tokenizer

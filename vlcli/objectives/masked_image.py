@@ -1,26 +1,91 @@
-"""Masked image modelling: guess hidden patches from the rest of the picture, and from the words."""
+"""Masked image modelling: guesses hidden patches from the rest of the picture, and from the words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.batch import Images
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn import DataSpec, ForwardPasses, Images, Model, initialise
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 from vlcli.objectives.image_targets import Kind, build_target
-from vlcli.objectives.patch_masks import PatchMasks
 
 Loss = Literal["auto", "l1", "l2", "cross-entropy"]
 LOSSES = {"l1": F.l1_loss, "l2": F.mse_loss}
+Mask = NDArray[np.bool_]
+ASPECT = 0.3  # Rectangles are at most 1 / 0.3 times as long as they are wide (BEiT, Algorithm 1)
+TRIES = 10
+
+
+@dataclass(frozen=True)
+class PatchMasks:
+    """How patches are chosen; every picture of a grid loses the same number, so that losses weigh them alike.
+
+    Attributes:
+        rule: ``blocks``: rectangles one after another (BEiT, Algorithm 1); ``random``: squares of ``unit`` patches
+            (SimMIM).
+        ratio: share of the patches that is hidden.
+        smallest: patches of the smallest rectangle, less where fewer are still to be hidden.
+        unit: side of a square, in patches.
+    """
+
+    rule: Literal["blocks", "random"] = "blocks"
+    ratio: float = 0.4
+    smallest: int = 16
+    unit: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio < 1 or self.smallest < 1 or self.unit < 1:
+            got = f"ratio {self.ratio}, smallest {self.smallest}, unit {self.unit}"
+            expected = "a ratio between 0 and 1, at least one patch"
+            raise ComponentError("Patches cannot be hidden so.", where="masked-image", got=got, expected=expected)
+
+    def draw(self, grid: tuple[int, int], seeds: Sequence[int]) -> Tensor:
+        """Return one mask a seed (M, rows * columns), True where hidden."""
+        masks = [self(grid, np.random.default_rng(seed & (2**63 - 1))) for seed in seeds]
+        return torch.from_numpy(np.stack(masks)).flatten(1)
+
+    def __call__(self, grid: tuple[int, int], rng: np.random.Generator) -> Mask:
+        # (rows, columns), True where hidden
+        if self.rule == "random":
+            rows, columns = (-(-side // self.unit) for side in grid)
+            count = min(math.ceil(self.ratio * rows * columns), rows * columns - 1)
+            coarse = np.zeros(rows * columns, bool)
+            coarse[rng.permutation(rows * columns)[: max(1, count)]] = True
+            fine = coarse.reshape(rows, columns).repeat(self.unit, 0).repeat(self.unit, 1)
+            return fine[: grid[0], : grid[1]]
+        # rectangles while they fit into what is still to be hidden, then single patches up to the exact number
+        mask = np.zeros(grid, bool)
+        wanted = min(max(1, int(self.ratio * mask.size)), mask.size - 1)
+        while (left := wanted - int(mask.sum())) > 0 and self._block(mask, left, rng):
+            pass
+        free = np.flatnonzero(~mask.ravel())
+        mask.ravel()[rng.permutation(free)[: wanted - int(mask.sum())]] = True
+        return mask
+
+    def _block(self, mask: Mask, left: int, rng: np.random.Generator) -> bool:
+        # hides one more rectangle of at most ``left`` new patches; False where none was possible
+        for _ in range(TRIES):
+            area = rng.uniform(min(self.smallest, left), left)
+            aspect = math.exp(rng.uniform(math.log(ASPECT), -math.log(ASPECT)))
+            height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if not (0 < height < mask.shape[0] and 0 < width < mask.shape[1]):
+                continue
+            top, first = (int(rng.integers(n - m + 1)) for n, m in zip(mask.shape, (height, width), strict=True))
+            window = mask[top : top + height, first : first + width]
+            if 0 < height * width - int(window.sum()) <= left:
+                window[:] = True
+                return True
+        return False
 
 
 class MaskedImage(Objective):
@@ -78,92 +143,65 @@ class MaskedImage(Objective):
         self.target, self.on, self.view = build_target(model, data_spec, target, options), on, view
         self.masks = PatchMasks(mask, ratio, smallest, unit)
         assert model.grid is not None, "build_target refuses a model without a grid"
-        self.grid = model.grid
-        self.loss = _checked(loss, self.target.discrete)
+        self.grid, discrete = model.grid, self.target.discrete
+        if loss != "auto" and (loss == "cross-entropy") != discrete:
+            what, expected = "The loss does not fit the target.", "cross-entropy" if discrete else "l1 or l2"
+            raise ComponentError(what, where="masked-image.loss", got=loss, expected=expected)
+        self.loss = loss if loss != "auto" else "cross-entropy" if discrete else "l2"
         self.blank = nn.Parameter(torch.zeros(1, 1, self.dim))
         nn.init.trunc_normal_(self.blank, std=model.init_std)
         self.head = nn.Linear(self.dim, self.target.width)
         self.head.apply(partial(initialise, std=model.init_std))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """The loss over hidden patches, a mean over them."""
-        images = step.view().images
-        if images is None:
+        if step.view().images is None:
             return ObjectiveOutput({})
         scores, truth = self.guesses(step)
-        losses = self._losses(scores, truth)
-        metrics = {}
-        if self.target.discrete:
-            metrics["accuracy"] = Mean.of((scores.argmax(-1) == truth).float())
-        return ObjectiveOutput({"masked-image": Mean.of(losses)}, metrics=metrics)
+        metrics = {"accuracy": Mean.of((scores.argmax(-1) == truth).float())} if self.target.discrete else {}
+        return ObjectiveOutput({"masked-image": Mean.of(self._losses(scores, truth))}, metrics=metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``loss`` (B,): the mean over each example's hidden patches."""
+        # ``loss`` (B,): the mean over each example's hidden patches
         scores, truth = self.guesses(step)
-        by_picture = self._losses(scores, truth).reshape(-1, scores.shape[0] // self._rows(step))
-        rows = step.view().image_rows[:, 0] if self.on == "image" else slice(None)
-        return {"loss": by_picture.mean(1)[rows]}
+        view = step.view(self.view)
+        assert view.images is not None
+        pictures = len(view.images) if self.on == "image" else view.image_rows.numel()
+        by_picture = self._losses(scores, truth).reshape(-1, scores.shape[0] // pictures).mean(1)
+        return {"loss": by_picture[step.view().image_rows[:, 0]] if self.on == "image" else by_picture}
 
     def guesses(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
-        """What the head says of the hidden patches, picture after picture (K, width), and what they are (K, ...)."""
-        images = self.masked(step)
-        hidden, rows = self._states(step)
-        clean = step.view().images
+        """Return scores of the hidden patches, picture after picture (K, width), and their targets (K, ...)."""
+        images, clean, cells = self.masked(step), step.view().images, self.grid[0] * self.grid[1]
         assert images.hidden is not None
         assert clean is not None
-        flags = images.hidden if rows is None else images.hidden[rows]
-        truth = self.target(clean)
-        truth = truth if rows is None else truth[rows]
+        flags, truth = images.hidden, self.target(clean)
+        if self.on == "image":
+            hidden = step.image(self.view).hidden[:, -cells:]  # (M, cells, D)
+        else:
+            hidden = step.fused(self.view).image.hidden[:, -cells:]  # (P, cells, D)
+            rows = step.view(self.view).image_rows.flatten()
+            flags, truth = flags[rows], truth[rows]
         return full_precision(self.head(hidden[flags])), truth[flags]
 
     def masked(self, step: ForwardPasses) -> Images:
-        """The pictures with hidden patches, made once a step; the step's batch shows them in a view of their own."""
-        found: Images = step._once(("masked-image", self.view), lambda: self._hide(step))
-        return found
+        """Return the pictures with hidden patches, drawn once a step; the batch shows them in a view by themselves."""
+        images: Images = step._once(("masked-image", self.view), lambda: self._hide(step))
+        return images
 
     def _hide(self, step: ForwardPasses) -> Images:
-        clean = step.view()
+        clean, seeds = step.view(), step.batch.seeds.tolist()
         assert clean.images is not None
-        flags = self.masks.draw(self.grid, self._seeds(step)).to(clean.image_rows.device)
+        by_picture: dict[int, int] = {}  # a seed for every unique picture: that of the first example it belongs to
+        for example, pictures in enumerate(clean.image_rows.tolist()):
+            for number, row in enumerate(pictures):
+                by_picture.setdefault(row, seeds[example] + number)
+        flags = self.masks.draw(self.grid, [by_picture[row] for row in sorted(by_picture)]).to(clean.image_rows.device)
         images = replace(clean.images, hidden=flags, blank=self.blank[0].expand(len(flags), -1))
         step.batch.views[self.view] = replace(clean, images=images, mask_labels={})
         return images
 
-    @staticmethod
-    def _seeds(step: ForwardPasses) -> list[int]:
-        """A number for every unique picture: that of the first example it belongs to."""
-        rows, seeds = step.view().image_rows, step.batch.seeds.tolist()
-        found: dict[int, int] = {}
-        for example, pictures in enumerate(rows.tolist()):
-            for number, row in enumerate(pictures):
-                found.setdefault(row, seeds[example] + number)
-        return [found[row] for row in sorted(found)]
-
-    def _states(self, step: ForwardPasses) -> tuple[Tensor, Tensor | None]:
-        """States of the patches (P, cells, D), and the picture of each row; None: in order."""
-        cells = self.grid[0] * self.grid[1]
-        if self.on == "image":
-            return step.image(self.view).hidden[:, -cells:], None
-        fused = step.fused(self.view)
-        return fused.image.hidden[:, -cells:], step.view(self.view).image_rows.flatten()
-
-    def _rows(self, step: ForwardPasses) -> int:
-        view = step.view(self.view)
-        assert view.images is not None
-        return len(view.images) if self.on == "image" else view.image_rows.numel()
-
     def _losses(self, scores: Tensor, truth: Tensor) -> Tensor:
-        """(K,)."""
+        # one a patch (K,)
         if self.loss == "cross-entropy":
             return F.cross_entropy(scores, truth, reduction="none")
         return LOSSES[self.loss](scores, truth.to(scores.dtype), reduction="none").mean(-1)
-
-
-def _checked(loss: Loss, discrete: bool) -> str:
-    usual = "cross-entropy" if discrete else "l2"
-    if loss != "auto" and (loss == "cross-entropy") != discrete:
-        expected = "cross-entropy" if discrete else "l1 or l2"
-        raise ComponentError(
-            "The loss does not fit the target.", where="masked-image.loss", got=loss, expected=expected
-        )
-    return usual if loss == "auto" else loss

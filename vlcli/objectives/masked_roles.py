@@ -1,4 +1,4 @@
-"""Choice of the words to mask by their role: words of place, number or attribute, or of the user's own list."""
+"""Chooses the words to mask by their role: words of place, number or attribute, or of a list of the user."""
 
 from __future__ import annotations
 
@@ -16,16 +16,11 @@ from vlcli.registry import Spec
 
 ROLE_OPTIONS = ("roles", "role_share", "phrase")
 """Options on roles that every objective of masked words has."""
-KEPT = 200_000
-"""The number of sentences whose words are cached."""
+KEPT = 200_000  # The number of sentences whose words are cached
 
 
 def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> RolePicker | None:
-    """The picker that an objective's options ask for; None where they name neither roles nor phrases.
-
-    Raises:
-        ComponentError: ``share`` is no share, or a role is unknown or does not take its parameters.
-    """
+    """Return the picker of an objective's options; None where they name neither roles nor phrases."""
     if not 0 <= share <= 1:
         raise ComponentError("A share must lie between 0 and 1.", where="role_share", got=str(share))
     return RolePicker(roles, share, phrase) if roles or phrase else None
@@ -43,7 +38,7 @@ class RolePicker:
     """
 
     def __init__(self, roles: Sequence[Spec | str], share: float, phrase: bool) -> None:
-        self.roles: list[Role] = [registry.roles.build(role) for role in roles]
+        self.roles: list[Role] = [registry.of(Role).build(role) for role in roles]
         self.share, self.phrase = share, phrase
         self._tokenizer: Any = None
         self._known: dict[tuple[int, ...], tuple[list[list[int]], list[list[int]]]] = {}
@@ -54,13 +49,12 @@ class RolePicker:
         self._known.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the cache, which every process builds for itself."""
-        return {**self.__dict__, "_known": {}}
+        return {**self.__dict__, "_known": {}}  # every process builds the cache for itself
 
     def pick(
         self, text: TextSample, rng: np.random.Generator, probability: float, limit: int | None
     ) -> list[int] | None:
-        """Indices of the tokens to mask, ascending and at least one; None where the sentence is to be masked as usual.
+        """Return indices of the tokens to mask, ascending and at least one; None where any word may be masked.
 
         At least one token is not masked: a sentence that consists of a single such word is masked as usual.
 
@@ -75,50 +69,40 @@ class RolePicker:
             return None
         draws = rng.random(len(groups))
         order = np.argsort(draws, kind="stable").tolist()
-        kept = [number for number in order if draws[number] < probability] or order[:1]
         room = sum(not special for special in text.special) - 1
-        return self._within([groups[number] for number in kept], min(room, limit or room))
-
-    @staticmethod
-    def _within(groups: list[list[int]], room: int) -> list[int] | None:
         chosen: list[int] = []
-        for group in groups:
-            chosen += group if len(chosen) + len(group) <= room else []
+        for number in [number for number in order if draws[number] < probability] or order[:1]:
+            if len(chosen) + len(groups[number]) <= min(room, limit or room):
+                chosen += groups[number]
         return sorted(chosen) or None
 
     def groups(self, text: TextSample) -> tuple[list[list[int]], list[list[int]]]:
-        """Indices of tokens that are masked together: those of the roles, and those of the whole sentence."""
+        """Return indices of tokens that are masked together: those of the roles, and those of the whole sentence."""
         key = (*text.ids, -1, *text.words)
-        found = self._known.get(key)
-        if found is None:
+        if key not in self._known:
             if len(self._known) >= KEPT:
                 self._known.clear()
-            found = self._known[key] = self._groups(text)
-        return found
+            self._known[key] = self._groups(text)
+        return self._known[key]
 
     def _groups(self, text: TextSample) -> tuple[list[list[int]], list[list[int]]]:
-        pieces: dict[int, list[int]] = {}
-        for place, (word, special) in enumerate(zip(text.words, text.special, strict=True)):
+        by_word: dict[int, list[int]] = {}
+        for index, (word, special) in enumerate(zip(text.words, text.special, strict=True)):
             if not special and word >= 0:
-                pieces.setdefault(word, []).append(place)
-        places = list(pieces.values())
-        words = [plain(self._tokenizer.decode([text.ids[place] for place in group])) for group in places]
-        return self._of_roles(words, places), self._of_all(words, places)
-
-    def _of_roles(self, words: list[str], places: list[list[int]]) -> list[list[int]]:
+                by_word.setdefault(word, []).append(index)
+        pieces = list(by_word.values())
+        words = [plain(self._tokenizer.decode([text.ids[index] for index in group])) for group in pieces]
         taken: set[int] = set()
-        found: list[list[int]] = []
+        of_roles: list[list[int]] = []
         for role in self.roles:
             for span in role.spans(words):
                 members = range(*span) if self.phrase else content(words, span)
                 if taken.isdisjoint(members):
                     taken.update(members)
                     units = [list(members)] if self.phrase else [[member] for member in members]
-                    found += [[place for member in unit for place in places[member]] for unit in units]
-        return sorted(found)
-
-    def _of_all(self, words: list[str], places: list[list[int]]) -> list[list[int]]:
+                    of_roles += [[index for member in unit for index in pieces[member]] for unit in units]
         spans = phrases(words) if self.phrase else []
         covered = {member for span in spans for member in range(*span)}
         spans = sorted([*spans, *((member, member + 1) for member in range(len(words)) if member not in covered)])
-        return [[place for member in range(*span) for place in places[member]] for span in spans]
+        of_all = [[index for member in range(*span) for index in pieces[member]] for span in spans]
+        return sorted(of_roles), of_all

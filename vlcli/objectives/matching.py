@@ -1,4 +1,4 @@
-"""Matching: does the sentence belong to the picture?"""
+"""Matching: whether a sentence belongs to its picture."""
 
 from __future__ import annotations
 
@@ -8,26 +8,22 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vlcli import registry
 from vlcli.data.language import Rewrite
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, FusionOutput, Model
-from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
+from vlcli.nn import DataSpec, ForwardPasses, FusionOutput, Model, build_head
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 from vlcli.registry import RewriteSpec, Spec, as_spec
 
+# Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it.
 MARK = "matched"
-"""Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it."""
 
+# Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite
 CHANGE = "change"
-"""Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite."""
 
-TRIES = 16
-"""How many other samples are drawn before an example is left as it is."""
+TRIES = 16  # How many other samples are drawn before an example is left as it is
 
 Word = tuple[int, ...]
 
@@ -59,69 +55,60 @@ class SwapSentence(Corruption):
         self._length: int | None = None
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        """Rewritten captions become ids as any other."""
         self._tokenizer, self._length = (tokenizer, length) if self.rewrites else (None, None)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Replace the sentence of ``sample``, or leave it; mark which."""
-        sample.mask_labels.example[MARK] = 1
+        text, marks = sample.text, sample.mask_labels.example
+        marks[MARK] = 1
         if self.rewrites:
-            sample.mask_labels.example[CHANGE] = 0
-        if sample.text is None or rng.random() >= self.probability:
+            marks[CHANGE] = 0
+        if text is None or rng.random() >= self.probability:
             return
         foiled = rng.random() < self.foils
-        if self.rewrites and self._rewrite(sample, rng, donor, foiled):
-            return
-        changed = self._foil(sample, rng, donor) if foiled else self._other(sample, donor)
+        # the first rewrite that can, in a drawn order, else another picture's caption
+        for number in rng.permutation(len(self.rewrites)).tolist() if self.rewrites and foiled else []:
+            caption = self.rewrites[number](text.raw, rng)
+            changed = (
+                None if caption is None else self._tokenizer.encode(caption, f"{text.key}#{caption}", self._length)
+            )
+            if changed is not None and changed.ids != text.ids:  # what lies behind the longest length changes nothing
+                sample.text = copied(changed, causal=text.causal)
+                marks |= {MARK: 0, CHANGE: number + 2}
+                return
+        changed = self._foil(text, rng, donor) if foiled and not self.rewrites else self._other(sample, donor)
         if changed is not None:
-            sample.text, sample.mask_labels.example[MARK] = changed, 0
-
-    def _rewrite(self, sample: Sample, rng: np.random.Generator, donor: Donor, foiled: bool) -> bool:
-        """Rewrite the caption by the first rewrite that can, in a drawn order, else take another picture's."""
-        assert sample.text is not None
-        own = sample.text
-        for number in rng.permutation(len(self.rewrites)).tolist() if foiled else []:
-            made = self.rewrites[number](own.raw, rng)
-            changed = None if made is None else self._tokenizer.encode(made, f"{own.key}#{made}", self._length)
-            if changed is not None and changed.ids != own.ids:  # what lies behind the longest length changes nothing
-                sample.text = copied(changed, causal=own.causal)
-                sample.mask_labels.example |= {MARK: 0, CHANGE: number + 2}
-                return True
-        other = self._other(sample, donor)
-        if other is not None:
-            sample.text = other
-            sample.mask_labels.example |= {MARK: 0, CHANGE: 1}
-        return True
+            sample.text, marks[MARK] = changed, 0
+            marks |= {CHANGE: 1} if self.rewrites else {}
 
     @staticmethod
     def _other(sample: Sample, donor: Donor) -> TextSample | None:
-        own = {image.key for image in sample.images}
+        pictures = {image.key for image in sample.images}
         for _ in range(TRIES):
             drawn = donor()
             unlike = sample.text is not None and drawn.text is not None and drawn.text.ids != sample.text.ids
-            if unlike and own.isdisjoint(image.key for image in drawn.images):
+            if unlike and pictures.isdisjoint(image.key for image in drawn.images):
                 return drawn.text
         return None
 
-    def _foil(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> TextSample | None:
-        assert sample.text is not None
-        words = split_words(sample.text)
+    @staticmethod
+    def _foil(text: TextSample, rng: np.random.Generator, donor: Donor) -> TextSample | None:
+        words = split_words(text)
         for _ in range(TRIES):
             drawn = donor().text
             exchanges = [] if drawn is None else _exchanges(words, split_words(drawn))
             if exchanges:
-                place, word = exchanges[rng.integers(len(exchanges))]
-                return join_words(sample.text, [*words[:place], word, *words[place + 1 :]])
+                index, word = exchanges[rng.integers(len(exchanges))]
+                return join_words(text, [*words[:index], word, *words[index + 1 :]])
         pairs = [(i, j) for i in range(len(words)) for j in range(i) if words[i] != words[j]]
         if not pairs:
             return None
         left, right = pairs[rng.integers(len(pairs))]
         words[left], words[right] = words[right], words[left]
-        return join_words(sample.text, words)
+        return join_words(text, words)
 
 
 def split_words(text: TextSample) -> list[Word]:
-    """The pieces of each whitespace word, specials left out."""
+    """Return the pieces of each whitespace word, specials left out."""
     words: dict[int, list[int]] = {}
     for piece, word, special in zip(text.ids, text.words, text.special, strict=True):
         if not special:
@@ -130,37 +117,33 @@ def split_words(text: TextSample) -> list[Word]:
 
 
 def join_words(text: TextSample, words: list[Word]) -> TextSample:
-    """``text`` with other words between the specials it begins and ends with; never longer than it was."""
+    """Return ``text`` with other words between the specials it begins and ends with; never longer than it was."""
     front = next((i for i, special in enumerate(text.special) if not special), len(text.ids))
     back = next((i for i, special in enumerate(reversed(text.special)) if not special), 0)
     end = len(text.ids) - back
     pieces = [(piece, number) for number, word in enumerate(words) for piece in word][: max(end - front, 1)]
     ids = text.ids[:front] + [piece for piece, _ in pieces] + text.ids[end:]
     special = text.special[:front] + [False] * len(pieces) + text.special[end:]
-    places = text.words[:front] + [number for _, number in pieces] + text.words[end:]
-    key = f"{text.key}#{'-'.join(map(str, ids))}"
-    return replace(text, key=key, ids=ids, special=special, words=places)
+    numbers = text.words[:front] + [number for _, number in pieces] + text.words[end:]
+    return replace(text, key=f"{text.key}#{'-'.join(map(str, ids))}", ids=ids, special=special, words=numbers)
 
 
-def _exchanges(own: list[Word], other: list[Word]) -> list[tuple[int, Word]]:
-    """Places of ``own``, and unlike words of ``other`` that stand between like neighbours there."""
-    found = []
-    for place, word in enumerate(own):
-        for spot, candidate in enumerate(other):
-            left = place > 0 and spot > 0 and own[place - 1] == other[spot - 1]
-            right = place + 1 < len(own) and spot + 1 < len(other) and own[place + 1] == other[spot + 1]
+def _exchanges(words: list[Word], others: list[Word]) -> list[tuple[int, Word]]:
+    # indices of ``words``, and unlike words of ``others`` that stand between like neighbours there
+    exchanges = []
+    for i, word in enumerate(words):
+        for j, candidate in enumerate(others):
+            left = i > 0 and j > 0 and words[i - 1] == others[j - 1]
+            right = i + 1 < len(words) and j + 1 < len(others) and words[i + 1] == others[j + 1]
             if candidate != word and (left or right):
-                found.append((place, candidate))
-    return found
+                exchanges.append((i, candidate))
+    return exchanges
 
 
 def _names(rewrites: Sequence[Spec | str]) -> list[str]:
-    """Names of the rewrites, numbered where one is used several times."""
-    given = [str(as_spec(spec)["name"]) for spec in rewrites]
-    return [
-        name if given.count(name) == 1 else f"{name}-{given[:place].count(name) + 1}"
-        for place, name in enumerate(given)
-    ]
+    # numbered where one is used several times
+    names = [str(as_spec(spec)["name"]) for spec in rewrites]
+    return [n if names.count(n) == 1 else f"{n}-{names[:row].count(n) + 1}" for row, n in enumerate(names)]
 
 
 class Matching(Objective):
@@ -200,42 +183,35 @@ class Matching(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         self.view, self.rewrites = view, _names(rewrites)
-        built = [registry.rewrites.build(spec) for spec in rewrites]
+        built = [registry.of(Rewrite).build(spec) for spec in rewrites]
         self._corruption = SwapSentence(probability, foils, view, built)
         self.head = build_head(model, "matching", model.pooled_dim, 2, head)
 
     def corruption(self) -> SwapSentence:
-        """Replace sentences."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over examples."""
-        matched = step.view(self.view).mask_labels.get(MARK)
-        if matched is None:
+        marks = step.view(self.view).mask_labels
+        if marks.get(MARK) is None:
             return ObjectiveOutput({})
         logits = full_precision(self.logits(step.fused(self.view)))  # (P, 2)
-        truth = matched.long().repeat_interleave(len(logits) // len(matched))
-        loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
-        right = (logits.argmax(-1) == truth).float()
-        metrics = {"accuracy": Mean.of(right), **self._by_change(step, right)}
+        truth = marks[MARK].long().repeat_interleave(len(logits) // len(marks[MARK]))
+        loss, accuracy = classified(logits, truth)
+        metrics = {"accuracy": accuracy}
+        if self.rewrites and CHANGE in marks:  # how often each rewrite made the sentence, and was recognised
+            right = (logits.argmax(-1) == truth).float()
+            change = marks[CHANGE].repeat_interleave(len(logits) // len(marks[CHANGE]))
+            kinds = {name: change == number + 1 for number, name in enumerate(("other-picture", *self.rewrites))}
+            metrics |= {f"share/{name}": Mean.of(used.to(right.dtype)) for name, used in kinds.items()}
+            metrics |= {f"right/{name}": Mean.of(right, used) for name, used in kinds.items()}
         return ObjectiveOutput({"matching": loss}, outputs={"logits": logits}, metrics=metrics)
 
-    def _by_change(self, step: ForwardPasses, right: Tensor) -> dict[str, Mean]:
-        """How often each rewrite made the sentence, and how often that was found out."""
-        change = step.view(self.view).mask_labels.get(CHANGE)
-        if change is None or not self.rewrites:
-            return {}
-        change = change.repeat_interleave(len(right) // len(change))
-        kinds = {name: change == number + 1 for number, name in enumerate(("other-picture", *self.rewrites))}
-        shares = {f"share/{name}": Mean.of(made.to(right.dtype)) for name, made in kinds.items()}
-        return shares | {f"right/{name}": Mean.of(right, made) for name, made in kinds.items()}
-
     def logits(self, fused: FusionOutput) -> Tensor:
-        """Scores (P, 2) of fused pairs: column 1 speaks for a match."""
+        """Return scores of fused pairs (P, 2): column 1 speaks for a match."""
         out: Tensor = self.head(fused.pooled)
         return out
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, 2) and ``score`` (B,), the log-odds of a match, of the samples as read."""
-        logits = self.logits(step.fused("clean"))
+        # ``score`` (B,) is the log odds of a match, of the samples as read
+        logits = self.logits(step.fused("clean"))  # (B, 2)
         return {"logits": logits, "score": torch.diff(logits, dim=-1)[..., 0]}

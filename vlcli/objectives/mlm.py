@@ -1,4 +1,4 @@
-"""Masked language modelling: guess hidden words from the rest of the sentence, and from the picture."""
+"""Masked language modelling: guesses hidden words from the rest of the sentence, and from the picture."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.data.sample import Corruption, Donor, Sample, TextSample, copied
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, Model
-from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
+from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
+from vlcli.objectives.base import Objective, ObjectiveOutput, classified, full_precision
 from vlcli.objectives.masked_roles import ROLE_OPTIONS, RolePicker, role_picker
 from vlcli.registry import RoleSpec
 
-MARK = "masked_words"
-"""Per piece: the id that was hidden, -1 where none was."""
+MARK = "masked_words"  # Per piece: the id that was hidden, -1 where none was
 
 
 class MaskWords(Corruption):
@@ -63,61 +59,58 @@ class MaskWords(Corruption):
         self.padded, self.picker = padded, picker
 
     def ready(self, tokenizer: Any, length: int | None) -> None:
-        """Words are recognised by their pieces."""
         if self.picker is not None:
             self.picker.ready(tokenizer)
 
     def __call__(self, sample: Sample, rng: np.random.Generator, donor: Donor) -> None:
-        """Replace the ids of ``sample``'s sentence."""
         if sample.text is None:
             return
-        chosen = self.choose(sample.text, rng)
         ids, labels = list(sample.text.ids), [-1] * len(sample.text.ids)
-        for place in chosen:
-            labels[place] = ids[place]
+        for index in self.choose(sample.text, rng):
+            labels[index] = ids[index]
             draw = rng.random()
             if draw < self.shares[0]:
-                ids[place] = self.mask_id
+                ids[index] = self.mask_id
             elif draw < sum(self.shares):
-                ids[place] = int(rng.integers(self.vocab_size))
+                ids[index] = int(rng.integers(self.vocab_size))
         sample.text = copied(sample.text, ids=ids)
         sample.mask_labels.text[MARK] = labels
 
     def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
-        """The places to hide, in order: by role where the sentence has such words, else by :meth:`usual`."""
+        """Return the indices to hide, in order: by role where the sentence has such words, else by :meth:`usual`."""
         chosen = None if self.picker is None else self.picker.pick(text, rng, self.probability, self.limit)
         return self.usual(text, rng) if chosen is None else chosen
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
-        """The places to hide of a sentence whose words are all alike, in order."""
+        """Return the indices to hide of a sentence whose words are all alike, in order."""
         groups = self._groups(text)
         if self.rule == "bernoulli":
-            draws, least = rng.random(len(groups)).tolist(), self.probability
-            return [place for group, draw in zip(groups, draws, strict=True) if draw < least for place in group]
+            draws = rng.random(len(groups)).tolist()
+            return [i for group, draw in zip(groups, draws, strict=True) if draw < self.probability for i in group]
         pieces = sum(len(group) for group in groups)
         if self.padded is not None:
             pieces = max(self.padded, len(text.ids))
-            groups = [*groups, *([place] for place in range(len(text.ids), pieces))]
+            groups = [*groups, *([index] for index in range(len(text.ids), pieces))]
         budget = min(max(1, round(self.probability * pieces)), self.limit or pieces) if pieces else 0
         chosen: list[int] = []
         for number in rng.permutation(len(groups)):  # a word that would exceed the budget is passed over
             if len(chosen) + len(groups[number]) <= budget:
                 chosen += groups[number]
-        return sorted(place for place in chosen if place < len(text.ids))
+        return sorted(index for index in chosen if index < len(text.ids))
 
     def _groups(self, text: TextSample) -> list[list[int]]:
-        """Places that are hidden together: single pieces, or the pieces of a word or phrase; specials never."""
+        # indices that are hidden together: single pieces, or the pieces of a word or phrase; specials never
         last = len(text.ids) - 1
         if self.picker is not None and self.picker.phrase:
             end = [[last]] if self.end and text.special[last] else []
             return [*self.picker.groups(text)[1], *end]
-        open_places = [i for i, special in enumerate(text.special) if not special or (self.end and i == last)]
+        free = [i for i, special in enumerate(text.special) if not special or (self.end and i == last)]
         if not self.whole_word:
-            return [[place] for place in open_places]
+            return [[index] for index in free]
         words: dict[tuple[int, int], list[int]] = {}
-        for place in open_places:
-            word = text.words[place]
-            words.setdefault((word, place if word < 0 else 0), []).append(place)
+        for index in free:
+            word = text.words[index]
+            words.setdefault((word, index if word < 0 else 0), []).append(index)
         return list(words.values())
 
 
@@ -181,7 +174,13 @@ class MaskedLanguageModelling(Objective):
         phrase: bool = False,
     ) -> None:
         super().__init__(model, data_spec)
-        self._check(model, probability, mask_share, random_share, on)
+        if not 0 <= probability <= 1 or mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
+            got = f"probability {probability}, mask_share {mask_share}, random_share {random_share}"
+            raise ComponentError("Shares of hidden words must be in [0, 1] and sum to 1 at most.", where="mlm", got=got)
+        needed = {"fused": "fuse", "text": "text"}.get(on, "")
+        if needed and needed not in model.capabilities:
+            got = f"{type(model).__name__}: {', '.join(sorted(model.capabilities))}"
+            raise ComponentError(f"mlm with on: {on} needs a model that can {needed!r}.", where="mlm.on", got=got)
         self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
         self.text_alone = on == "text"
         options: dict[str, Any] = {"whole_word": whole_word, "rule": rule, "limit": limit, "view": view}
@@ -189,23 +188,8 @@ class MaskedLanguageModelling(Objective):
         self._corruption = MaskWords(data_spec, probability, (mask_share, random_share), **options)
         self.head = build_head(model, "mlm", self.dim, data_spec.vocab_size, head)
 
-    @staticmethod
-    def _check(model: Model, probability: float, mask_share: float, random_share: float, on: str) -> None:
-        if not 0 <= probability <= 1 or mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
-            got = f"probability {probability}, mask_share {mask_share}, random_share {random_share}"
-            raise ComponentError("Shares of hidden words must be in [0, 1] and sum to 1 at most.", where="mlm", got=got)
-        needed = "fuse" if on == "fused" else "text" if on == "text" else ""
-        if needed and needed not in model.capabilities:
-            got = f"{type(model).__name__}: {', '.join(sorted(model.capabilities))}"
-            raise ComponentError(f"mlm with on: {on} needs a model that can {needed!r}.", where="mlm.on", got=got)
-
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Refuse a vocabulary without a mask (CLIP's, SigLIP's).
-
-        Raises:
-            DataError: hidden words would be shown as the mask, and there is none.
-        """
-        if not getattr(tokenizer, "maskable", True) and self._corruption.shares[0] > 0:
+        if not getattr(tokenizer, "maskable", True) and self._corruption.shares[0] > 0:  # CLIP's and SigLIP's
             raise DataError(
                 "Words cannot be masked: the vocabulary has no [MASK].",
                 where="text.vocabulary",
@@ -215,32 +199,29 @@ class MaskedLanguageModelling(Objective):
             )
 
     def corruption(self) -> MaskWords:
-        """Hide words."""
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy at the hidden places, a mean over them."""
         view = step.view(self.view)
         if view.text is None or MARK not in view.mask_labels:
             return ObjectiveOutput({})
-        logits, truth = self.scores(step)
-        loss = Mean.of(F.cross_entropy(logits, truth, reduction="none"))
-        return ObjectiveOutput({"mlm": loss}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
+        loss, right = classified(*self.scores(step))
+        return ObjectiveOutput({"mlm": loss}, metrics={"accuracy": right})
 
     def scores(self, step: ForwardPasses, head: nn.Module | None = None) -> tuple[Tensor, Tensor]:
-        """Scores (K, V) at the hidden places by the step's model, and what was hidden (K,); ``head`` is its own."""
-        hidden, labels = self._states(step, step.view(self.view).mask_labels[MARK])
-        places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
-        states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
+        """Return scores (K, V) of the step's model, by ``head`` or the objective's, and what was hidden (K,)."""
+        hidden, labels = self._states(step)
+        rows = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
+        states = hidden.flatten(0, 1).index_select(0, rows)  # (K, D)
         logits = full_precision((head or self.head)(states, step.model.word_table().weight))
-        return logits, labels.flatten().index_select(0, places)
+        return logits, labels.flatten().index_select(0, rows)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``right`` and ``hidden`` (B,): hidden pieces that are guessed, and all; nothing where none are hidden."""
+        # ``right`` and ``hidden`` (B,): hidden pieces that are guessed, and all; nothing where none are hidden
         view = step.view(self.view)
         if view.text is None or MARK not in view.mask_labels:
             return {}
-        labels = self._states(step, view.mask_labels[MARK])[1]  # (P, T)
+        labels = self._states(step)[1]  # (P, T)
         logits, truth = self.scores(step)
         right = torch.zeros_like(labels).masked_scatter(labels >= 0, (logits.argmax(-1) == truth).to(labels))
         sums = torch.stack([right.sum(1), (labels >= 0).sum(1)]).float()  # (2, P)
@@ -251,9 +232,10 @@ class MaskedLanguageModelling(Objective):
     def _fused(self, step: ForwardPasses) -> bool:
         return self.on == "fused" or (self.on == "auto" and self.fuses and step.view(self.view).images is not None)
 
-    def _states(self, step: ForwardPasses, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text."""
+    def _states(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
+        # hidden states (P, T, D) and what was hidden (P, T), by example where fused, else by unique text
         view = step.view(self.view)
+        labels = view.mask_labels[MARK]
         if not self._fused(step):
             return step.text(self.view).hidden, labels
         pairs = step.fused(self.view, rows="text")

@@ -85,13 +85,11 @@ class MomentumContrast(MomentumHeads):
         self.register_buffer("place", torch.zeros(1, dtype=torch.long))
 
     def before_step(self, step: ForwardPasses) -> None:
-        """The heads' copies follow; the temperature stays within its bounds."""
         if self.clamp:
             self.temperature.clamp_(0.001, 0.5)
         super().before_step(step)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy both ways against batch and queue, a mean over examples."""
         known = Known.of(step, self.view)
         texts, images = self._vectors(step, self.text, self.image)
         with torch.no_grad():
@@ -103,60 +101,50 @@ class MomentumContrast(MomentumHeads):
         forth = self._loss(images, far_images, texts_there, right, step)
         back = self._loss(texts, far_texts, images_there, right, step)
         count = len(known.texts)
-        outputs = {
-            "image_to_text": forth[1][:, :count].detach(),
-            "text_to_image": back[1][:, :count].detach(),
-            "texts": known.texts,
-            "images": known.images,
-            "own": known.own,
-            "new_texts": far_texts,
-            "new_images": far_images,
-        }
-        found = (forth[1][:, :count].argmax(1) == known.own).float()
-        metrics = {"image_to_text": Mean.of(found), "temperature": Mean.of(self.temperature.detach()[None])}
+        scores = forth[1][:, :count], back[1][:, :count]
+        outputs = {**known.outputs(*scores), "new_texts": far_texts, "new_images": far_images}
+        metrics = {"image_to_text": known.hits(scores[0]), "temperature": Mean.of(self.temperature.detach()[None])}
         return ObjectiveOutput({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each."""
+        # ``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each
         texts, images = self._vectors(step, self.text, self.image)
         return {"text_embedding": texts, "image_embedding": images}
 
     def embed(self, step: ForwardPasses, side: str) -> Tensor:
-        """Normalised vectors of unique sentences or pictures."""
         states = step.text(self.view, rows="pooled") if side == "text" else step.image(self.view, rows="pooled")
         head = self.text if side == "text" else self.image
         return F.normalize(full_precision(head(summary(states))), dim=-1)
 
     def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
-        """The batch enters the queue, the oldest leave it; the order does not depend on the number of processes."""
-        found = outcome.outputs
-        order = dealt_order(step.gather(torch.tensor([len(found["own"])], device=found["own"].device)))
-        texts, images = step.gather(found["new_texts"])[order], step.gather(found["new_images"])[order]
+        new = outcome.outputs
+        order = dealt_order(step.gather(torch.tensor([len(new["own"])], device=new["own"].device)))
+        texts, images = step.gather(new["new_texts"])[order], step.gather(new["new_images"])[order]
         size, count = self.text_queue.shape[1], len(texts)
-        places = (self.place + torch.arange(count, device=texts.device)) % size
         newest = slice(max(0, count - size), count)  # of a batch larger than the queue only the end fits
-        self.text_queue[:, places[newest]] = texts[newest].T.to(self.text_queue.dtype)
-        self.image_queue[:, places[newest]] = images[newest].T.to(self.image_queue.dtype)
-        self.text_ids[places[newest]] = found["texts"][order][newest]
-        self.image_ids[places[newest]] = found["images"][order][newest]
+        columns = ((self.place + torch.arange(count, device=texts.device)) % size)[newest]
+        self.text_queue[:, columns] = texts[newest].T.to(self.text_queue.dtype)
+        self.image_queue[:, columns] = images[newest].T.to(self.image_queue.dtype)
+        self.text_ids[columns] = new["texts"][order][newest]
+        self.image_ids[columns] = new["images"][order][newest]
         self.place.copy_((self.place + count) % size)
         self.filled.copy_((self.filled + count).clamp(max=size))
 
     def _vectors(self, step: ForwardPasses, text: nn.Module, image: nn.Module) -> tuple[Tensor, Tensor]:
-        """Normalised projections of every example's sentence and picture (B, width)."""
+        # Normalised projections of every example's sentence and picture (B, width)
         text_rows, image_rows = step.pairs(self.view)
         states = step.text(self.view, rows="pooled"), step.image(self.view, rows="pooled")
-        made = [full_precision(head(summary(s))) for head, s in zip((text, image), states, strict=True)]
-        return F.normalize(made[0], dim=-1)[text_rows], F.normalize(made[1], dim=-1)[image_rows]
+        rows = [full_precision(head(summary(s))) for head, s in zip((text, image), states, strict=True)]
+        return F.normalize(rows[0], dim=-1)[text_rows], F.normalize(rows[1], dim=-1)[image_rows]
 
     def _right(self, known: Known, dtype: torch.dtype) -> Tensor:
-        """(B, N + K) which columns are right, in shares."""
+        # (B, N + K) which columns are right, in shares
         count, size = len(known.own), self.text_queue.shape[1]
-        own = torch.zeros(count, len(known.texts), dtype=dtype, device=known.own.device)
-        own.scatter_(1, known.own[:, None], 1.0)
+        itself = torch.zeros(count, len(known.texts), dtype=dtype, device=known.own.device)
+        itself.scatter_(1, known.own[:, None], 1.0)
         if self.same == "own":
-            return F.pad(own, (0, size))
-        there = torch.arange(size, device=own.device) < self.filled
+            return F.pad(itself, (0, size))
+        there = torch.arange(size, device=itself.device) < self.filled
         right = known.images[known.own][:, None] == torch.cat([known.images, self.image_ids])[None]  # (B, N + K)
         if self.same == "shared":
             right = right | (known.texts[known.own][:, None] == torch.cat([known.texts, self.text_ids])[None])
@@ -164,10 +152,10 @@ class MomentumContrast(MomentumHeads):
         return shares / shares.sum(1, keepdim=True)
 
     def _loss(
-        self, own: Tensor, far: Tensor, there: Tensor, right: Tensor, step: ForwardPasses
+        self, rows: Tensor, far: Tensor, there: Tensor, right: Tensor, step: ForwardPasses
     ) -> tuple[Tensor, Tensor]:
-        """(B,) losses and (B, N + K) scores of ``own`` vectors against all that is there."""
-        scores = own @ there / self.temperature
+        # (B,) losses and (B, N + K) scores of ``rows`` against all that is there
+        scores = rows @ there / self.temperature
         share = ramped(self.distill, self.ramp, step.index)
         targets = right.to(scores.dtype)
         if share > 0:

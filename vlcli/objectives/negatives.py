@@ -1,4 +1,4 @@
-"""Who is whose across processes: ids of sentences and pictures, gathered states, and negatives drawn alike anywhere."""
+"""Gathers states of all processes, and draws negatives that do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ _LAYOUT = ("route", "source", "index", "centre", "special", "valid", "boxes")
 
 
 def ids_of(keys: Sequence[str], rows: Tensor) -> Tensor:
-    """A number for each row's key (B,), the same in every process and run."""
-    numbers = [
-        int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big", signed=True) for key in keys
-    ]
+    """Return a number for each row's key (B,), the same in every process and run."""
+    hashes = [hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys]
+    numbers = [int.from_bytes(digest, "big", signed=True) for digest in hashes]
     return torch.tensor([numbers[row] for row in rows.tolist()], dtype=torch.long, device=rows.device)
 
 
 def gather_states(states: EncoderOutput, gather: Gather) -> EncoderOutput:
-    """Rows of all processes in rank order, shorter sequences padded to the longest; the gradient goes back."""
+    """Return the rows of all processes in rank order, padded to the longest; the gradient goes back."""
     longest = int(gather(torch.tensor([states.hidden.shape[1]], device=states.hidden.device)).max())
-    missing = longest - states.hidden.shape[1]
-    shared = _is_shared(states.layout)
-    layout = states.layout if shared else _padded(states.layout.expand(len(states.hidden)), missing)
-    hidden = F.pad(states.hidden, (0, 0, 0, missing))
+    missing, layout = longest - states.hidden.shape[1], states.layout
+    if not _is_shared(layout):
+        layout = _padded(layout.expand(len(states.hidden)), missing)
+        fields = {name: value for name in _LAYOUT if (value := getattr(layout, name)) is not None}
+        gathered: dict[str, Any] = {name: gather(value.detach().contiguous()) for name, value in fields.items()}
+        layout = replace(layout, runs=_runs(layout), **gathered)
     pooled = None if states.pooled is None else gather(states.pooled)
-    return EncoderOutput(gather(hidden), layout if shared else _gathered(layout, gather), pooled)
+    return EncoderOutput(gather(F.pad(states.hidden, (0, 0, 0, missing))), layout, pooled)
 
 
 def stack_states(parts: Sequence[EncoderOutput]) -> EncoderOutput:
-    """Rows below one another, shorter sequences padded; a layout that all parts share stays shared."""
+    """Join rows, shorter sequences padded; a layout that all parts share stays shared."""
     longest = max(part.hidden.shape[1] for part in parts)
     missing = [longest - part.hidden.shape[1] for part in parts]
     hidden = torch.cat([F.pad(part.hidden, (0, 0, 0, more)) for part, more in zip(parts, missing, strict=True)])
@@ -47,13 +48,13 @@ def stack_states(parts: Sequence[EncoderOutput]) -> EncoderOutput:
     if not any(missing) and all(_is_shared(part.layout) for part in parts):
         return EncoderOutput(hidden, parts[0].layout, pooled)
     layouts = [_padded(part.layout.expand(len(part.hidden)), more) for part, more in zip(parts, missing, strict=True)]
-    values = {name: [getattr(layout, name) for layout in layouts] for name in _LAYOUT}
-    joined: dict[str, Any] = {n: torch.cat(found) for n, found in values.items() if all(v is not None for v in found)}
+    fields = {name: [getattr(layout, name) for layout in layouts] for name in _LAYOUT}
+    joined: dict[str, Any] = {n: torch.cat(rows) for n, rows in fields.items() if all(v is not None for v in rows)}
     return EncoderOutput(hidden, replace(layouts[0], runs=_runs(layouts[0]), **joined), pooled)
 
 
 def _is_shared(layout: Layout) -> bool:
-    """Whether every row has these places: a full grid of one row; one row of text is that row's own."""
+    # a full grid of one row lies alike in all pictures; one row of text is that sentence's alone
     return layout.grid is not None and len(layout.route) == 1
 
 
@@ -61,58 +62,49 @@ def _padded(layout: Layout, missing: int) -> Layout:
     if missing == 0:
         return layout
     blank = {"index": -1, "centre": torch.nan, "valid": False, "special": False}
-
-    def grown(name: str) -> Tensor | None:
+    longer: dict[str, Any] = {}
+    for name in _LAYOUT:
         value: Tensor | None = getattr(layout, name)
-        if value is None:
-            return None
-        more = value.new_full((value.shape[0], missing, *value.shape[2:]), blank.get(name, 0))
-        more = value[:, -1:].expand_as(more) if name in ("route", "source") else more
-        return torch.cat([value, more], 1)
-
+        if value is not None:
+            more = value.new_full((value.shape[0], missing, *value.shape[2:]), blank.get(name, 0))
+            more = value[:, -1:].expand_as(more) if name in ("route", "source") else more
+            longer[name] = torch.cat([value, more], 1)
     runs = None if layout.runs is None else merged((*layout.runs, (layout.runs[-1][0], missing)))
-    longer: dict[str, Any] = {name: grown(name) for name in _LAYOUT}
     return replace(layout, grid=None, runs=runs, **longer)
 
 
 def _runs(layout: Layout) -> Runs | None:
-    """Rows of other batches may mix routes in another way; those of one route cannot."""
+    # rows of other batches may mix routes in another way; those of one route cannot
     return layout.runs if layout.runs is not None and len(layout.runs) == 1 else None
 
 
-def _gathered(layout: Layout, gather: Gather) -> Layout:
-    values = {name: value for name in _LAYOUT if (value := getattr(layout, name)) is not None}
-    gathered: dict[str, Any] = {name: gather(value.detach().contiguous()) for name, value in values.items()}
-    return replace(layout, runs=_runs(layout), **gathered)
+def gumbel(rows: Tensor, candidates: Tensor) -> Tensor:
+    """Return Gumbel noise of every pair (B, N), from its two numbers alone, whatever process holds the pair.
 
-
-def gumbel(own: Tensor, other: Tensor) -> Tensor:
-    """Noise for every pair (B, N), from the two numbers alone: drawing by the largest of score plus noise is drawing in
-    proportion to exp(score), whatever process holds the pair.
+    Drawing the largest of score plus noise is drawing in proportion to exp(score).
 
     Args:
-        own: (B,) a number for each (seed, step, sample).
-        other: (N,) a number for each candidate.
+        rows: (B,) a number for each (seed, step, sample).
+        candidates: (N,) a number for each candidate.
     """
-    mixed = _mix(_mix(own)[:, None] ^ other[None])
+    mixed = _mix(_mix(rows)[:, None] ^ candidates[None])
     uniform = ((mixed >> 11) & 0x1FFFFFFFFFFFFF).double().add(0.5) / 2**53  # in (0, 1), never 0 nor 1
     return -torch.log(-torch.log(uniform))
 
 
 def _mix(number: Tensor) -> Tensor:
-    """Scatter the bits of 64-bit integers (the finaliser of splitmix64; products wrap around)."""
+    # scatters the bits of 64-bit integers (the finaliser of splitmix64; products wrap around)
     number = (number ^ _shift(number, 30)) * -4658895280553007687
     number = (number ^ _shift(number, 27)) * -7723592293110705685
     return number ^ _shift(number, 31)
 
 
 def _shift(number: Tensor, bits: int) -> Tensor:
-    """A logical right shift of signed integers."""
-    return (number >> bits) & ((1 << (64 - bits)) - 1)
+    return (number >> bits) & ((1 << (64 - bits)) - 1)  # logical, of signed integers
 
 
 def draw(scores: Tensor, allowed: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-    """One candidate for each row, in proportion to exp(score), or the best without noise.
+    """Draw one candidate for each row in proportion to exp(score), or take the best without noise.
 
     Args:
         scores: (B, N).

@@ -1,4 +1,4 @@
-"""Self-critical sequence training: captions are drawn, scored, and made more or less likely by their score."""
+"""Self-critical sequence training: rewards drawn captions by their CIDEr-D above a baseline."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vlcli.data.references import REFERENCES
 from vlcli.errors import ComponentError, DataError
 from vlcli.metrics.captions.cider import DocumentFrequency
 from vlcli.metrics.captions.reward import CiderReward
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.nn.generation import Generated, Generation, generate
-from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput
 
 FILE = "document_frequency.json"
+HINT = "train it by `task: captioning`, on data with captions"
 
 
 class SelfCritical(Objective):
@@ -69,7 +69,7 @@ class SelfCritical(Objective):
         self.tokenizer: Any = None
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
-        """Count in how many pictures' captions each run of words occurs, or read what was counted before."""
+        # counts in how many pictures' captions each run of words occurs, or reads an earlier count
         self.tokenizer = tokenizer
         kept = None if folder is None else folder / FILE
         if kept is not None and kept.is_file():
@@ -78,8 +78,7 @@ class SelfCritical(Objective):
         groups = {tuple(e.images): e.targets.get(REFERENCES) for reader in readers for e in reader.examples()}
         known = [texts for texts in groups.values() if texts]
         if not known:
-            hint = "train it by `task: captioning`, on data with captions"
-            raise DataError("No example knows the captions of its picture.", where="objective scst", hint=hint)
+            raise DataError("No example knows the captions of its picture.", where="objective scst", hint=HINT)
         words = ([CiderReward.words(text, ended=self.end) for text in texts] for texts in known)
         frequency = DocumentFrequency.of(words)
         if kept is not None:
@@ -88,48 +87,36 @@ class SelfCritical(Objective):
         self.reward = CiderReward(frequency, end=self.end)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Minus the log probability of each drawn word times its caption's advantage, a mean over words."""
+        # minus the log probability of each drawn word times its caption's advantage, a mean over words
         references = step.batch.targets.get(REFERENCES)
         if self.reward is None or references is None or not all(references):
-            raise DataError(
-                "The captions of the pictures are not known.",
-                where="objective scst",
-                hint="train it by `task: captioning`, on data with captions",
-            )
+            raise DataError("The captions of the pictures are not known.", where="objective scst", hint=HINT)
         # Samples first: half-precision copies of weights made without gradient would be used again with it.
         drawn = generate(step.model, step.pictures(), self.drawing)
-        asked = self._ask(drawn, references)
-        theirs = self._ask(self._greedy(step), references) if self.baseline == "greedy" else None
-        reward = self._answer(asked, drawn)  # (B, K)
-        base = self._others(reward) if theirs is None else self._answer(theirs, drawn, 1)
+        rewards = self._submit(drawn, references)
+        if self.baseline == "greedy":
+            with torch.no_grad(), _evaluating(step.model):
+                greedy = ForwardPasses(step.model, step.batch, training=False).generate(self.choosing)
+            theirs = self._submit(greedy, references)
+        rows, count = drawn.scores.shape
+        reward = torch.tensor(rewards.result(), device=drawn.scores.device).reshape(rows, count)  # (B, K)
+        if self.baseline == "greedy":
+            base = torch.tensor(theirs.result(), device=drawn.scores.device).reshape(rows, 1)
+        else:  # the mean reward of the picture's other samples
+            base = (reward.sum(-1, keepdim=True) - reward) / (count - 1)
         assert drawn.word_scores is not None
         losses = -drawn.word_scores * (reward - base)[..., None]
         lengths = drawn.mask.sum(-1).float()
         metrics = {"reward": Mean.of(reward), "baseline": Mean.of(base), "length": Mean.of(lengths)}
         return ObjectiveOutput({"scst": Mean.of(losses, drawn.mask)}, metrics=metrics)
 
-    def _greedy(self, step: ForwardPasses) -> Generated:
-        """The likeliest captions, as they are made after training: without dropout."""
-        with torch.no_grad(), _evaluating(step.model):
-            return ForwardPasses(step.model, step.batch, training=False).generate(self.choosing)
-
-    def _ask(self, found: Generated, references: Sequence[Sequence[str]]) -> Future[list[float]]:
+    def _submit(self, captions: Generated, references: Sequence[Sequence[str]]) -> Future[list[float]]:
         assert self.reward is not None
-        said = found.words(self.sep_id)
-        ended = ((found.ids == self.sep_id) & found.mask).any(-1).flatten().tolist()
-        texts = [self.tokenizer.decode(words) for group in said for words in group]
-        known = [texts for texts, group in zip(references, said, strict=True) for _ in group]
+        words = captions.words(self.sep_id)
+        ended = ((captions.ids == self.sep_id) & captions.mask).any(-1).flatten().tolist()
+        texts = [self.tokenizer.decode(ids) for group in words for ids in group]
+        known = [texts for texts, group in zip(references, words, strict=True) for _ in group]
         return self.reward.submit(texts, ended, known)
-
-    @staticmethod
-    def _answer(asked: Future[list[float]], drawn: Generated, samples: int | None = None) -> Tensor:
-        rows, count = drawn.scores.shape
-        return torch.tensor(asked.result(), device=drawn.scores.device).reshape(rows, samples or count)
-
-    @staticmethod
-    def _others(reward: Tensor) -> Tensor:
-        """For every sample the mean reward of the picture's other samples."""
-        return (reward.sum(-1, keepdim=True) - reward) / (reward.shape[-1] - 1)
 
 
 @contextmanager

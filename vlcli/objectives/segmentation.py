@@ -1,4 +1,4 @@
-"""Semantic segmentation: the class of every pixel, by cross-entropy."""
+"""Semantic segmentation: cross-entropy of every pixel."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.batch import Images
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, Model, initialise
+from vlcli.nn import DataSpec, ForwardPasses, Images, Model, initialise
 from vlcli.nn.segmentation import LightHead, Maps, PlainHead, UPerHead, resized
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
 
-VOID = 255
-"""What label files call a pixel that has no class, beside 0."""
+VOID = 255  # What label files call a pixel that has no class, beside 0
 
 
 class Segmentation(Objective):
@@ -66,38 +63,32 @@ class Segmentation(Objective):
         self.head: nn.Module = LightHead(channels, self.count)
         if head == "upernet":
             self.head = UPerHead(channels, width or self.dim, self.count, dropout=dropout)
-        middle = min(2, len(channels) - 1)
-        self.middle, self.auxiliary = middle, None
+        self.middle, self.auxiliary = min(2, len(channels) - 1), None
         if self.weight:
-            self.auxiliary = PlainHead(channels[middle], auxiliary_width, self.count, dropout)
+            self.auxiliary = PlainHead(channels[self.middle], auxiliary_width, self.count, dropout)
         self.head.apply(partial(initialise, std=model.init_std))
 
     def scores(self, model: Model, images: Images) -> Tensor:
-        """(M, classes, h, w) at the head's resolution."""
-        found: Tensor = full_precision(self.head(self.maps(model, images)))
-        return found
+        """Return scores at the head's resolution (M, classes, h, w)."""
+        scores: Tensor = full_precision(self.head(self.maps(model, images)))
+        return scores
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Cross-entropy over the pixels that have a class, and their accuracy."""
         images = step.view(self.view).images
         assert images is not None
         truth = self.truth(images)
         maps = self.maps(step.model, images)
         logits = resized(full_precision(self.head(maps)), truth.shape[-2:])
-        losses = {"segmentation": self._loss(logits, truth)}
+        losses = {"segmentation": _loss(logits, truth)}
         if self.auxiliary is not None:
             beside = resized(full_precision(self.auxiliary(maps[self.middle])), truth.shape[-2:])
-            mean = self._loss(beside, truth)
+            mean = _loss(beside, truth)
             losses["auxiliary"] = Mean(self.weight * mean.total, mean.count)
         right = (logits.argmax(1) == truth).float()
         return ObjectiveOutput(losses, metrics={"accuracy": Mean.of(right, truth >= 0)})
 
-    @staticmethod
-    def _loss(logits: Tensor, truth: Tensor) -> Mean:
-        return Mean.of(F.cross_entropy(logits, truth, ignore_index=-1, reduction="none"), truth >= 0)
-
     def truth(self, images: Images) -> Tensor:
-        """(M, H, W) classes from 0, -1 where a pixel has none.
+        """Return classes from 0, -1 where a pixel has none (M, H, W).
 
         Raises:
             DataError: the data have no label maps, or one names a class there is not.
@@ -108,21 +99,25 @@ class Segmentation(Objective):
         return classes_of(images.pixels.label_map, self.count, self.zero_is_void)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
-        """``logits`` (B, classes, h, w)."""
+        # ``logits`` (B, classes, h, w)
         view = step.view(self.view)
         assert view.images is not None
         return {"logits": self.scores(step.model, view.images)[view.image_rows[:, 0]]}
 
 
+def _loss(logits: Tensor, truth: Tensor) -> Mean:
+    return Mean.of(F.cross_entropy(logits, truth, ignore_index=-1, reduction="none"), truth >= 0)
+
+
 def classes_of(labels: Tensor, count: int, zero_is_void: bool) -> Tensor:
-    """Classes from 0, -1 where a pixel has none, of what a label file says.
+    """Convert the values of label files to classes from 0, -1 where a pixel has none.
 
     Raises:
         DataError: a class there is not.
     """
     void = (labels < 0) | (labels == VOID) | ((labels == 0) & zero_is_void)
-    found = torch.where(void, -1, labels - int(zero_is_void))
-    if found.numel() and int(found.max()) >= count:
+    classes = torch.where(void, -1, labels - int(zero_is_void))
+    if classes.numel() and int(classes.max()) >= count:
         got, expected = f"label {int(labels.max())}", f"{count} classes"
         raise DataError("A label map names a class there is not.", where="segmentation", got=got, expected=expected)
-    return found
+    return classes

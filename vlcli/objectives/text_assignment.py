@@ -1,4 +1,4 @@
-"""Text assignment: which of two pictures a sentence speaks of, if any; prepares a model for pairs of pictures."""
+"""Text assignment: which of two pictures a sentence describes, if any; prepares a model for pairs of pictures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.heads import build_head
-from vlcli.nn.model import DataSpec, EncoderOutput, Model, initialise
+from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, build_head, initialise
 from vlcli.objectives.answering import draws
-from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precision
+from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 from vlcli.objectives.contrast import summary
 from vlcli.objectives.negatives import gumbel, ids_of
 
@@ -67,7 +65,6 @@ class TextAssignment(Objective):
         self.head = build_head(model, "assignment", model.pooled_dim, 3, head)
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        """Three-way cross-entropy."""
         text, image = step.fusible(self.view)
         text_rows, image_rows = step.pairs(self.view)
         texts, images = text.select(text_rows), image.select(image_rows)
@@ -77,14 +74,13 @@ class TextAssignment(Objective):
             return ObjectiveOutput({"text-assignment": Mean(images.hidden.sum() * 0, truth.new_zeros(()).float())})
         fused = step.fuse_states(texts.select(rows), step.chain(images, pairs[rows]), rows="pooled")
         logits = full_precision(self.head(fused.pooled))  # (P, 3)
-        loss = F.cross_entropy(logits, truth[rows], reduction="none")
-        right = (logits.argmax(1) == truth[rows]).float()
+        loss, right = classified(logits, truth[rows])
         outputs = {"logits": logits, "pairs": pairs, "truth": truth}
-        return ObjectiveOutput({"text-assignment": Mean.of(loss)}, outputs, {"accuracy": Mean.of(right)})
+        return ObjectiveOutput({"text-assignment": loss}, outputs, {"accuracy": right})
 
     @torch.no_grad()
     def _pairs(self, step: ForwardPasses, images: EncoderOutput, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Two examples' pictures for each example (B, 2), and which is its own (B,); -1: there is no other picture."""
+        # Two examples' pictures for each example (B, 2), and which is its own (B,); -1: there is no other picture
         view, device = step.view(self.view), images.hidden.device
         assert view.images is not None
         keys = ids_of(view.images.keys, rows).to(device)
@@ -98,13 +94,13 @@ class TextAssignment(Objective):
         count, chance = apart.sum(1), torch.tensor(draws(step.batch.seeds), device=device)
         neither = (chance < self.neither) & (count > 1)
         second = (chance - self.neither) / (1 - self.neither) < 0.5
-        own = torch.arange(len(keys), device=device)
+        itself = torch.arange(len(keys), device=device)
         truth = torch.where(neither, NEITHER, torch.where(second, SECOND, FIRST))
-        left = torch.where(neither, best[:, 0], torch.where(second, best[:, 0], own))
-        right = torch.where(neither, best[:, 1], torch.where(second, own, best[:, 0]))
+        left = torch.where(neither, best[:, 0], torch.where(second, best[:, 0], itself))
+        right = torch.where(neither, best[:, 1], torch.where(second, itself, best[:, 0]))
         return torch.stack([left, right], 1), truth.masked_fill(count == 0, -1)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        """Of a contrast, its projection of pictures alone."""
-        own = self.state_dict()
-        return {name: value for name, value in state.items() if name in own}
+        # of a contrast, its projection of pictures alone
+        fresh = self.state_dict()
+        return {name: value for name, value in state.items() if name in fresh}

@@ -1,4 +1,1 @@
-"""Pages about finished and unfinished runs: one HTML file each, with all that it shows inside it.
-
-Nothing here trains; models are loaded only to look at their attention (``vlcli.pages.looks``).
-"""
+"""Writes pages about finished and unfinished runs: one HTML file each, with pictures and scripts inside."""

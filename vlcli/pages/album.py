@@ -1,11 +1,11 @@
-"""Thumbnails of pictures as JPEG inside a page: each picture once, however often it is shown."""
+"""Makes thumbnails of pictures as JPEG inside a page: each picture once, however often it is shown."""
 
 from __future__ import annotations
 
 import base64
 import io
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from vlcli.data.images import load_image
 from vlcli.errors import VlcliError
@@ -16,17 +16,8 @@ MOST_BYTES = 5_000_000
 """What all thumbnails of a page may take, before they are written as text."""
 
 
-@dataclass(frozen=True)
-class Thumbnail:
-    """One picture of a page.
-
-    Attributes:
-        id: its name in the page.
-        width: in pixels, of the thumbnail.
-        height: of the thumbnail.
-        size: height and width of the picture itself.
-        uri: its content as a data URI.
-    """
+class Thumbnail(NamedTuple):
+    """A picture of a page: width and height of the thumbnail, (height, width) of the picture, and a data URI."""
 
     id: str
     width: int
@@ -36,27 +27,23 @@ class Thumbnail:
 
 
 class Thumbnails:
-    """The pictures of one page, up to :data:`MOST_BYTES`.
-
-    Args:
-        most: bytes that all of them may take.
-    """
+    """The pictures of one page, up to ``most`` bytes of JPEG."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
-        self.made: dict[Path, Thumbnail | None] = {}
+        self.by_path: dict[Path, Thumbnail | None] = {}
         self.faults: dict[str, None] = {}
         self.left, self.full = most, False
 
     @property
     def all(self) -> list[Thumbnail]:
-        """Those that could be made, in the order in which they were asked for."""
-        return [thumbnail for thumbnail in self.made.values() if thumbnail is not None]
+        """All thumbnails, in the order of the first requests."""
+        return [thumbnail for thumbnail in self.by_path.values() if thumbnail is not None]
 
     def of(self, path: Path) -> Thumbnail | None:
-        """The thumbnail of a file; None where it cannot be read or there is no room left (``faults`` says which)."""
-        if path not in self.made:
-            self.made[path] = self._make(path)
-        return self.made[path]
+        """Return the thumbnail of a file; None where it cannot be read or there is no room left (see ``faults``)."""
+        if path not in self.by_path:
+            self.by_path[path] = self._make(path)
+        return self.by_path[path]
 
     def _make(self, path: Path) -> Thumbnail | None:
         if self.left <= 0:
@@ -74,4 +61,4 @@ class Thumbnails:
         picture.save(content, "JPEG", quality=95 if small else QUALITY, subsampling=0 if small else -1)
         self.left -= len(content.getvalue())
         uri = "data:image/jpeg;base64," + base64.b64encode(content.getvalue()).decode()
-        return Thumbnail(f"p{len(self.made)}", picture.width, picture.height, size, uri)
+        return Thumbnail(f"p{len(self.by_path)}", picture.width, picture.height, size, uri)

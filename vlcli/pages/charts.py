@@ -1,10 +1,11 @@
-"""The geometry of inline SVG: line charts over steps, intervals on a line, bars of time. Templates draw it."""
+"""Computes the geometry of inline SVG: line charts over steps, intervals on a line, bars of time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 420.0, 230.0
@@ -16,25 +17,15 @@ COLOURS = 8
 """How many colours the style sheet has; lines take them in turn."""
 
 
-@dataclass(frozen=True)
-class Tick:
-    """A mark of an axis: its place in the view box and its label."""
+class Tick(NamedTuple):
+    """A mark of an axis: its coordinate in the view box and its label."""
 
     at: float
     label: str
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a chart.
-
-    Attributes:
-        label: what the legend calls it.
-        colour: number of its colour.
-        dashed: whether it is of validation data.
-        path: ``d`` of an SVG path.
-        points: (step, value) of what is drawn, for reading values.
-    """
+class Line(NamedTuple):
+    """One line of a chart: legend, number of its colour, ``d`` of an SVG path, and its (step, value) pairs."""
 
     label: str
     colour: int
@@ -43,18 +34,8 @@ class Line:
     points: list[tuple[float, float]]
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Lines over steps.
-
-    Attributes:
-        title: what the height is.
-        log: whether the height is logarithmic.
-        lines: what is drawn.
-        xs: marks below.
-        ys: marks at the left.
-        span: first and last step.
-    """
+class Chart(NamedTuple):
+    """Lines over steps, with marks below and at the left, and the first and last step."""
 
     title: str
     log: bool
@@ -70,10 +51,10 @@ class Chart:
 
 
 def line_chart(title: str, series: Mapping[str, Points], *, log: bool = False) -> Chart | None:
-    """A chart of some series; None where none has a point.
+    """Return a chart of some series; None where none has a point.
 
     Args:
-        title: what the height is.
+        title: of the vertical axis.
         series: (step, value) pairs by label; a label that ends in ``validation`` is dashed. Values that are not finite
             are left out, and those not above 0 where the scale is logarithmic.
         log: a logarithmic scale, unless a value is below 0 or nothing is above it.
@@ -86,30 +67,23 @@ def line_chart(title: str, series: Mapping[str, Points], *, log: bool = False) -
     if not shown:
         return None
     steps = [x for points in shown.values() for x, _ in points]
-    span = (min(steps), max(steps))
     low, high = _bounds([y for points in shown.values() for _, y in points], log)
-    across = _Scale(span[0], span[1], LEFT, WIDTH - RIGHT)
-    up = _Scale(_log(low) if log else low, _log(high) if log else high, HEIGHT - BOTTOM, TOP)
-    lines = [
-        Line(label, number % COLOURS, label.endswith("validation"), _path(points, across, up, log), points)
-        for number, (label, points) in enumerate(shown.items())
-    ]
-    heights = _log_ticks(low, high) if log else nice_ticks(low, high)
-    ys = [Tick(up(_log(value) if log else value), short(value)) for value in heights]
-    xs = [Tick(across(value), short(value)) for value in nice_ticks(*span, most=5) if value == int(value)]
-    return Chart(title, log, lines, xs, ys, span)
+    across = partial(_scaled, min(steps), max(steps), LEFT, WIDTH - RIGHT)
+    height = _log if log else float
+    up = partial(_scaled, height(low), height(high), HEIGHT - BOTTOM, TOP)
+    lines = []
+    for number, (label, points) in enumerate(shown.items()):
+        places = [f"{across(x):g},{up(height(y)):g}" for x, y in points]
+        path = f"M{places[0]}h.01" if len(places) == 1 else "M" + "L".join(places)
+        lines.append(Line(label, number % COLOURS, label.endswith("validation"), path, points))
+    ys = [Tick(up(height(y)), short(y)) for y in (_log_ticks(low, high) if log else nice_ticks(low, high))]
+    whole = [x for x in nice_ticks(min(steps), max(steps), most=5) if x == int(x)]
+    return Chart(title, log, lines, [Tick(across(x), short(x)) for x in whole], ys, (min(steps), max(steps)))
 
 
-@dataclass(frozen=True)
-class _Scale:
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        share = 0.5 if self.high == self.low else (value - self.low) / (self.high - self.low)
-        return round(self.start + share * (self.end - self.start), 2)
+def _scaled(low: float, high: float, start: float, end: float, value: float) -> float:
+    share = 0.5 if high == low else (value - low) / (high - low)
+    return round(start + share * (end - start), 2)
 
 
 def _log(value: float) -> float:
@@ -117,7 +91,7 @@ def _log(value: float) -> float:
 
 
 def _bounds(values: Sequence[float], log: bool) -> tuple[float, float]:
-    """The lowest and highest height, a little wider than the values."""
+    """Return the lowest and highest height, a little wider than the values."""
     low, high = min(values), max(values)
     if log:
         return low / 1.1, high * 1.1
@@ -125,20 +99,15 @@ def _bounds(values: Sequence[float], log: bool) -> tuple[float, float]:
     return (0.0 if 0 <= low < 0.3 * high else low - room), high + room
 
 
-def _path(points: Points, across: _Scale, up: _Scale, log: bool) -> str:
-    places = [f"{across(x):g},{up(_log(y) if log else y):g}" for x, y in points]
-    return f"M{places[0]}h.01" if len(places) == 1 else "M" + "L".join(places)
-
-
 def thinned(points: Points, most: int = MOST_POINTS) -> list[tuple[float, float]]:
-    """At most about so many points: every n-th, and the last."""
+    """Return about ``most`` points: every n-th, and the last."""
     every = max(1, math.ceil(len(points) / most))
     kept = list(points[::every])
     return kept if not points or kept[-1] == points[-1] else [*kept, points[-1]]
 
 
 def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers between two bounds, at most about so many."""
+    """Return round numbers between two bounds, at most about so many."""
     if high <= low:
         return [low]
     rough = (high - low) / most
@@ -152,31 +121,37 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
 def _log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(_log(low)), math.ceil(_log(high)) + 1)
     for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
-        found = [f * 10.0**d for d in decades for f in factors if low <= f * 10.0**d <= high]
-        if len(found) >= 3:
-            return found[:: math.ceil(len(found) / 7)]
+        ticks = [f * 10.0**d for d in decades for f in factors if low <= f * 10.0**d <= high]
+        if len(ticks) >= 3:
+            return ticks[:: math.ceil(len(ticks) / 7)]
     return nice_ticks(low, high)
 
 
 def short(value: float) -> str:
-    """A number in few letters: ``12k``, ``0.003``, ``2e-05``."""
+    """Return a number in few letters: ``12k``, ``0.003``, ``2e-05``."""
     if value and (abs(value) < 1e-4 or abs(value) >= 1e6):
         return f"{value:.0e}" if float(f"{value:.0e}") == value else f"{value:.1e}"
-    if abs(value) >= 10_000:
-        return f"{value / 1000:g}k"
-    return f"{value:.4g}"
+    return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-@dataclass(frozen=True)
-class Span:
-    """A line between two values, on which others lie; places are in percent."""
+class Bar(NamedTuple):
+    """Start and width of a bar, in percent of the whole."""
+
+    start: float
+    width: float
+
+
+class Span(NamedTuple):
+    """A line between two values, on which others lie."""
 
     low: float
     high: float
 
     def at(self, value: float | None) -> float | None:
-        """A value's place; None for none."""
-        return None if value is None else round(100 * (value - self.low) / (self.high - self.low), 2)
+        """Return a value's place in percent of the line, inside it; None for none or one that is not finite."""
+        if value is None or not math.isfinite(value):
+            return None
+        return round(100 * min(max((value - self.low) / (self.high - self.low), 0), 1), 2)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
@@ -184,32 +159,11 @@ class Span:
         return [(self.at(value) or 0.0, short(value)) for value in nice_ticks(self.low, self.high, 4)]
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A bar of time: where it begins and how long it is, in percent of the whole; at least a hair wide."""
-
-    start: float
-    width: float
-
-
-@dataclass
-class Axis:
-    """A line from 0 to a highest value, on which values and intervals lie; places are in percent."""
-
-    high: float = 1.0
-    marks: list[Tick] = field(default_factory=list)
-
-    def at(self, value: float | None) -> float | None:
-        """A value's place, inside the line; None for none."""
-        return None if value is None or not math.isfinite(value) else round(100 * min(max(value / self.high, 0), 1), 2)
-
-
-def axis_of(values: Sequence[float]) -> Axis:
-    """From 0 to 1 for fractions, else to a round number above the highest."""
-    finite = [value for value in values if math.isfinite(value)]
-    high = max(finite, default=1.0)
+def span_of(values: Sequence[float]) -> Span:
+    """Return the line from 0 to 1 for fractions, else to a round number above the highest."""
+    high = max((value for value in values if math.isfinite(value)), default=1.0)
     if high <= 1:
-        return Axis(1.0)
+        return Span(0.0, 1.0)
     ticks = nice_ticks(0, high, 4)
     step = ticks[1] - ticks[0] if len(ticks) > 1 else high
-    return Axis(ticks[-1] + (step if ticks[-1] < high else 0))
+    return Span(0.0, ticks[-1] + (step if ticks[-1] < high else 0))

@@ -1,9 +1,8 @@
-"""Training logs of runs as charts: losses, validation, learning rate, share of time waiting for data."""
+"""Draws training logs of runs: losses, validation, learning rate, share of time waiting for data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from vlcli.pages.charts import Chart, Points, line_chart
@@ -16,70 +15,50 @@ MOST_PARTS = 6
 """Charts of loss parts where several runs are shown."""
 
 
-@dataclass
-class Curves:
-    """The charts of one training stage, of every run that has it."""
-
-    stage: str
-    kind: str
-    charts: list[Chart] = field(default_factory=list)
-
-
-def curves_of(runs: Sequence[RunFacts]) -> list[Curves]:
-    """Charts of every stage that left a log, in the order of the stages."""
-    names = dict.fromkeys(name for run in runs for name in run.stages)
-    found = []
-    for name in names:
-        logs = _logs([run for run in runs if name in run.stages], name)
-        if logs:
-            kind = next(run.stages[name].kind for run in runs if name in run.stages)
-            found.append(Curves(name, kind, _charts(logs)))
-    return [curves for curves in found if curves.charts]
+def curves_of(runs: Sequence[RunFacts]) -> list[dict[str, Any]]:
+    """Return name, kind and charts of every stage that left a log, in the order of the stages."""
+    curves = []
+    for name in dict.fromkeys(name for run in runs for name in run.stages):
+        members = [run for run in runs if name in run.stages]
+        charts = _charts(_logs(members, name))
+        if charts:
+            curves.append({"stage": name, "kind": members[0].stages[name].kind, "charts": charts})
+    return curves
 
 
 def _logs(runs: Sequence[RunFacts], name: str) -> dict[str, list[dict[str, Any]]]:
-    """The log of one stage by run; runs that share the stage stand together."""
+    """Return the numbers of one stage's log by run; runs that share the stage stand together."""
     shared: dict[Any, list[RunFacts]] = {}
     for run in runs:
         shared.setdefault(run.stages[name].folder.resolve(), []).append(run)
-    logs = {", ".join(run.label for run in some): _finite(some[0].stages[name].log) for some in shared.values()}
-    return {label: rows for label, rows in logs.items() if rows}
-
-
-def _finite(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Lines with numbers only."""
-    return [{k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)} for row in rows]
+    logs = {}
+    for members in shared.values():
+        rows = members[0].stages[name].log
+        if rows:
+            logs[", ".join(run.label for run in members)] = [
+                {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)} for row in rows
+            ]
+    return logs
 
 
 def _charts(logs: Mapping[str, list[dict[str, Any]]]) -> list[Chart]:
-    made = _of_one(next(iter(logs.values()))) if len(logs) == 1 else _of_several(logs)
+    charts: list[Chart | None] = []
+    if len(logs) == 1:
+        (rows,) = logs.values()
+        charts += [line_chart("loss", loss_series(rows), log=True), line_chart("validation", score_series(rows))]
+    else:
+        losses = {label: loss_series(rows) for label, rows in logs.items()}
+        scores = {label: score_series(rows) for label, rows in logs.items()}
+        charts += _side_by_side(losses, MOST_PARTS, log=True) + _side_by_side(scores, None, log=False)
     for key, title in OTHERS.items():
-        series = {label: _field(rows, key) for label, rows in logs.items()}
-        series = {title: next(iter(series.values()))} if len(series) == 1 else series
-        made.append(line_chart(title, series))
-    return [chart for chart in made if chart is not None]
+        series = {label: [(row["step"], row[key]) for row in rows if key in row] for label, rows in logs.items()}
+        charts.append(line_chart(title, {title: next(iter(series.values()))} if len(series) == 1 else series))
+    return [chart for chart in charts if chart is not None]
 
 
-def _of_one(rows: list[dict[str, Any]]) -> list[Chart | None]:
-    """Every part of the loss in one chart, scores of validation in another."""
-    return [line_chart("loss", loss_series(rows), log=True), line_chart("validation", score_series(rows))]
-
-
-def _of_several(logs: Mapping[str, list[dict[str, Any]]]) -> list[Chart | None]:
-    """A chart for each part of the loss and each score, a line for each run."""
-    losses = {label: loss_series(rows) for label, rows in logs.items()}
-    scores = {label: score_series(rows) for label, rows in logs.items()}
-    made = [_side_by_side(part, losses, log=True) for part in _parts(losses)[:MOST_PARTS]]
-    return made + [_side_by_side(part, scores, log=False) for part in _parts(scores)]
-
-
-def _parts(found: Mapping[str, Mapping[str, Points]]) -> list[str]:
-    return list(dict.fromkeys(part for series in found.values() for part in series))
-
-
-def _side_by_side(part: str, found: Mapping[str, Mapping[str, Points]], log: bool) -> Chart | None:
-    return line_chart(part, {label: series.get(part, ()) for label, series in found.items()}, log=log)
-
-
-def _field(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
-    return [(row["step"], row[key]) for row in rows if key in row]
+def _side_by_side(series: Mapping[str, Mapping[str, Points]], most: int | None, *, log: bool) -> list[Chart | None]:
+    """Return a chart for each part, with a line for each run."""
+    parts = list(dict.fromkeys(part for by_part in series.values() for part in by_part))[:most]
+    return [
+        line_chart(part, {label: by[part] for label, by in series.items() if part in by}, log=log) for part in parts
+    ]

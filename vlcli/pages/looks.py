@@ -1,12 +1,10 @@
-"""Where a model looks: attention by layer, head and query over the regions of some examples, Grad-CAM, and the terms
-that position encodings add to attention scores. One pass of the model over each example gives all of them.
-"""
+"""Records where a model looks in one pass: attention, Grad-CAM, and terms that position encodings add to scores."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,7 +26,7 @@ from vlcli.pages.sources import boxes_of
 from vlcli.tasks.heat import matching_maps
 
 MOST_BYTES = 2_000_000
-"""What the maps of one page may take, before they are written as text."""
+"""Bytes of the maps of one page, before they are written as text."""
 EXAMPLES, WRONG = 8, 5
 """Examples that are looked at for each model, and how many of them are wrong answers."""
 WHOLE = 0.95
@@ -45,7 +43,7 @@ class Map:
 
     Attributes:
         name: of the layer.
-        group: what the numbers are.
+        group: of numbers.
         asked: whether queries are ``words``, ``regions`` or ``tokens`` named in ``names``.
         values: one array (heads, queries, regions) for each picture.
         names: of the queries, where they are tokens.
@@ -65,15 +63,21 @@ class Map:
         return sum(array.size for array in self.values)
 
     def as_dict(self) -> dict[str, Any]:
-        """For the page: a byte for each number, 127 (or -127) for the one furthest from 0."""
+        """Return the document of the page: a byte for each number, 127 (or -127) for the one furthest from 0."""
         top = max((float(np.abs(array).max(initial=0)) for array in self.values), default=0.0)
         scale = 127 / top if top > 0 else 0.0
-        bytes_ = [np.rint(array * scale).astype(np.int8).tobytes() for array in self.values]
-        heads = len(self.values[0]) if self.values else 0
-        facts = {"name": self.name, "group": self.group, "asked": self.asked, "names": self.names, "heads": heads}
-        facts["keys"] = self.keys
-        signed = any(float(array.min(initial=0)) < 0 for array in self.values)
-        return {**facts, "top": top, "signed": signed, "data": [base64.b64encode(b).decode() for b in bytes_]}
+        data = [base64.b64encode(np.rint(array * scale).astype(np.int8).tobytes()).decode() for array in self.values]
+        return {
+            "name": self.name,
+            "group": self.group,
+            "asked": self.asked,
+            "names": self.names,
+            "heads": len(self.values[0]) if self.values else 0,
+            "keys": self.keys,
+            "top": top,
+            "signed": any(float(array.min(initial=0)) < 0 for array in self.values),
+            "data": data,
+        }
 
 
 @dataclass
@@ -84,8 +88,8 @@ class Look:
         sample: the example.
         words: pieces of its sentence; empty where the model reads none.
         special: which pieces are class tokens and separators.
-        boxes: of each picture, in [0, 1]: x, y, width, height of its regions or patches.
-        maps: what was recorded.
+        boxes: x, y, width, height in [0, 1] of the regions or patches of each picture.
+        maps: recorded numbers.
     """
 
     sample: Sample
@@ -100,17 +104,13 @@ class Look:
         return sum(part.size for part in self.maps)
 
     def as_dict(self) -> dict[str, Any]:
-        """For the page."""
-        shown = self.sample.pictures[: len(self.boxes)]
-        pictures = [
-            {"id": p.thumbnail.id, "name": p.name, "width": p.thumbnail.width, "height": p.thumbnail.height}
-            for p in shown
-            if p.thumbnail is not None
-        ]
-        said = self.sample.said[0]
-        words = [f"“{self.sample.text}”" if self.sample.text else self.sample.key]
-        words += [f"predicted: {said.text} {said.sure}".rstrip()] if said is not None and said.text else []
-        words += [f"reference: {self.sample.truth}"] if self.sample.truth else []
+        """Return the document of the page."""
+        sample, said = self.sample, self.sample.said[0]
+        shown = sample.pictures[: len(self.boxes)]
+        thumbnails = [(picture.name, picture.thumbnail) for picture in shown if picture.thumbnail is not None]
+        facts = [f"“{sample.text}”" if sample.text else sample.key]
+        facts += [f"predicted: {said.text} {said.sure}".rstrip()] if said is not None and said.text else []
+        facts += [f"reference: {sample.truth}"] if sample.truth else []
         right = None if said is None else said.right
         mark = "" if right is None else "✓ " if right >= 0.5 else "✗ "
         grids = [_is_grid(boxes) for boxes in self.boxes]
@@ -119,11 +119,11 @@ class Look:
             for boxes, picture, grid in zip(self.boxes, shown, grids, strict=False)
         ]
         return {
-            "title": mark + (self.sample.text or self.sample.key)[:80],
-            "facts": " · ".join(words),
+            "title": mark + (sample.text or sample.key)[:80],
+            "facts": " · ".join(facts),
             "words": self.words,
             "special": self.special,
-            "pictures": pictures,
+            "pictures": [{"id": t.id, "name": name, "width": t.width, "height": t.height} for name, t in thumbnails],
             "boxes": self.boxes,
             "labels": labels,
             "grids": grids,
@@ -131,52 +131,42 @@ class Look:
         }
 
 
-@dataclass
-class Looks:
-    """Some examples under one model.
-
-    Attributes:
-        title: run and stage of the model.
-        examples: those that were looked at.
-        notes: what could not be computed.
-    """
-
-    title: str
-    examples: list[Look] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
 def _is_grid(boxes: list[list[float]]) -> bool:
-    """Whether regions are the cells of a grid: many, and all of one size."""
+    """Return whether regions are the cells of a grid: many, and all of one size."""
     sides = np.array([box[2:] for box in boxes])
     return len(boxes) >= 9 and bool(np.allclose(sides, sides[0], atol=0.01))
 
 
 def _label(place: list[float], boxes: Sequence[Box]) -> str:
-    """What the store calls the region at a place; empty where it has none there."""
+    """Return the store's label of the region at a place; empty where it has none there."""
     near = (box.label for box in boxes if box.role == "region" and np.allclose(box.place, place, atol=0.02))
     return next(filter(None, near), "whole image" if place[2] * place[3] > WHOLE else "")
 
 
 def _cell(place: list[float]) -> str:
-    """The name of a cell of a grid."""
     return f"row {round(place[1] / place[3]) + 1}, column {round(place[0] / place[2]) + 1}"
 
 
-def looks_of(samples: Samples, title: str, room: int) -> Looks:
-    """Look at some of a group's samples with its first model; a fault becomes a note.
+def looks_of(samples: Samples, title: str, room: int) -> tuple[list[dict[str, Any]], list[str]]:
+    """Look at some of a group's samples with its first model.
 
     Args:
         samples: chosen, with pictures.
-        title: what the model is called.
+        title: the model's name.
         room: bytes that the maps may take.
+
+    Returns:
+        A document for each example, and notes about what could not be computed.
     """
-    made = Looks(title)
     source = samples.source
     if source is None or source.model_folder is None:
-        made.notes.append(f"{title}: the trained model is gone, so attention cannot be computed.")
-        return made
-    chosen = _some([row for row in samples.rows if row.pictures and all(shown.thumbnail for shown in row.pictures)])
+        return [], [f"{title}: the trained model is gone, so attention cannot be computed."]
+    rows = [row for row in samples.rows if row.pictures and all(shown.thumbnail for shown in row.pictures)]
+    wrong = [row for row in rows if row.said[0] is not None and (row.said[0].right or 0) < 0.5]
+    right = [row for row in rows if row not in wrong]
+    wrong = wrong[: max(WRONG, EXAMPLES - len(right))]
+    chosen = wrong + right[: EXAMPLES - len(wrong)]
+    looks: list[Look] = []
     try:
         bundle = source.scene.bundle()
         runner = source.scene.runner(bundle)
@@ -185,27 +175,18 @@ def looks_of(samples: Samples, title: str, room: int) -> Looks:
             look = _look(runner, bundle, sample, codes.get(sample.example))
             if look is None or not look.maps:
                 continue
-            _fit(look, room - sum(other.size for other in made.examples), len(chosen))
-            if sum(other.size for other in made.examples) + look.size <= room:
-                made.examples.append(look)
-    except VlcliError as error:
-        made.notes.append(f"{title}: attention cannot be computed. {' '.join(str(error).split())}")
+            left = room - sum(other.size for other in looks)
+            _fit(look, left / len(chosen))
+            if look.size <= left:
+                looks.append(look)
     except Exception as error:  # a stranger's model must not cost the page
-        made.notes.append(f"{title}: attention cannot be computed. {type(error).__name__}: {error}")
-    return made
+        text = " ".join(str(error).split()) if isinstance(error, VlcliError) else f"{type(error).__name__}: {error}"
+        return [look.as_dict() for look in looks], [f"{title}: attention cannot be computed. {text}"]
+    return [look.as_dict() for look in looks], []
 
 
-def _some(rows: Sequence[Sample]) -> list[Sample]:
-    """Wrong answers, then right ones."""
-    wrong = [row for row in rows if row.said[0] is not None and (row.said[0].right or 0) < 0.5]
-    right = [row for row in rows if row not in wrong]
-    chosen = wrong[: max(WRONG, EXAMPLES - len(right))]
-    return chosen + right[: EXAMPLES - len(chosen)]
-
-
-def _fit(look: Look, room: int, examples: int) -> None:
+def _fit(look: Look, share: float) -> None:
     """Leave out what would take more than an example's part: maps of single regions first, then single heads."""
-    share = room / max(examples, 1)
     if look.size > share:
         look.maps = [part for part in look.maps if part.asked != "regions"] or look.maps
     if look.size > share:
@@ -221,31 +202,24 @@ def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, code: int | None) 
     if batch.clean.images is None:
         return None
     record = Recorder()
-    with evaluating(runner.module), torch.no_grad(), ExitStack() as stack:
-        terms = stack.enter_context(_listening(bundle.model))
-        layout, words = _passed(runner, batch, record)
-    seen = Seen(batch, layout, words)
-    maps = [part for name, found in record.attention.items() for part in seen.maps(name, "attention", found)]
-    maps += _grad_cam(runner, batch, seen)
-    maps += [part for name, found in terms.items() for part in seen.maps(name, "position encoding", found)]
-    pieces, special = ([], []) if text is None or not words else _pieces(bundle, text)
-    return Look(sample, pieces, special, [boxes_of(boxes) for boxes, _ in seen.places], maps)
+    with evaluating(runner.module), torch.no_grad(), _listening(bundle.model) as terms:
+        step = runner.step(batch, record=record)
+        if "fuse" in runner.model.capabilities and text is not None:
+            fused = step.fused()
+            tokens = _Tokens(batch, fused.image.layout, len(fused.text.layout))
+        else:
+            tokens = _Tokens(batch, step.image().layout, 0)
+    maps = [part for name, weights in record.attention.items() for part in tokens.maps(name, "attention", weights)]
+    maps += _grad_cam(runner, batch, tokens)
+    maps += [part for name, term in terms.items() for part in tokens.maps(name, "position encoding", term)]
+    pieces: list[str] = []
+    special: list[bool] = []
+    if text is not None and tokens.words:
+        pieces, special = bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].bool().tolist()
+    return Look(sample, pieces, special, [boxes_of(boxes) for boxes, _ in tokens.places], maps)
 
 
-def _passed(runner: TaskRunner, batch: Batch, record: Recorder) -> tuple[Layout, int]:
-    """Where the image tokens lie after one pass, and how many text tokens there are; 0 without text."""
-    step = runner.step(batch, record=record)
-    if "fuse" in runner.model.capabilities and batch.clean.text is not None:
-        fused = step.fused()
-        return fused.image.layout, len(fused.text.layout)
-    return step.image().layout, 0
-
-
-def _pieces(bundle: Bundle, text: Any) -> tuple[list[str], list[bool]]:
-    return bundle.tokenizer.tokens(text.ids[0].tolist()), [bool(one) for one in text.special[0].tolist()]
-
-
-class Seen:
+class _Tokens:
     """The tokens of one example: sorts recorded numbers into maps.
 
     Args:
@@ -255,49 +229,41 @@ class Seen:
     """
 
     def __init__(self, batch: Batch, layout: Layout, words: int) -> None:
-        rows = batch.clean.image_rows[0]
-        self.rows = [int(row) for row in rows if row >= 0]
-        self.words, self.tokens = words, len(layout)
+        self.rows = [int(row) for row in batch.clean.image_rows[0] if row >= 0]
+        self.words, self.count = words, len(layout)
         self.places = [token_boxes(layout, pair) for pair in range(len(self.rows))]
         self.special = layout.special[0].nonzero()[:, 0].tolist()
 
-    def maps(self, name: str, group: Group, found: Tensor) -> Iterator[Map]:
-        """The parts of recorded numbers (pictures, heads, queries, keys) whose keys are image tokens."""
-        queries, keys = found.shape[-2:]
-        per_picture = self._per_picture(found)
-        spread = int((per_picture[0].mean(0)[0] > 0).sum()) if group == "attention" else 0
-        for part in self._sorted(name, group, per_picture, queries, keys):
-            part.keys = spread
-            yield part
-
-    def _sorted(self, name: str, group: Group, per_picture: list[Array], queries: int, keys: int) -> Iterator[Map]:
-        both = self.words + self.tokens
-        if keys == self.tokens and queries == self.words and self.words:
-            yield self._map(name, group, "words", per_picture, slice(None), 0)
-        elif keys == self.tokens and queries == self.tokens:
-            yield from self._of_regions(name, group, per_picture, 0)
-        elif keys == both and queries == both and self.words:
-            yield self._map(name, group, "words", per_picture, slice(0, self.words), self.words)
-            yield from self._of_regions(name, group, per_picture, self.words)
-
-    def _per_picture(self, found: Tensor) -> list[Array]:
-        arrays = found.float().cpu().numpy()
+    def maps(self, name: str, group: Group, numbers: Tensor) -> list[Map]:
+        """Return the parts of numbers (pictures, heads, queries, keys) whose keys are image tokens."""
+        arrays, size = numbers.float().cpu().numpy(), tuple(numbers.shape[-2:])
         several = len(arrays) >= len(self.rows)
-        return [arrays[pair if several else min(row, len(arrays) - 1)] for pair, row in enumerate(self.rows)]
-
-    def _map(self, name: str, group: Group, asked: Any, arrays: list[Array], queries: slice, before: int) -> Map:
-        places = [before + kept for _, kept in self.places]
-        values = [array[:, queries][:, :, kept] for array, kept in zip(arrays, places, strict=True)]
-        return Map(name, group, asked, values)
+        by_picture = [arrays[n if several else min(row, len(arrays) - 1)] for n, row in enumerate(self.rows)]
+        spread = int((by_picture[0].mean(0)[0] > 0).sum()) if group == "attention" else 0
+        both = self.words + self.count
+        maps: list[Map] = []
+        joint = bool(self.words) and size == (both, both)
+        crossed = bool(self.words) and size == (self.words, self.count)
+        before = self.words if joint else 0
+        if joint or crossed:
+            places = [before + kept for _, kept in self.places]
+            values = [array[:, : self.words][:, :, kept] for array, kept in zip(by_picture, places, strict=True)]
+            maps.append(Map(name, group, "words", values))
+        if joint or (size == (self.count, self.count) and not crossed):
+            maps += self._of_regions(name, group, by_picture, before)
+        for part in maps:
+            part.keys = spread
+        return maps
 
     def _of_regions(self, name: str, group: Group, arrays: list[Array], before: int) -> Iterator[Map]:
-        """Among image tokens: from each region, or from the class tokens and the mean where there are many."""
+        """Yield numbers from each region, or from the class tokens and the mean where there are many."""
         places = [before + kept for _, kept in self.places]
         squares = [array[:, kept][:, :, kept] for array, kept in zip(arrays, places, strict=True)]
-        if all(len(kept) <= MOST_QUERIES for kept in places):
+        many = any(len(kept) > MOST_QUERIES for kept in places)
+        if not many:
             yield Map(name, group, "regions", squares)
         special = [before + token for token in self.special]
-        if special or any(len(kept) > MOST_QUERIES for kept in places):
+        if special or many:
             named = [f"special token {number + 1}" if number else "class token" for number in range(len(special))]
             values = [
                 np.concatenate([array[:, special][:, :, kept], square.mean(1, keepdims=True)], 1)
@@ -306,44 +272,42 @@ class Seen:
             yield Map(name, group, "tokens", values, [*named, "mean of all regions"])
 
 
-def _grad_cam(runner: TaskRunner, batch: Batch, seen: Seen) -> list[Map]:
-    """Grad-CAM of the score for a match, where the model has an objective of matching and reads one picture."""
+def _grad_cam(runner: TaskRunner, batch: Batch, tokens: _Tokens) -> list[Map]:
+    """Return Grad-CAM of the score for a match, where the model has an objective of matching and reads one picture."""
     objective = next((name for name in runner.module.objectives if "matching" in name), None)
-    if objective is None or len(seen.rows) != 1 or not seen.words:
+    if objective is None or len(tokens.rows) != 1 or not tokens.words:
         return []
     try:
         with evaluating(runner.module):
-            found = matching_maps(runner, batch, objective, None, None, "report")
+            heat = matching_maps(runner, batch, objective, None, None, "report")
     except (VlcliError, RuntimeError, IndexError):
         return []
-    kept = seen.places[0][1]
-    values = found.maps[0].detach().float().cpu().numpy()[None][:, :, kept]
-    return [Map(f"score of {objective}, through {found.name}", "Grad-CAM", "words", [values])]
+    values = heat.maps[0].detach().float().cpu().numpy()[None][:, :, tokens.places[0][1]]  # (1, words, regions)
+    return [Map(f"score of {objective}, through {heat.name}", "Grad-CAM", "words", [values])]
 
 
 @contextmanager
 def _listening(model: Model) -> Iterator[Mapping[str, Tensor]]:
-    """What every pairwise position encoding adds to attention scores, by module and layer, while the context lasts."""
-    found: dict[str, Tensor] = {}
+    """Record what every pairwise position encoding adds to attention scores, by module and layer."""
+    terms: dict[str, Tensor] = {}
     modules = {name: module for name, module in model.named_modules() if isinstance(module, PairwisePosition)}
-    originals: dict[str, Callable[..., Tensor | None]] = {name: module.logits for name, module in modules.items()}
     for name, module in modules.items():
-        object.__setattr__(module, "logits", _noting(originals[name], name, found))
+        object.__setattr__(module, "logits", _recording(module.logits, name, terms))
     try:
-        yield found
+        yield terms
     finally:
         for module in modules.values():
             object.__delattr__(module, "logits")
 
 
-def _noting(
-    original: Callable[..., Tensor | None], name: str, found: dict[str, Tensor]
+def _recording(
+    original: Callable[..., Tensor | None], name: str, terms: dict[str, Tensor]
 ) -> Callable[..., Tensor | None]:
     def logits(q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
         term = original(q, k, state, layer)
         if term is not None:
-            whole = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-            found[f"{name}, layer {layer}"] = term.detach().expand(whole)
+            whole = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])  # (batch, heads, queries, keys)
+            terms[f"{name}, layer {layer}"] = term.detach().expand(whole)
         return term
 
     return logits

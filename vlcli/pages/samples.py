@@ -1,11 +1,11 @@
-"""Examples of a group of evaluate stages with their pictures, regions, references, and what each model said."""
+"""Chooses examples of a group of evaluate stages, with their pictures, regions, references and predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from vlcli.data.sample import Example
 from vlcli.errors import VlcliError
@@ -23,18 +23,12 @@ REFERENCES = ("label", "answer", "references", "captions", "raw_answers", "answe
 MOST_LETTERS, MOST_PICTURES, MOST_BOXES = 400, 6, 40
 LEAST_SCORE = 0.3
 """Detected boxes with a lower score are not drawn."""
-DIRECTIONS = ("image/", "text/")
+DIRECTIONS = {"image/": "image for a sentence", "text/": "sentence for an image"}
+"""Kind of a ranking by the beginning of its key."""
 
 
-@dataclass(frozen=True)
-class Box:
-    """A box on a picture.
-
-    Attributes:
-        place: x, y, width, height in [0, 1].
-        label: what stands beside it.
-        role: ``region`` of the store, ``said`` by the model, or ``true``.
-    """
+class Box(NamedTuple):
+    """A box on a picture (x, y, width, height in [0, 1]); its role is ``region`` of the store, ``said`` or ``true``."""
 
     place: list[float]
     label: str
@@ -43,14 +37,7 @@ class Box:
 
 @dataclass
 class Shown:
-    """A picture of a sample.
-
-    Attributes:
-        name: the picture's id.
-        thumbnail: None where it could not be read.
-        boxes: drawn over it.
-        caption: what it is, where it is not simply the example's.
-    """
+    """A picture of a sample; without a thumbnail where it could not be read."""
 
     name: str
     thumbnail: Thumbnail | None
@@ -58,15 +45,8 @@ class Shown:
     caption: str = ""
 
 
-@dataclass(frozen=True)
-class Said:
-    """What one column predicts.
-
-    Attributes:
-        text: the prediction.
-        right: 1 for right, 0 for wrong, between them for partly right; None where nothing judges it.
-        sure: probability or score as text.
-    """
+class Said(NamedTuple):
+    """A prediction: ``right`` from 0 to 1, None where nothing judges it; ``sure`` is the probability as text."""
 
     text: str
     right: float | None
@@ -78,13 +58,13 @@ class Sample:
     """One example.
 
     Attributes:
-        key: in its data set.
+        key: of the row of predictions.
         text: the sentence or question; empty where there is none.
         truth: the reference as text.
-        kind: of which kind it is.
-        said: one for each column; None where a column has no prediction.
+        kind: by which samples are filtered.
+        said: predictions, one for each column; None where a column has none.
         pictures: with boxes.
-        example: key of the example that the row is about, where the data have it.
+        example: key of the example, where the data have it.
     """
 
     key: str
@@ -101,7 +81,7 @@ class Samples:
     """The examples of a group.
 
     Attributes:
-        group: whose.
+        group: of evaluate stages.
         rows: the examples, wrong answers of the first column first.
         kinds: kinds of the examples shown, in order.
         total: examples in the predictions.
@@ -128,43 +108,39 @@ class Samples:
 
 
 def samples_of(group: Group, count: int, album: Thumbnails, progress: Progress, device: str) -> Samples | None:
-    """Up to ``count`` examples of a group; None where no column has predictions."""
-    columns = [column for column in group.columns if column.rows]
-    if not columns or not count:
+    """Return up to ``count`` examples of a group; None where no column has predictions."""
+    judge = next((column for column in group.columns if column.rows), None)
+    if judge is None or not count:
         return None
-    judge = columns[0]
-    kind = next(iter(kind_fields(list(judge.rows.values()))), None)
-    chosen = choose(list(judge.rows.values()), kind, count)
-    made = Samples(group, [_sample(row, kind, group.columns) for row in chosen], [], len(judge.rows))
-    made.kinds = list(dict.fromkeys(sample.kind for sample in made.rows if sample.kind))
+    rows = list(judge.rows.values())
+    kind = next(iter(kind_fields(rows)), None)
+    chosen = choose(rows, kind, count)
+    samples = Samples(group, [_sample(row, kind, group.columns) for row in chosen], [], len(rows))
+    samples.kinds = list(dict.fromkeys(sample.kind for sample in samples.rows if sample.kind))
     try:
-        made.source = Source(judge.stage, progress, device)
-        for sample, row in zip(made.rows, chosen, strict=True):
-            _illustrate(sample, row, made.source, album)
-    except VlcliError as error:
-        made.faults.append(
-            f"Pictures and sentences of {judge.stage.name} cannot be shown. {' '.join(str(error).split())}"
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        fault = f"{type(error).__name__}: {error}"
-        made.faults.append(f"Pictures and sentences of {judge.stage.name} cannot be shown. {fault}")
-    return made
+        samples.source = Source(judge.stage, progress, device)
+        for sample, row in zip(samples.rows, chosen, strict=True):
+            _illustrate(sample, row, samples.source, album)
+    except (VlcliError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        fault = " ".join(str(error).split()) if isinstance(error, VlcliError) else f"{type(error).__name__}: {error}"
+        samples.faults.append(f"Pictures and sentences of {judge.stage.name} cannot be shown. {fault}")
+    return samples
 
 
 def choose(rows: Sequence[Row], kind: str | None, count: int) -> list[Row]:
-    """Wrong answers first, kinds in turn, the surest first; then right ones; unjudged rows as they come."""
+    """Return wrong answers first, kinds in turn, the surest first; then right ones; unjudged rows as they come."""
     judged = [(right_of(row), row) for row in sorted(rows, key=_hardness)]
     wrong = [row for value, row in judged if value is not None and value < RIGHT]
     right = [row for value, row in judged if value is not None and value >= RIGHT]
     others = [row for value, row in judged if value is None]
-    found = list(_in_turn(wrong, kind))[: max(count - len(right), round(count * WRONG_SHARE))]
+    chosen = list(_in_turn(wrong, kind))[: max(count - len(right), round(count * WRONG_SHARE))]
     for rest in (right, others):
-        found += list(_in_turn(rest, kind))[: count - len(found)]
-    return found
+        chosen += list(_in_turn(rest, kind))[: count - len(chosen)]
+    return chosen
 
 
 def _hardness(row: Row) -> tuple[float, float]:
-    """Sorts the worst first: by what judges the row, then by how sure the model was."""
+    """Return a key that sorts the worst first: by the row's score, then by how sure the model was."""
     right = right_of(row)
     quality = row.get("cider_d") if right is None else right
     sure = row.get("score")
@@ -181,7 +157,7 @@ def _in_turn(rows: Sequence[Row], kind: str | None) -> Iterator[Row]:
 
 
 def right_of(row: Row) -> float | None:
-    """How right a prediction is, from 0 to 1; None where the row does not say."""
+    """Return how right a prediction is, from 0 to 1; None where the row does not say."""
     for name in ("accuracy", "correct"):
         value = row.get(name)
         if isinstance(value, bool | int | float):
@@ -192,46 +168,34 @@ def right_of(row: Row) -> float | None:
 
 def _sample(row: Row, kind: str | None, columns: Sequence[Column]) -> Sample:
     key = str(row.get("key"))
-    said = [_said(found) if (found := column.rows.get(key)) is not None else None for column in columns]
-    named = "" if kind is None else str(row.get(kind, "") or "")
-    return Sample(key, "", _truth(row), named or _direction(key), said)
-
-
-def _direction(key: str) -> str:
-    names = {"image/": "image for a sentence", "text/": "sentence for an image"}
-    return next((name for start, name in names.items() if key.startswith(start)), "")
+    said = [_said(column.rows[key]) if key in column.rows else None for column in columns]
+    direction = next((name for start, name in DIRECTIONS.items() if key.startswith(start)), "")
+    return Sample(key, "", _truth(row), ("" if kind is None else str(row.get(kind) or "")) or direction, said)
 
 
 def _said(row: Row) -> Said:
-    value = row.get("prediction", row.get("caption"))
+    value, rank, score = row.get("prediction", row.get("caption")), row.get("rank"), row.get("score")
     text = "" if _is_box(value) else as_text(value)
-    rank = row.get("rank")
     if isinstance(rank, int | float):
         text = f"rank {rank:g}"
-    if "boxes" in row and isinstance(row["boxes"], list):
+    if isinstance(row.get("boxes"), list):
         text = f"{len(_kept(row))} boxes"
-    return Said(text, right_of(row), _sure(row))
+    sure = ""
+    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1 and "rank" not in row:
+        sure = f"{100 * (1 - score if row.get('prediction') is False else score):.0f} %"  # of a verdict, its own
+    return Said(text, right_of(row), sure)
 
 
-def _sure(row: Row) -> str:
-    """The score as a percentage where it is a probability; of a verdict, that of the verdict itself."""
-    score = row.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1 or "rank" in row:
-        return ""
-    return f"{100 * (1 - score if row.get('prediction') is False else score):.0f} %"
-
-
-def _truth(row: Row, targets: Mapping[str, Any] | None = None) -> str:
-    for place in (row, targets or {}):
-        for name in REFERENCES:
-            value = place.get(name)
-            if value not in (None, "", [], {}) and not _is_box(value):
-                return as_text(value)
+def _truth(row: Mapping[str, Any]) -> str:
+    for name in REFERENCES:
+        value = row.get(name)
+        if value not in (None, "", [], {}) and not _is_box(value):
+            return as_text(value)
     return ""
 
 
 def as_text(value: Any) -> str:
-    """A prediction or reference in words; of answers with scores, the best first."""
+    """Return a prediction or reference in words; of answers with scores, the best first."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
@@ -251,7 +215,7 @@ def _number(value: Any) -> float:
 
 
 def cut(text: str) -> str:
-    """A text of at most :data:`MOST_LETTERS`."""
+    """Return a text of at most :data:`MOST_LETTERS`."""
     return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
 
 
@@ -261,46 +225,27 @@ def _is_box(value: Any) -> bool:
 
 def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> None:
     """Give a sample its sentence, its reference and its pictures."""
-    example = _example(row, source.examples)
-    if example is None:
-        _add_picture_alone(sample, row, source, album)
-        return
-    sample.example = example.key
-    sample.text = cut(example.text or "")
-    sample.truth = sample.truth or _truth({}, example.targets)
-    for name in example.images[:MOST_PICTURES]:
-        sample.pictures.append(_shown(name, source, album))
-    if "rank" in row and str(row.get("key", "")).startswith("image/"):
-        _add_found(sample, row, source, album)
-    if sample.pictures:
-        sample.pictures[0].boxes += _own_boxes(row, example, sample.pictures[0])
-
-
-def _example(row: Row, examples: Mapping[str, Example]) -> Example | None:
-    key = str(row.get("key"))
+    key, best = str(row.get("key")), str(row.get("prediction"))
     bare = next((key.removeprefix(start) for start in DIRECTIONS if key.startswith(start)), key)
     names = (key, bare, str(row.get("image", "")))
-    return next((examples[name] for name in names if name in examples), None)
-
-
-def _add_picture_alone(sample: Sample, row: Row, source: Source, album: Thumbnails) -> None:
-    """The picture for which sentences were ranked, and the sentence that is ranked first."""
-    name = str(row.get("key")).removeprefix("text/")
-    found = source.examples.get(str(row.get("prediction")))
-    if name in source.files:
-        sample.pictures.append(_shown(name, source, album))
-    if found is not None and found.text:
-        sample.text = cut(f"Ranked first: {found.text}")
-
-
-def _add_found(sample: Sample, row: Row, source: Source, album: Thumbnails) -> None:
-    """The picture that a ranking puts first, beside the true one."""
-    sample.truth = sample.truth or ", ".join(shown.name for shown in sample.pictures)
-    found = str(row.get("prediction"))
-    if found in source.files and sample.pictures and found != sample.pictures[0].name:
-        sample.pictures[0].caption = "true"
-        sample.pictures.append(_shown(found, source, album))
-        sample.pictures[-1].caption = "ranked first"
+    example = next((source.examples[name] for name in names if name in source.examples), None)
+    if example is None:  # a picture for which sentences were ranked
+        name, first = key.removeprefix("text/"), source.examples.get(best)
+        sample.pictures += [_shown(name, source, album)] if name in source.files else []
+        if first is not None and first.text:
+            sample.text = cut(f"Ranked first: {first.text}")
+        return
+    sample.example, sample.text = example.key, cut(example.text or "")
+    sample.truth = sample.truth or _truth(example.targets)
+    sample.pictures += [_shown(name, source, album) for name in example.images[:MOST_PICTURES]]
+    if "rank" in row and key.startswith("image/"):
+        sample.truth = sample.truth or ", ".join(shown.name for shown in sample.pictures)
+        if best in source.files and sample.pictures and best != sample.pictures[0].name:
+            sample.pictures[0].caption = "true"
+            sample.pictures.append(_shown(best, source, album))
+            sample.pictures[-1].caption = "ranked first"
+    if sample.pictures:
+        sample.pictures[0].boxes += _predicted_boxes(row, example, sample.pictures[0])
 
 
 def _shown(name: str, source: Source, album: Thumbnails) -> Shown:
@@ -309,37 +254,31 @@ def _shown(name: str, source: Source, album: Thumbnails) -> Shown:
     return Shown(name, None if path is None else album.of(path), boxes)
 
 
-def _own_boxes(row: Row, example: Example, shown: Shown) -> list[Box]:
-    """Boxes that the model predicts and those of the references, in pixels of the picture itself."""
+def _predicted_boxes(row: Row, example: Example, shown: Shown) -> list[Box]:
+    """Return the box of the reference and those that the model predicts, in pixels of the picture itself."""
     if shown.thumbnail is None:
         return []
-    size, found = shown.thumbnail.size, []
-    truth = _true_box(example, size)
-    if truth is not None:
-        found.append(Box(truth, "reference", "true"))
-    if _is_box(row.get("prediction")):
-        found.append(Box(shares([row["prediction"]], size)[0], "predicted", "said"))
-    for place in _kept(row):
-        name = row["classes"][place] if place < len(row.get("classes", [])) else ""
-        label = f"{name} {_number(row['scores'][place]):.2f}" if place < len(row.get("scores", [])) else str(name)
-        found.append(Box(shares([row["boxes"][place]], size)[0], label, "said"))
-    return found
-
-
-def _true_box(example: Example, size: tuple[int, int]) -> list[float] | None:
-    """The box that an expression speaks of: the data have it in shares of the picture (``box``) or in pixels."""
-    for name, made in (("box", boxes_of), ("pixel_box", lambda boxes: shares(boxes, size))):
+    size, boxes = shown.thumbnail.size, []
+    for name in ("box", "pixel_box"):  # in shares of the picture, or in pixels
         truth = example.targets.get(name)
         if truth is not None and _is_box([float(value) for value in truth]):
-            return made([list(truth)])[0]
-    return None
+            corners = [list(truth)]
+            boxes.append(Box((boxes_of(corners) if name == "box" else shares(corners, size))[0], "reference", "true"))
+            break
+    if _is_box(row.get("prediction")):
+        boxes.append(Box(shares([row["prediction"]], size)[0], "predicted", "said"))
+    for n in _kept(row):
+        name = row["classes"][n] if n < len(row.get("classes", [])) else ""
+        label = f"{name} {_number(row['scores'][n]):.2f}" if n < len(row.get("scores", [])) else str(name)
+        boxes.append(Box(shares([row["boxes"][n]], size)[0], label, "said"))
+    return boxes
 
 
 def _kept(row: Row) -> list[int]:
+    """Return the numbers of the detected boxes that are drawn."""
     boxes, scores = row.get("boxes"), row.get("scores")
     if not isinstance(boxes, list):
         return []
     sure = scores if isinstance(scores, list) else [1.0] * len(boxes)
-    return [n for n, box in enumerate(boxes) if _is_box(box) and n < len(sure) and _number(sure[n]) >= LEAST_SCORE][
-        :MOST_BOXES
-    ]
+    pairs = enumerate(zip(boxes, sure, strict=False))
+    return [n for n, (box, score) in pairs if _is_box(box) and _number(score) >= LEAST_SCORE][:MOST_BOXES]

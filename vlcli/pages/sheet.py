@@ -1,4 +1,4 @@
-"""A page of examples of a folder, as ``vlcli init`` understands them."""
+"""Writes a page of examples of a folder, as ``vlcli init`` understands them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def write_sheet(file: Path, facts: dict[str, Any], root: Path) -> None:
     """Write twelve examples with their pictures, and all notes, as one HTML file.
 
     Args:
-        file: to write.
-        facts: what ``vlcli init --json`` prints.
+        file: a file that vlcli did not write is not replaced.
+        facts: the document that ``vlcli init --json`` prints.
         root: the folder of the pictures.
 
     Raises:
-        UsageError: a file lies there that vlcli did not write.
+        UsageError: another file lies there.
     """
     refuse_other(file)
     album = Thumbnails()

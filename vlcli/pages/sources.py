@@ -1,7 +1,4 @@
-"""What an evaluate stage read, opened again: its examples, the files of its pictures, its regions, its model.
-
-Whatever is gone since raises one of vlcli's errors, whose message the page shows in place of the pictures.
-"""
+"""Opens again what an evaluate stage read: its examples, the files of its pictures, its regions, its model."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from vlcli.builders.context import StageContext
 from vlcli.data.sample import Example
 from vlcli.drawings.stored_boxes import known_names
-from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
+from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
 from vlcli.progress import Progress
@@ -34,18 +31,20 @@ class Source:
     Args:
         stage: a finished evaluate stage.
         progress: where to report.
-        device: where the model computes.
+        device: of the model.
+
+    Raises:
+        DataError: the stage's data are gone, or its record does not say where they lie.
     """
 
     def __init__(self, stage: StageFacts, progress: Progress, device: str = "auto") -> None:
-        if stage.record is None or not stage.record.root:
+        record = stage.record
+        if record is None or not record.root:
             raise DataError("The stage's record does not say where its data lie.", where=str(stage.folder))
-        self.stage, record = stage, stage.record
         root = Path(record.root)
         if not root.is_dir():
-            raise DataError(
-                "The data of this stage are gone.", where=str(root), hint="name the folder of the run again"
-            )
+            hint = "name the folder of the run again"
+            raise DataError("The data of this stage are gone.", where=str(root), hint=hint)
         sources = [row["path"] for name in record.config.get("from", []) if (row := record.inputs.get(name))]
         section: dict[str, Any] = {"kind": "draw", "drawing": {"name": "predictions"}, "from": sources}
         section |= {key: record.config[key] for key in KEPT if record.config.get(key) not in (None, [], "")}
@@ -57,18 +56,13 @@ class Source:
 
     @property
     def model_folder(self) -> Path | None:
-        """Where the trained model lies; None where the stage has none or the folder is gone."""
+        """The folder of the trained model; None where the stage has none or the folder is gone."""
         folders = [find_bundle(path) for path in self.scene.sources.values() if path.is_dir()]
         return next((folder for folder in folders if folder is not None), None)
 
     @cached_property
-    def _description(self) -> Bundle | None:
-        """The model without its weights."""
-        return None if self.model_folder is None else read_bundle(self.model_folder)
-
-    @cached_property
     def examples(self) -> dict[str, Example]:
-        """By key."""
+        """Examples by key."""
         return {example.key: example for reader in self._readers for example in reader.examples()}
 
     @cached_property
@@ -78,7 +72,8 @@ class Source:
 
     @cached_property
     def _readers(self) -> list[Any]:
-        return list(self.scene.readers(self._description))
+        bundle = None if self.model_folder is None else read_bundle(self.model_folder)  # without weights
+        return list(self.scene.readers(bundle))
 
     @cached_property
     def store(self) -> FeatureStore | None:
@@ -90,33 +85,29 @@ class Source:
         return [] if self.store is None else known_names(self.store, "classes")
 
     def regions(self, picture: str) -> list[tuple[list[float], str]]:
-        """Boxes of a picture (x, y, width, height in [0, 1]) with their labels; none where the store has none."""
+        """Return boxes of a picture (x, y, width, height in [0, 1]) with labels; none where the store has none."""
         if self.store is None or picture not in self.store:
             return []
         record = self.store.read(picture, ("classes", "scores"))
-        boxes = shares(record.boxes, record.size)
-        names = [self._name(record, row) for row in range(len(boxes))]
-        return list(zip(boxes, names, strict=True))[:MOST_REGIONS]
-
-    def _name(self, record: Any, row: int) -> str:
-        number = -1 if record.classes is None else int(record.classes[row])
-        if not 0 <= number < len(self._class_names):
-            return ""
-        score = "" if record.scores is None else f" {float(record.scores[row]):.2f}"
-        return f"{self._class_names[number]}{score}"
+        regions = []
+        for row, box in enumerate(shares(record.boxes, record.size)[:MOST_REGIONS]):
+            number = -1 if record.classes is None else int(record.classes[row])
+            label = self._class_names[number] if 0 <= number < len(self._class_names) else ""
+            score = f" {float(record.scores[row]):.2f}" if label and record.scores is not None else ""
+            regions.append((box, label + score))
+        return regions
 
 
 def shares(boxes: Any, size: tuple[int, int]) -> list[list[float]]:
-    """Corners in pixels (N, 4) as x, y, width, height in [0, 1] of a picture of ``size`` (height, width)."""
+    """Return corners in pixels (N, 4) as x, y, width, height in [0, 1] of a picture of ``size`` (height, width)."""
     height, width = size
-    corners = np.asarray(boxes, np.float64).reshape(-1, 4) / np.array([width, height] * 2, np.float64)
-    return boxes_of(corners)
+    return boxes_of(np.asarray(boxes, np.float64).reshape(-1, 4) / np.array([width, height] * 2, np.float64))
 
 
 def boxes_of(corners: Any) -> list[list[float]]:
-    """Corners in [0, 1] (N, 4) as x, y, width, height, inside the picture; what is not finite is left out."""
-    found = np.asarray(corners, np.float64).reshape(-1, 4)
-    found = np.clip(np.nan_to_num(found, nan=0.0, posinf=1.0, neginf=0.0), 0, 1)
-    sides = np.concatenate([found[:, :2], np.maximum(found[:, 2:] - found[:, :2], 0)], 1)
-    made: list[list[float]] = sides.round(4).tolist()
-    return made
+    """Return corners in [0, 1] (N, 4) as x, y, width, height inside the picture; NaN becomes 0."""
+    values = np.asarray(corners, np.float64).reshape(-1, 4)
+    values = np.clip(np.nan_to_num(values, nan=0.0, posinf=1.0, neginf=0.0), 0, 1)
+    boxes = np.concatenate([values[:, :2], np.maximum(values[:, 2:] - values[:, :2], 0)], 1)  # (N, 4)
+    rows: list[list[float]] = boxes.round(4).tolist()
+    return rows

@@ -1,27 +1,30 @@
-"""The table of the runs on a page: each row with its interval on a line, published numbers, and differences."""
+"""Shows a table on a page: each row with its interval on a line, published numbers, and differences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from vlcli.errors import VlcliError
+from vlcli.files import write_text
 from vlcli.pages.charts import Span
+from vlcli.pages.page import filled, refuse_other
 from vlcli.tables.cells import number, show_contrast, show_estimate
 from vlcli.tables.results import TableResults
-from vlcli.tables.summary import Line, Summary, summarise
+from vlcli.tables.summary import Summary, summarise
 from vlcli.tools.run_folder import RunFacts
 from vlcli.tools.run_rows import layout_of
 from vlcli.tools.run_tables import table_of
 
-MOST_METRICS = 3
-"""Metrics of a table that are shown, each with its own plot."""
+MOST_METRICS, MOST_ON_OWN_PAGE = 3, 20
+"""Metrics that are shown, each with its plot, in a report and on a page of the table alone."""
 ROOM = 0.08
 
 
-@dataclass(frozen=True)
-class Mark:
-    """Where numbers lie on a line, in percent of its length; None where there is none."""
+class Mark(NamedTuple):
+    """Places on a line, in percent of its length; None where there is no number."""
 
     at: float | None = None
     low: float | None = None
@@ -29,47 +32,12 @@ class Mark:
     published: float | None = None
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One row of a table.
-
-    Attributes:
-        label: of the row.
-        kind: ``row``, ``reference`` or ``baseline``.
-        measured: mean and interval as text.
-        published: as text.
-        difference: to the reference row, as text.
-        seeds: how many.
-        error: why numbers are missing.
-        mark: on the line.
-    """
-
-    label: str
-    kind: str
-    measured: str
-    published: str
-    difference: str
-    seeds: int
-    error: str
-    mark: Mark
-
-
-@dataclass
-class Panel:
-    """One metric of a table.
-
-    Attributes:
-        metric: its name.
-        ticks: places in percent, and what they stand for.
-        rows: the table's lines.
-        baselines: places of the baselines, in percent.
-        published: whether a row has a published number.
-        differences: whether a row is compared with another.
-    """
+class Panel(NamedTuple):
+    """One metric: ticks (place, label), rows, places of baselines, and whether any row has the two further columns."""
 
     metric: str
     ticks: list[tuple[float, str]]
-    rows: list[Shown]
+    rows: list[dict[str, Any]]
     baselines: list[float]
     published: bool
     differences: bool
@@ -77,41 +45,52 @@ class Panel:
 
 @dataclass
 class PageTable:
-    """A table as the page shows it.
-
-    Attributes:
-        title: of the table.
-        panels: one per metric.
-        notes: what the intervals are over.
-    """
+    """A table as the template shows it."""
 
     title: str
-    panels: list[Panel] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    panels: list[Panel]
+    notes: list[str]
+
+
+def write_table(table: TableResults, file: Path) -> Path:
+    """Write the page of a table; a file that vlcli did not write is not replaced.
+
+    Raises:
+        UsageError: another file lies there; the table cannot be summarised.
+    """
+    refuse_other(file)
+    shown = page_table(table, MOST_ON_OWN_PAGE)
+    title, shown.title = shown.title or "Table", ""
+    seeds = {run.seed for row in table.rows for run in row.runs}
+    done, runs = sum(len(row.done) for row in table.rows), sum(len(row.runs) for row in table.rows)
+    facts = [
+        f"{len(table.rows)} rows",
+        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}",
+        f"{done} of {runs} runs done",
+    ]
+    page = {"title": title, "about": table.about, "facts": facts, "sections": [("table", "Table")], "table": shown}
+    page["faults"] = [f"{row.label}: {row.error}" for row in table.rows if row.error]
+    return write_text(file, filled("table.html", page))
 
 
 def table_on_page(runs: Sequence[RunFacts]) -> PageTable | None:
-    """The table that the runs' recipes ask for, or that seeds of one recipe make; None where there is neither."""
+    """Return the table that the runs' recipes ask for, or that seeds of one recipe make; None without either."""
     if not any(layout_of(run) is not None for run in runs):
         return None
     try:
-        found = table_of(runs)
-        return page_table(found) if any(row.done for row in found.rows) else None
+        table = table_of(runs)
+        return page_table(table) if any(row.done for row in table.rows) else None
     except VlcliError:  # a pattern of the recipe that no metric has: the scores are shown all the same
         return None
 
 
-def page_table(found: TableResults, most: int = MOST_METRICS) -> PageTable:
-    """A table as the page shows it.
-
-    Args:
-        found: the table.
-        most: metrics that are shown.
+def page_table(table: TableResults, most: int = MOST_METRICS) -> PageTable:
+    """Return a table with at most so many metrics.
 
     Raises:
         UsageError: the table cannot be summarised.
     """
-    summary = summarise(found)
+    summary = summarise(table)
     panels = [_panel(summary, name) for name in summary.metrics[:most]]
     return PageTable(summary.title, panels, [f"{note[0].upper()}{note[1:]}." for note in summary.notes])
 
@@ -119,34 +98,26 @@ def page_table(found: TableResults, most: int = MOST_METRICS) -> PageTable:
 def _panel(summary: Summary, name: str) -> Panel:
     span, rows = _span(summary, name), []
     for line in summary.lines:
-        if line.kind == "baseline" and name not in line.estimates:
+        estimate, published = line.estimates.get(name), line.published.get(name)
+        if line.kind == "baseline" and estimate is None:
             continue
-        found, printed = line.estimates.get(name), line.published.get(name)
-        ends = (None, None) if found is None else (span.at(found.low), span.at(found.high))
-        mark = Mark(None if found is None else span.at(found.mean), *ends, span.at(printed.value) if printed else None)
-        rows.append(_shown(line, name, mark))
-    baselines = [row.mark.at for row in rows if row.kind == "baseline" and row.mark.at is not None]
+        mark = Mark(published=span.at(published.value) if published else None)
+        if estimate is not None:
+            mark = Mark(span.at(estimate.mean), span.at(estimate.low), span.at(estimate.high), mark.published)
+        spread = "" if published is None or published.spread is None else f" ± {number(published.spread)}"
+        row = {"label": line.label, "kind": line.kind, "seeds": line.seeds, "error": line.error, "mark": mark}
+        row["measured"] = show_estimate(estimate)
+        row["published"] = "" if published is None else number(published.value) + spread
+        row["difference"] = show_contrast(line.contrasts[name]) if name in line.contrasts else ""
+        rows.append((row, mark))
+    baselines = [mark.at for row, mark in rows if row["kind"] == "baseline" and mark.at is not None]
+    printed = any(name in line.published for line in summary.lines)
     compared = any(name in line.contrasts for line in summary.lines)
-    return Panel(name, span.ticks, rows, baselines, any(name in line.published for line in summary.lines), compared)
-
-
-def _shown(line: Line, name: str, mark: Mark) -> Shown:
-    published = line.published.get(name)
-    spread = "" if published is None or published.spread is None else f" ± {number(published.spread)}"
-    return Shown(
-        line.label,
-        line.kind,
-        show_estimate(line.estimates.get(name)),
-        "" if published is None else number(published.value) + spread,
-        show_contrast(line.contrasts[name]) if name in line.contrasts else "",
-        line.seeds,
-        line.error,
-        mark,
-    )
+    return Panel(name, span.ticks, [row for row, _ in rows], baselines, printed, compared)
 
 
 def _span(summary: Summary, name: str) -> Span:
-    """From the lowest to the highest number of a metric, with some room beside."""
+    """Return a line from the lowest to the highest number of a metric, with some room beside."""
     values = [line.published[name].value for line in summary.lines if name in line.published]
     for line in summary.lines:
         if name in line.estimates:

@@ -16,8 +16,6 @@ from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, UsageError, VlcliError, shown
 from vlcli.images.boxes import BoxList
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, device_of
 from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Box, Choice, Failure, Picture, Prediction, RegionFeatures, Request, name_of
@@ -51,45 +49,42 @@ class Answerer:
     min_score: float | None = None
 
     def answer(self, requests: Iterable[Request | Failure], batch_size: int) -> Iterator[Prediction | Failure]:
-        """A prediction or a failure for every request, in order; failures of reading the requests are passed on.
+        """Yield a prediction or a failure for every request, in order; failures of reading the requests are passed on.
 
         Raises:
             VlcliError: no request can be answered, since the extractor cannot be built or the task cannot predict.
         """
         waiting = iter(requests)
         while some := list(islice(waiting, batch_size)):
-            found = iter(self._some([one for one in some if isinstance(one, Request)]))
-            yield from (one if isinstance(one, Failure) else next(found) for one in some)
+            answers = iter(self._some([one for one in some if isinstance(one, Request)]))
+            yield from (one if isinstance(one, Failure) else next(answers) for one in some)
 
     def one(self, request: Request) -> Prediction:
-        """The prediction of one request.
+        """Return the prediction of one request.
 
         Raises:
             VlcliError: what is wrong with it.
         """
-        (found,) = self._some([request])
-        if isinstance(found, Failure):
-            raise found.error
-        return found
+        (answer,) = self._some([request])
+        if isinstance(answer, Failure):
+            raise answer.error
+        return answer
 
     def _some(self, requests: list[Request]) -> list[Prediction | Failure]:
-        found: dict[int, Prediction | Failure] = {}
-        groups: dict[int, list[int]] = {}
-        samples: dict[int, Sample] = {}
-        read = self._read(requests)
-        for place, (request, images) in enumerate(zip(requests, read, strict=True)):
+        answers: dict[int, Prediction | Failure] = {}
+        groups: dict[int, dict[int, Sample]] = {}  # by number of images
+        for row, (request, images) in enumerate(zip(requests, self._read(requests), strict=True)):
             if isinstance(images, VlcliError):
-                found[place] = Failure(request, images)
+                answers[row] = Failure(request, images)
             else:
-                samples[place] = Sample(_key(request), self._text(request.text), images, {})
-                groups.setdefault(len(images), []).append(place)
-        for places in groups.values():
-            made = self._predict([requests[place] for place in places], [samples[place] for place in places])
-            found |= dict(zip(places, made, strict=True))
-        return [found[place] for place in range(len(requests))]
+                key = request.key or name_of(request.images[0], 0)
+                groups.setdefault(len(images), {})[row] = Sample(key, self._text(request.text), images, {})
+        for samples in groups.values():
+            predictions = self._predict([requests[row] for row in samples], list(samples.values()))
+            answers |= dict(zip(samples, predictions, strict=True))
+        return [answers[row] for row in range(len(requests))]
 
     def _read(self, requests: list[Request]) -> list[list[ImageSample] | VlcliError]:
-        """The images of every request, each file once; or what is wrong with it."""
         faults = [self._fault(request) for request in requests]
         good = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
         try:
@@ -100,15 +95,16 @@ class Answerer:
         return [next(read) if fault is None else fault for fault in faults]
 
     def _images(self, requests: list[Request]) -> Sequence[list[ImageSample] | VlcliError]:
+        # each file is read once, whatever number of requests have it
         pictures: dict[Any, tuple[Picture, str]] = {}
-        keys = [_identities(request, row) for row, request in enumerate(requests)]
-        for own, request in zip(keys, requests, strict=True):
-            for place, (key, image) in enumerate(zip(own, request.images, strict=True)):
-                pictures.setdefault(key, (image, name_of(image, place)))
-        given = list(pictures.values())
-        images = self.reader.read([image for image, _ in given], [name for _, name in given])
+        keys: list[list[Any]] = []
+        for row, request in enumerate(requests):
+            keys.append([str(o) if isinstance(o, str | Path) else (row, n) for n, o in enumerate(request.images)])
+            for number, (key, image) in enumerate(zip(keys[-1], request.images, strict=True)):
+                pictures.setdefault(key, (image, name_of(image, number)))
+        images = self.reader.read([image for image, _ in pictures.values()], [name for _, name in pictures.values()])
         known = dict(zip(pictures, images, strict=True))
-        return [[known[key] for key in own] for own in keys]
+        return [[known[key] for key in row_keys] for row_keys in keys]
 
     def _tried(self, request: Request) -> list[ImageSample] | VlcliError:
         try:
@@ -117,7 +113,6 @@ class Answerer:
             return error
 
     def _fault(self, request: Request) -> VlcliError | None:
-        """What is wrong with a request before anything is read."""
         use, count, text = self.asked.use, len(request.images), request.text
         if not count or (use.images and count != use.images):
             got, wanted = f"{count} images", f"{use.images or 'some'} in one request"
@@ -136,41 +131,32 @@ class Answerer:
     def _text(self, raw: str | None) -> TextSample | None:
         if not raw or self.tokenizer is None:
             return None
-        made: TextSample = self.tokenizer.encode(raw, raw, self.data_spec.text_length)
-        return made
+        text: TextSample = self.tokenizer.encode(raw, raw, self.data_spec.text_length)
+        return text
 
     def _predict(self, requests: list[Request], samples: list[Sample]) -> list[Prediction]:
         items = [Item({"clean": sample}, 0) for sample in samples]
         batch = collate(items, pad_id=self.data_spec.pad_id).to(device_of(self.module.model))
+        images = [image for sample in samples for image in sample.images]
+        boxes = {image.key: BoxList(_pixels(image)) for image in images if image.boxes is not None}
         with torch.no_grad():
             step = self.module.step(batch)
-            rows = rows_of(self.asked, self.module, step, self.tokenizer, self._boxes(samples))
-            choices = self._choices(step, batch)
-        given = zip(requests, samples, rows, choices, strict=True)
-        return [self._prediction(*one) for one in given]
-
-    def _choices(self, step: ForwardPasses, batch: Batch) -> list[list[tuple[str, float]]]:
-        if self.asked.use.kind == "match":
-            return [[] for _ in batch.keys]
-        return self.asked.task.probabilities(step, self.module.predict, self.tokenizer)
-
-    @staticmethod
-    def _boxes(samples: list[Sample]) -> dict[str, BoxList]:
-        images = [image for sample in samples for image in sample.images]
-        return {image.key: BoxList(_pixels(image)) for image in images if image.boxes is not None}
+            rows = rows_of(self.asked, self.module, step, self.tokenizer, boxes)
+            choices: list[list[tuple[str, float]]] = [[] for _ in batch.keys]
+            if self.asked.use.kind != "match":
+                choices = self.asked.task.probabilities(step, self.module.predict, self.tokenizer)
+        return [self._prediction(*one) for one in zip(requests, samples, rows, choices, strict=True)]
 
     def _prediction(
         self, request: Request, sample: Sample, row: dict[str, Any], choices: list[tuple[str, float]]
     ) -> Prediction:
-        names = [name_of(image, place) for place, image in enumerate(request.images)]
-        boxes = self._found(request, row)
-        said = len(boxes) if self.asked.use.kind == "boxes" else row.get("prediction")
+        boxes = self._boxes(request, row)
         return Prediction(
             self.asked.use,
             sample.key,
-            names,
+            request.names(),
             request.text,
-            said,
+            len(boxes) if self.asked.use.kind == "boxes" else row.get("prediction"),
             choices=[Choice(label, chance) for label, chance in choices[: self.top]],
             boxes=boxes,
             regions=[_pixels(image) for image in sample.images],
@@ -179,8 +165,7 @@ class Answerer:
             row=row,
         )
 
-    def _found(self, request: Request, row: dict[str, Any]) -> list[Box]:
-        """The boxes of a row, the highest score first."""
+    def _boxes(self, request: Request, row: dict[str, Any]) -> list[Box]:
         if self.asked.use.kind == "box" and row.get("prediction") is not None:
             x1, y1, x2, y2 = row["prediction"]
             return [Box((x1, y1, x2, y2), request.text or "", float(row.get("score", 0.0)))]
@@ -188,8 +173,8 @@ class Answerer:
         if not isinstance(task, Detection):
             return []
         least = task.draw_score if self.min_score is None else self.min_score
-        given = zip(row["boxes"], row["classes"], row["scores"], strict=True)
-        return [Box((x1, y1, x2, y2), name, score) for (x1, y1, x2, y2), name, score in given if score >= least]
+        boxes = zip(row["boxes"], row["classes"], row["scores"], strict=True)
+        return [Box((x1, y1, x2, y2), name, score) for (x1, y1, x2, y2), name, score in boxes if score >= least]
 
     def _notes(self, request: Request) -> list[str]:
         notes = []
@@ -197,24 +182,13 @@ class Answerer:
             pieces, most = len(self.tokenizer.encode(request.text, "", None).ids), self.data_spec.text_length
             if pieces > most:
                 notes.append(f"the text has {pieces} word pieces, of which the model reads the first {most}")
-        pairs = [(image, name_of(image, place)) for place, image in enumerate(request.images)]
+        pairs = zip(request.images, request.names(), strict=True)
         fresh = [name for image, name in pairs if not isinstance(image, RegionFeatures)]
         return notes + list(dict.fromkeys(line for lines in self.reader.fresh.notes(fresh) for line in lines))
 
 
-def _key(request: Request) -> str:
-    return request.key or name_of(request.images[0], 0)
-
-
-def _identities(request: Request, row: int) -> list[Any]:
-    """A value for each image of a request, equal for equal files."""
-    return [str(one) if isinstance(one, str | Path) else (row, place) for place, one in enumerate(request.images)]
-
-
 def _pixels(image: ImageSample) -> np.ndarray:
-    """The boxes of an image in pixels (R, 4); none where the model reads pixels."""
     if image.boxes is None or image.features is None:
         return np.zeros((0, 4), np.float32)
     height, width = image.size
-    made: np.ndarray = (image.boxes * np.array([width, height, width, height], np.float32)).astype(np.float32)
-    return made
+    return np.asarray(image.boxes * np.array([width, height, width, height], np.float32), np.float32)

@@ -19,7 +19,7 @@ ANSWER = "#1f5fbf"
 
 
 def draw(prediction: Prediction, images: Sequence[Picture], file: Path | None = None) -> Image.Image:
-    """The pictures of a prediction side by side, with boxes, the text above and the answers below.
+    """Draw the pictures of a prediction side by side, with boxes, the text above and the answers below.
 
     Args:
         prediction: what is drawn.
@@ -33,42 +33,41 @@ def draw(prediction: Prediction, images: Sequence[Picture], file: Path | None = 
 
 
 def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: Path | None = None) -> Image.Image:
-    """Several predictions in one sheet, a cell each picture.
+    """Draw several predictions in one sheet, a cell each picture.
 
     Args:
         predictions: each with its pictures.
         file: where to write it; None: nowhere.
     """
     cells = [
-        Cell(_picture(found, image, place), _lines(found, place, len(images)))
-        for found, images in predictions
-        for place, image in enumerate(images)
+        Cell(_picture(prediction, image, number), _lines(prediction, number, len(images)))
+        for prediction, images in predictions
+        for number, image in enumerate(images)
     ]
-    texts = {found.text for found, _ in predictions}
+    texts = {prediction.text for prediction, _ in predictions}
     text = next(iter(texts)) if len(texts) == 1 else None
     columns = min(len(cells), max(2, len(predictions[0][1])) if len(predictions) == 1 else 3)
-    made = contact_sheet(cells, columns=columns, width=SIDE, heading=(text, INK) if text else None)
+    sheet = contact_sheet(cells, columns=columns, width=SIDE, heading=(text, INK) if text else None)
     if file is not None:
-        save_picture(made, file)
-    return made
+        save_picture(sheet, file)
+    return sheet
 
 
-def _picture(found: Prediction, image: Picture, place: int) -> Image.Image:
+def _picture(prediction: Prediction, image: Picture, number: int) -> Image.Image:
     if isinstance(image, RegionFeatures):
         return Image.new("RGB", (SIDE, SIDE), "#eeeeee")
     picture = open_picture(image)
     factor = SIDE / picture.width
     small = picture.resize((SIDE, max(1, round(picture.height * factor))), Image.Resampling.BICUBIC)
-    own = [box for box in found.boxes if box.image == place]
-    labels = [f"{box.label} {box.score:.2f}" if found.use.kind == "boxes" else box.label for box in own]
-    return draw_boxes(small, [[factor * value for value in box.box] for box in own], labels, width=3, font_size=15)
+    boxes = [box for box in prediction.boxes if box.image == number]
+    labels = [f"{box.label} {box.score:.2f}" if prediction.use.kind == "boxes" else box.label for box in boxes]
+    return draw_boxes(small, [[factor * value for value in box.box] for box in boxes], labels, width=3, font_size=15)
 
 
-def _lines(found: Prediction, place: int, count: int) -> list[tuple[str, str]]:
-    """Below a picture: its name, and below the last of a request the answer and the probabilities."""
-    lines = [(Path(found.images[place]).name, INK)]
-    if place < count - 1:
+def _lines(prediction: Prediction, number: int, count: int) -> list[tuple[str, str]]:
+    lines = [(Path(prediction.images[number]).name, INK)]
+    if number < count - 1:
         return lines
-    if found.use.kind not in ("box", "boxes"):
-        lines.append((found.words(), ANSWER))
-    return lines + [(f"{choice.probability:.3f}  {choice.label}", INK) for choice in found.choices]
+    if prediction.use.kind not in ("box", "boxes"):
+        lines.append((prediction.words(), ANSWER))
+    return lines + [(f"{choice.probability:.3f}  {choice.label}", INK) for choice in prediction.choices]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -58,19 +59,19 @@ class OnTheFly:
 
     @property
     def known(self) -> bool:
-        """Whether an extractor of regions is known."""
+        """True if an extractor of regions is known."""
         return any(one.set != CONCEPTS and one.spec for one in self.extractions)
 
     def regions(self, pictures: Sequence[Opener]) -> list[ImageSample]:
-        """The regions of pictures with their names.
+        """Return the regions of pictures with their names.
 
         Raises:
             UsageError: nobody knows the extractor.
             DataError: its weights are missing or others, or a picture gives no regions.
         """
-        made = self._one(CONCEPTS, False)
+        extraction = self._one(CONCEPTS, False)
         with self._lock:
-            records = self._records(made, pictures)
+            records = self._records(extraction, pictures)
         images = []
         for (name, _), record in zip(pictures, records, strict=True):
             image = ImageSample(name, record.size)
@@ -79,90 +80,83 @@ class OnTheFly:
         return images
 
     def concepts(self, pictures: Sequence[Opener]) -> list[dict[str, NDArray[Any]]]:
-        """``ids`` and ``scores`` of the concepts of each picture, best first."""
-        made = self._one(CONCEPTS, True)
+        """Return ``ids`` and ``scores`` of the concepts of each picture, best first."""
+        extraction = self._one(CONCEPTS, True)
         with self._lock:
-            records = self._records(made, pictures)
-        return [{"ids": _there(record.classes), "scores": _there(record.class_scores)} for record in records]
+            records = self._records(extraction, pictures)
+        columns = [{"ids": record.classes, "scores": record.class_scores} for record in records]
+        return [{name: values for name, values in row.items() if values is not None} for row in columns]
 
     def build(self) -> None:
         """Build all extractors, so that what is wrong with them is said before any picture is."""
-        for made in self.extractions:
-            if made.spec:
-                self._extractor(made)
+        for extraction in self.extractions:
+            if extraction.spec:
+                self._extractor(extraction)
 
     def notes(self, pictures: Sequence[str]) -> list[list[str]]:
-        """For each picture what a reader of the answer should know about its regions."""
-        lacking = (self._given(name) is None for name in pictures)
+        """Return for each picture what a reader of the answer should know about its regions."""
+        lacking = (self._boxes_of(name) is None for name in pictures)
         return [[self._gridded] if self._gridded and lacks else [] for lacks in lacking]
 
-    def _given(self, picture: str) -> BoxList | None:
-        """The boxes of a picture in the files of boxes: by its path, else by its name."""
-        found = boxes_for(self.boxes, f"{Path(picture).absolute().parent.as_posix()}/{image_id(picture)}")
-        return boxes_for(self.boxes, image_id(picture)) if found is None else found
+    def _boxes_of(self, picture: str) -> BoxList | None:
+        boxes = boxes_for(self.boxes, f"{Path(picture).absolute().parent.as_posix()}/{image_id(picture)}")
+        return boxes_for(self.boxes, image_id(picture)) if boxes is None else boxes
 
     def _one(self, set: str, equal: bool) -> Extraction:
-        found = next((one for one in self.extractions if (one.set == set) is equal and one.spec), None)
-        if found is not None:
-            return found
-        what = "visual concepts" if equal else "region features"
-        raise UsageError(
-            f"This model reads {what}, and what extracted them is not known.",
-            where=self.where,
-            got=_told(self.extractions),
-            expected=ELSE,
-            hint="name one of these; or train the model again: its config then names the extractor",
-        )
+        for extraction in self.extractions:
+            if (extraction.set == set) is equal and extraction.spec:
+                return extraction
+        read = "visual concepts" if equal else "region features"
+        what = f"This model reads {read}, and what extracted them is not known."
+        names = [str(one.provenance.get("extractor", "")) for one in self.extractions]
+        got = ", ".join(name for name in names if name) or "no extraction in the model's config"
+        hint = "name one of these; or train the model again: its config then names the extractor"
+        raise UsageError(what, where=self.where, got=got, expected=ELSE, hint=hint)
 
-    def _records(self, made: Extraction, pictures: Sequence[Opener]) -> list[Record]:
-        """A record of each picture; pictures are opened as the extractor takes them, so that few are held at a time."""
-        extractor = self._extractor(made)
+    def _records(self, extraction: Extraction, pictures: Sequence[Opener]) -> list[Record]:
+        extractor = self._extractor(extraction)
         if extractor.reads != "regions":
             items: Iterable[Prepared] = (self._prepared(extractor, *picture) for picture in pictures)
-        elif made.source is not None:
-            stored = self._records(made.source, pictures)
+        elif extraction.source is not None:
+            stored = self._records(extraction.source, pictures)
             items = [Prepared(torch.empty(0), one.size, (1.0, 1.0), None, one.id, one) for one in stored]
         else:
             raise DataError("What made the regions that the extractor reads is not known.", where=self.where)
-        kept = [normalise(record, made.dtype) for record in _extracted(extractor, items)]
+        kept = [normalise(record, extraction.dtype) for record in _extracted(extractor, items)]
         for record in kept:
             check_record(record, where=self.where)
         return [replace(record, box_ids=None) for record in kept]
 
     def _prepared(self, extractor: Extractor, name: str, picture: Callable[[], Image.Image]) -> Prepared:
         try:
-            prepared = extractor.preparation(picture(), self._given(name))
+            prepared = extractor.preparation(picture(), self._boxes_of(name))
         except ValueError as error:
             raise DataError("The regions of the picture cannot be extracted.", where=name, got=str(error)) from None
         prepared.id = name
         return prepared
 
-    def _extractor(self, made: Extraction) -> Extractor:
-        """The extractor, built at the first call."""
-        if id(made) not in self._built:
-            self._built[id(made)] = self._build(made)
-        return self._built[id(made)]
+    def _extractor(self, extraction: Extraction) -> Extractor:
+        if id(extraction) not in self._built:
+            self._built[id(extraction)] = self._build(extraction)
+        return self._built[id(extraction)]
 
-    def _build(self, made: Extraction) -> Extractor:
-        digest = str(made.provenance.get("weights_sha256") or "")
-        if made.weights and not Path(made.weights).exists():
-            raise self._no_weights(made.weights, made)
-        if digest and not made.weights and not any(made.spec.get(key) for key in NAMED):
-            raise self._no_weights(str(made.provenance.get("weights") or "a file that nobody named"), made)
-        spec = {**made.spec, **({"weights": made.weights} if made.weights else {})}
-        extractor: Extractor = registry.extractors.build(spec)
+    def _build(self, extraction: Extraction) -> Extractor:
+        recorded, weights = extraction.provenance, extraction.weights
+        expected = str(recorded.get("weights_sha256") or "")
+        if weights and not Path(weights).exists():
+            raise _no_weights(weights, extraction)
+        if expected and not weights and not any(extraction.spec.get(key) for key in NAMED):
+            raise _no_weights(str(recorded.get("weights") or "a file that nobody named"), extraction)
+        spec = {**extraction.spec, **({"weights": weights} if weights else {})}
+        extractor: Extractor = registry.of(Extractor).build(spec)
         extractor = extractor.to(self.device)
-        told = made.provenance
-        extractor.attach(Labels(*(tuple(told.get(name, ())) for name in ("classes", "class_ids", "attributes"))))
-        found = str(extractor.provenance().get("weights_sha256") or "")
-        if self.strict and digest and found != digest:
-            raise DataError(
-                "The extractor's weights are not those that the model's features were made with.",
-                where=made.weights or self.where,
-                got=f"SHA-256 {found[:16]}...",
-                expected=f"SHA-256 {digest[:16]}...",
-                hint="name the right file: --extractor '{weights: FILE}'; or the extract stage: --features-from STAGE",
-            )
+        extractor.attach(Labels(*(tuple(recorded.get(name, ())) for name in ("classes", "class_ids", "attributes"))))
+        digest = str(extractor.provenance().get("weights_sha256") or "")
+        if self.strict and expected and digest != expected:
+            what = "The extractor's weights are not those that the model's features were made with."
+            hint = "name the right file: --extractor '{weights: FILE}'; or the extract stage: --features-from STAGE"
+            got, expected = f"SHA-256 {digest[:16]}...", f"SHA-256 {expected[:16]}..."
+            raise DataError(what, where=weights or self.where, got=got, expected=expected, hint=hint)
         if extractor.preparation.boxes == "given":
             extractor.preparation = replace(extractor.preparation, boxes="given-or-grid")
             self._gridded = GRID
@@ -170,23 +164,18 @@ class OnTheFly:
             self._gridded = EITHER
         return extractor
 
-    def _no_weights(self, path: str, made: Extraction) -> DataError:
-        helps = ""
-        try:
-            helps = registry.extractors.load(made.spec["name"]).weights_help
-        except Exception:  # the extractor's own fault is shown when it is built
-            helps = ""
-        return DataError(
-            "The extractor's weights are missing.",
-            where=path,
-            got=f"extractor {made.spec.get('name', '?')}, which the model's features were made with",
-            expected="--extractor '{weights: FILE}', or --features-from STAGE" + (f"; {helps}" if helps else ""),
-            hint="name the file: --extractor '{weights: FILE}'",
-        )
+
+def _no_weights(path: str, extraction: Extraction) -> DataError:
+    expected = "--extractor '{weights: FILE}', or --features-from STAGE"
+    with suppress(Exception):  # the extractor's fault is shown when it is built
+        helps = registry.of(Extractor).load(extraction.spec["name"]).weights_help
+        expected += f"; {helps}" if helps else ""
+    got = f"extractor {extraction.spec.get('name', '?')}, which the model's features were made with"
+    hint = "name the file: --extractor '{weights: FILE}'"
+    return DataError("The extractor's weights are missing.", where=path, got=got, expected=expected, hint=hint)
 
 
 def _extracted(extractor: Extractor, items: Iterable[Prepared]) -> Iterator[Record]:
-    """Records of prepared images in their order, some at a time: as many as suit the extractor and the memory."""
     waiting: list[Prepared] = []
     for item in items:
         waiting.append(item)
@@ -197,23 +186,12 @@ def _extracted(extractor: Extractor, items: Iterable[Prepared]) -> Iterator[Reco
 
 
 def _together(extractor: Extractor, items: list[Prepared]) -> list[Record]:
-    """Records of prepared images, those of one shape in one batch."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for place, item in enumerate(items):
-        groups.setdefault(tuple(item.pixels.shape), []).append(place)
-    found: dict[int, Record] = {}
-    for places in groups.values():
+    for row, item in enumerate(items):
+        groups.setdefault(tuple(item.pixels.shape), []).append(row)
+    records: dict[int, Record] = {}
+    for rows in groups.values():
         with torch.inference_mode():
-            made = extractor.extract([items[place] for place in places])
-        found |= {place: replace(record, id=items[place].id) for place, record in zip(places, made, strict=True)}
-    return [found[place] for place in range(len(items))]
-
-
-def _there(values: NDArray[Any] | None) -> NDArray[Any]:
-    assert values is not None
-    return values
-
-
-def _told(extractions: Sequence[Extraction]) -> str:
-    names = [str(one.provenance.get("extractor", "")) for one in extractions]
-    return ", ".join(name for name in names if name) or "no extraction in the model's config"
+            extracted = extractor.extract([items[row] for row in rows])
+        records |= {row: replace(record, id=items[row].id) for row, record in zip(rows, extracted, strict=True)}
+    return [records[row] for row in range(len(items))]

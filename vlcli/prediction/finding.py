@@ -1,4 +1,4 @@
-"""Find a trained model by what was typed, and load it."""
+"""Finds a trained model by what was typed, and loads it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from vlcli.recipe.stage_record import earlier, made_in, similar
 RUNS = "runs"
 
 
-def find_model(place: str | Path) -> Path:
-    """A folder: as it is named, or under ``runs/``; of a stage that another run made, the folder in that run.
+def find_model(name: str | Path) -> Path:
+    """Return the folder of a model: as named, or under ``runs/``; of a stage of another run, the folder in that run.
 
     Raises:
         DataError: there is none.
     """
-    if (path := earlier(Path(RUNS), str(place))) is not None:
+    if (path := earlier(Path(RUNS), str(name))) is not None:
         return made_in(path)
     expected = f"a folder, or RECIPE/STAGE under {RUNS}/"
-    hint = similar(Path(RUNS), str(place)) or "train it: vlcli run RECIPE"
-    raise DataError("There is no such model.", got=str(place), expected=expected, hint=hint)
+    hint = similar(Path(RUNS), str(name)) or "train it: vlcli run RECIPE"
+    raise DataError("There is no such model.", got=str(name), expected=expected, hint=hint)
 
 
 def load_any(path: Path, device: str) -> Bundle:
-    """A bundle, or the weights of a checkpoint in the bundle of its stage."""
+    """Load a bundle, or the weights of a checkpoint in the bundle of its stage."""
     if find_bundle(path) is not None or not (path / WEIGHTS).is_file():
         return load_bundle(path, device)
     bundle = read_bundle(path.parent.parent)

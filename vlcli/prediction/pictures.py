@@ -56,7 +56,7 @@ class PictureReader:
     fresh: OnTheFly = field(default_factory=OnTheFly)
 
     def read(self, pictures: Sequence[Picture], names: Sequence[str] = ()) -> list[ImageSample]:
-        """Pictures as the model reads them; new ones are extracted together.
+        """Return pictures as the model reads them; new ones are extracted together.
 
         Args:
             pictures: files, ids, open images or regions.
@@ -66,16 +66,13 @@ class PictureReader:
             DataError: a picture cannot be read, or is in no store.
             UsageError: the model reads regions, and nobody knows how to extract them.
         """
-        names = names or [name_of(picture, place) for place, picture in enumerate(pictures)]
-        found: list[ImageSample | None] = [self._known(*pair) for pair in zip(pictures, names, strict=True)]
-        todo = [place for place, image in enumerate(found) if image is None]
-        made = self._new([(names[place], partial(open_picture, pictures[place])) for place in todo])
-        for place, image in zip(todo, made, strict=True):
-            found[place] = image
-        return [image for image in found if image is not None]
+        names = names or [name_of(picture, number) for number, picture in enumerate(pictures)]
+        known = [self._known(*pair) for pair in zip(pictures, names, strict=True)]
+        openers = zip(names, (partial(open_picture, picture) for picture in pictures), strict=True)
+        new = iter(self._new([one for one, image in zip(openers, known, strict=True) if image is None]))
+        return [next(new) if image is None else image for image in known]
 
     def _known(self, picture: Picture, name: str) -> ImageSample | None:
-        """A picture that needs no extraction; None for the others."""
         if isinstance(picture, RegionFeatures):
             features, boxes = np.asarray(picture.features, np.float32), np.asarray(picture.boxes, np.float32)
             self.check(features, boxes)
@@ -93,47 +90,35 @@ class PictureReader:
     def _stored(self, picture: str) -> ImageSample:
         store = self.features if self.features is not None else self.trained
         if store is None:
-            raise UsageError(
-                "This model reads region features, and no store of them was given.",
-                got=picture,
-                expected="load(..., features=STORE), or RegionFeatures(features, boxes) instead of a file",
-                hint="make a store: vlcli extract",
-            )
+            expected = "load(..., features=STORE), or RegionFeatures(features, boxes) instead of a file"
+            raise _no_store("region features", picture, expected)
         record = store.read(store.id_of(picture))
         self.check(record.features, record.boxes)
         image = ImageSample(record.id, record.size)
         fill_regions(image, record)
         if self.needs.concepts:
-            image.concepts = self._stored_concepts(record.id)
+            named = self.features is not None or self.concepts is not None
+            concepts = self.concepts if named else self.trained_concepts
+            if concepts is None:
+                raise _no_store("visual concepts", record.id, "load(..., features=[REGIONS, CONCEPTS])")
+            image.concepts = concepts.read(record.id)
         return image
-
-    def _stored_concepts(self, name: str) -> dict[str, NDArray[Any]]:
-        store = self.concepts if self.features is not None or self.concepts is not None else self.trained_concepts
-        if store is None:
-            raise UsageError(
-                "This model reads visual concepts, and no store of them was given.",
-                got=name,
-                expected="load(..., features=[REGIONS, CONCEPTS])",
-                hint="make a store: vlcli extract",
-            )
-        return store.read(name)
 
     def _new(self, pictures: list[Opener]) -> list[ImageSample]:
         if not pictures:
             return []
-        needs = self.needs
-        if needs.regions:
-            found = self.fresh.regions(pictures)
-            for image in found:
+        if self.needs.regions:
+            images = self.fresh.regions(pictures)
+            for image in images:
                 assert image.features is not None
                 assert image.boxes is not None
                 self.check(image.features, image.boxes)
         else:
-            found = [read_picture(name, needs, self.transform, opened()) for name, opened in pictures]
-        if needs.concepts:
-            for image, concepts in zip(found, self.fresh.concepts(pictures), strict=True):
+            images = [read_picture(name, self.needs, self.transform, opened()) for name, opened in pictures]
+        if self.needs.concepts:
+            for image, concepts in zip(images, self.fresh.concepts(pictures), strict=True):
                 image.concepts = concepts
-        return found
+        return images
 
     def check(self, features: NDArray[Any], boxes: NDArray[Any]) -> None:
         """Refuse regions that the model cannot read.
@@ -143,15 +128,18 @@ class PictureReader:
         """
         dim = self.region_dim
         if features.ndim != 2 or features.shape[1] != dim or boxes.shape != (len(features), 4):
-            raise DataError(
-                "These are not the regions the model reads.",
-                got=f"features {features.shape}, boxes {boxes.shape}",
-                expected=f"features (R, {dim}), boxes (R, 4) divided by width and height",
-            )
+            got = f"features {features.shape}, boxes {boxes.shape}"
+            expected = f"features (R, {dim}), boxes (R, 4) divided by width and height"
+            raise DataError("These are not the regions the model reads.", got=got, expected=expected)
+
+
+def _no_store(what: str, got: str, expected: str) -> UsageError:
+    what = f"This model reads {what}, and no store of them was given."
+    return UsageError(what, got=got, expected=expected, hint="make a store: vlcli extract")
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is such a file; False for a name that no file system takes."""
+    """Return whether there is such a file; False for a name that no file system takes."""
     try:
         return is_there(Path(path))
     except OSError:
@@ -163,7 +151,7 @@ def _holds(store: FeatureStore | None, picture: str | Path) -> bool:
 
 
 def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """A picture as upright 8-bit RGB.
+    """Open a picture as upright 8-bit RGB.
 
     Args:
         picture: a file or an open image.
@@ -174,9 +162,8 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """
     where = shown(str(picture))[1:-1] if isinstance(picture, str | Path) else "image"
     if isinstance(picture, str | Path) and not is_file(picture):
-        raise DataError(
-            "There is no such picture.", where=where, expected="the path of a picture", hint="check the path"
-        )
+        expected, hint = "the path of a picture", "check the path"
+        raise DataError("There is no such picture.", where=where, expected=expected, hint=hint)
     try:
         if isinstance(picture, Image.Image):
             return _upright(picture, max_pixels)

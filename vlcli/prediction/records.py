@@ -70,6 +70,10 @@ class Request:
     text: str | None = None
     key: str = ""
 
+    def names(self) -> list[str]:
+        """Return what the images are called in predictions and messages."""
+        return [name_of(image, number) for number, image in enumerate(self.images)]
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -128,42 +132,41 @@ class Prediction(Mapping[str, Any]):
     row: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> Any:
-        """A field of the task's row."""
         return self.row[key]
 
     def __iter__(self) -> Iterator[str]:
-        """The fields of the task's row."""
         return iter(self.row)
 
     def __len__(self) -> int:
-        """Number of fields of the task's row."""
         return len(self.row)
 
     def words(self) -> str:
-        """The answer in one line for a person."""
-        kind, said = self.use.kind, self.prediction
+        """Return the answer in one line for a person."""
+        kind, answer = self.use.kind, self.prediction
         if kind == "box":
-            return "no box" if said is None else "box " + ", ".join(f"{value:.0f}" for value in said)
+            return "no box" if answer is None else "box " + ", ".join(f"{value:.0f}" for value in answer)
         if kind == "boxes":
             return f"{len(self.boxes)} {'box' if len(self.boxes) == 1 else 'boxes'}"
         if kind == "match":
-            return f"{float(said):.3f}"
-        return (", ".join(map(str, said)) or "none") if isinstance(said, list) else str(said)
+            return f"{float(answer):.3f}"
+        return (", ".join(map(str, answer)) or "none") if isinstance(answer, list) else str(answer)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as ``vlcli predict --json`` prints it."""
-        found: dict[str, Any] = {"key": self.key, "task": self.use.name, "images": self.images}
-        found |= {} if self.text is None else {"text": self.text}
-        found["prediction"] = to_plain(self.prediction)
-        if "score" in self.row:
-            found["score"] = to_plain(self.row["score"])
-        if self.choices:
-            found["choices"] = [vars(choice) for choice in self.choices]
-        if self.use.kind in ("box", "boxes"):
-            found["boxes"] = [{**vars(box), "box": list(box.box)} for box in self.boxes]
-        if "point" in self.row:
-            found["point"] = to_plain(self.row["point"])
-        return found | ({"notes": self.notes} if self.notes else {})
+        """Return plain data, as ``vlcli predict --json`` prints it."""
+        boxes = [{**vars(box), "box": list(box.box)} for box in self.boxes]
+        fields = {
+            "key": self.key,
+            "task": self.use.name,
+            "images": self.images,
+            **({} if self.text is None else {"text": self.text}),
+            "prediction": self.prediction,
+            **({"score": self.row["score"]} if "score" in self.row else {}),
+            **({"choices": [vars(choice) for choice in self.choices]} if self.choices else {}),
+            **({"boxes": boxes} if self.use.kind in ("box", "boxes") else {}),
+            **({"point": self.row["point"]} if "point" in self.row else {}),
+            **({"notes": self.notes} if self.notes else {}),
+        }
+        return {name: to_plain(value) for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -174,16 +177,15 @@ class Failure:
     error: VlcliError
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as ``vlcli predict --json`` prints it."""
-        names = [name_of(image, place) for place, image in enumerate(self.request.images)]
+        """Return plain data, as ``vlcli predict --json`` prints it."""
+        names, text = self.request.names(), self.request.text
         key = self.request.key or (names[0] if names else "")
-        text = self.request.text
-        said = text if text is None or len(text) <= SHOWN else f"{text[:SHOWN]}..."
-        return {"key": key, "images": names, "text": said, "error": self.error.as_dict()}
+        cut = text if text is None or len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        return {"key": key, "images": names, "text": cut, "error": self.error.as_dict()}
 
 
-def name_of(picture: Picture, place: int) -> str:
-    """What a picture is called: its path as it was given, else its place in the request."""
+def name_of(picture: Picture, number: int) -> str:
+    """Return what a picture is called: its path as the caller wrote it, else its number in the request."""
     if isinstance(picture, str | Path):
         return str(picture)
-    return f"regions-{place}" if isinstance(picture, RegionFeatures) else f"image-{place}"
+    return f"regions-{number}" if isinstance(picture, RegionFeatures) else f"image-{number}"

@@ -17,30 +17,28 @@ LINE = '{"image": "photo.jpg", "text": "..."}, or "images": [...]; "key" names t
 
 
 def split_words(words: Sequence[str], text: str | None) -> tuple[list[str], str | None]:
-    """Positional words as pictures and a text: the last word is the text where it names no file and no folder.
+    """Split positional words into pictures and a text: the last word is the text if it names no file and no folder.
 
     Args:
         words: as they were typed.
         text: of the option ``--text``; then all words are pictures.
     """
-    if text is not None or len(words) < 2 or _is_place(words[-1]) or _looks_like_file(words[-1]):
+    if text is not None or len(words) < 2 or _exists(words[-1]):
+        return list(words), text
+    if " " not in words[-1] and Path(words[-1]).suffix.lower() in IMAGE_SUFFIXES:  # a file that is not there
         return list(words), text
     return list(words[:-1]), words[-1]
 
 
-def _is_place(word: str) -> bool:
+def _exists(word: str) -> bool:
     try:
         return Path(word).exists()
     except OSError:  # longer than a name can be
         return False
 
 
-def _looks_like_file(word: str) -> bool:
-    return " " not in word and Path(word).suffix.lower() in IMAGE_SUFFIXES
-
-
 def requests_of(words: Sequence[str], text: str | None, use: Use) -> list[Request]:
-    """A request for each picture, or one for all where a request takes several.
+    """Return a request for each picture, or one for all where a request takes several.
 
     Args:
         words: files, folders (with all pictures below) and ids in a store.
@@ -51,33 +49,29 @@ def requests_of(words: Sequence[str], text: str | None, use: Use) -> list[Reques
         DataError: a folder has no pictures.
         UsageError: there are not as many pictures as one request takes.
     """
-    pictures = [found for word in words for found in _pictures(word)]
+    pictures = [picture for word in words for picture in _pictures(word)]
     if use.images == 1:
         return [Request([picture], text) for picture in pictures]
     if use.images and len(pictures) != use.images:
-        raise UsageError(
-            f"{use.name} takes {use.images} pictures in one request.",
-            got=f"{len(pictures)}",
-            expected=use.about,
-            hint=f"give {use.images} pictures, or JSON lines: vlcli predict MODEL - < requests.jsonl",
-        )
+        what, got = f"{use.name} takes {use.images} pictures in one request.", f"{len(pictures)}"
+        hint = f"give {use.images} pictures, or JSON lines: vlcli predict MODEL - < requests.jsonl"
+        raise UsageError(what, got=got, expected=use.about, hint=hint)
     return [Request(pictures, text)]
 
 
 def _pictures(word: str) -> list[str]:
-    if not (_is_place(word) and Path(word).is_dir()):
+    if not (_exists(word) and Path(word).is_dir()):
         return [word]
-    folder = Path(word)
-    named = [place / name for place, names in walk(folder) for name in names if not name.startswith(".")]
-    found = sorted(str(path) for path in named if path.suffix.lower() in IMAGE_SUFFIXES)
-    if not found:
+    files = [folder / name for folder, names in walk(Path(word)) for name in names if not name.startswith(".")]
+    pictures = sorted(str(path) for path in files if path.suffix.lower() in IMAGE_SUFFIXES)
+    if not pictures:
         expected = f"files like {', '.join(sorted(IMAGE_SUFFIXES))}"
         raise DataError("There is no picture in the folder.", where=word, expected=expected)
-    return found
+    return pictures
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[Request | Failure]:
-    """The requests of JSON lines; a line that is none becomes a failure, empty lines are passed over."""
+    """Yield the requests of JSON lines; a line that is none becomes a failure, empty lines are passed over."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -103,14 +97,11 @@ def _request(line: str) -> Request:
     return Request(images, text, str(value.get("key", "")))
 
 
-def failed(found: Sequence[Failure], total: int) -> VlcliError:
-    """What to say after some of several requests failed; each was said before."""
-    first = found[0].error
-    error = DataError(
-        f"{len(found)} of {total} requests could not be answered.",
-        got=f"the first: {first.what} {first.where or first.got}".strip(),
-        expected=first.expected,
-        hint=first.hint or "the messages above say why",
-    )
+def failed(failures: Sequence[Failure], total: int) -> VlcliError:
+    """Return the error that ends a command after some of several requests failed; each had its message before."""
+    first = failures[0].error
+    what, hint = f"{len(failures)} of {total} requests could not be answered.", first.hint
+    got = f"the first: {first.what} {first.where or first.got}".strip()
+    error = DataError(what, got=got, expected=first.expected, hint=hint or "the messages above say why")
     error.exit_code = first.exit_code
     return error

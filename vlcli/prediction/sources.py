@@ -40,7 +40,7 @@ def find_sources(
     boxes: str | Path | None = None,
     device: str = "cpu",
 ) -> Sources:
-    """The extractor that made what a model was trained on: the one named, else its config's, else its stage's record.
+    """Return the extractor of a model's training data: the one named, else its config's, else its stage's record.
 
     Args:
         bundle: the model.
@@ -55,31 +55,34 @@ def find_sources(
     """
     if not (needs.regions or needs.concepts):
         return Sources()
-    recorded = recorded_stores(bundle.folder)
+    recorded = _recorded_stores(bundle.folder)
     if features_from is not None:
-        found = extractions_of([features_from])
-        if not found:
+        known = extractions_of([features_from])
+        if not known:
             expected = f"the folder of an extract stage, with {STORE}, or a store"
             raise DataError("There is no feature store here.", where=str(features_from), expected=expected)
     else:
-        found = _of_bundle(bundle) or extractions_of(recorded)
-    changed = [_changed(one, extractor) for one in found] or [_changed(None, extractor)]
+        known = _of_bundle(bundle) or extractions_of(recorded)
+    changed = [_changed(one, extractor) for one in known] or [_changed(None, extractor)]
     read = dict(read_boxes(boxes)) if boxes is not None else {}
     strict = extractor is None or "name" not in extractor
     fresh = OnTheFly([one for one in changed if one is not None], device, read, str(bundle.folder), strict)
-    return Sources(fresh, _stores(recorded, needs))
+    try:
+        stores = open_stores(recorded, needs)
+    except VlcliError:  # a store that is damaged or half there: only ids of pictures would be read from it
+        return Sources(fresh)
+    return Sources(fresh, {"trained": stores.regions, "trained_concepts": stores.concepts})
 
 
-def recorded_stores(folder: Path) -> list[Path]:
-    """The stores that the stage of a model read: where they lay, else beside the stage (a moved run folder)."""
+# Where the stores lay that the model's stage read, else beside the stage (a moved run folder).
+def _recorded_stores(folder: Path) -> list[Path]:
     record = stage_record.read(folder) or stage_record.read(folder.parent)
-    found = []
-    for name in record.features if record is not None else []:
-        path = Path(name)
-        stage = folder if stage_record.has_record(folder) else folder.parent
+    stage = folder if stage_record.has_record(folder) else folder.parent
+    stores = []
+    for path in map(Path, record.features if record is not None else ()):
         beside = stage.parent / path.parent.name / path.name
-        found += [one for one in (path, beside) if one.exists()][:1]
-    return found
+        stores += [one for one in (path, beside) if one.exists()][:1]
+    return stores
 
 
 def _of_bundle(bundle: Bundle) -> list[Extraction]:
@@ -90,7 +93,6 @@ def _of_bundle(bundle: Bundle) -> list[Extraction]:
 
 
 def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> Extraction | None:
-    """An extraction with what the caller says of its extractor; concepts keep theirs."""
     if not extractor or (known is not None and known.set == CONCEPTS):
         return known
     spec = dict(extractor)
@@ -101,11 +103,3 @@ def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> E
     if known is None:
         return None
     return replace(known, spec={**known.spec, **spec}, weights=weights or known.weights)
-
-
-def _stores(paths: list[Path], needs: InputSpec) -> dict[str, Any]:
-    try:
-        opened = open_stores(paths, needs)
-    except VlcliError:  # a store that is damaged or half there: only ids of pictures would be read from it
-        return {}
-    return {"trained": opened.regions, "trained_concepts": opened.concepts}

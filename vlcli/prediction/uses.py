@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ class Asked:
 
 
 def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_spec: DataSpec) -> dict[str, Asked]:
-    """What a model can be asked, by name: its task first, then the heads of objectives that the task does not train.
+    """Return what a model can be asked, by name: its task first, then heads of objectives that the task does not train.
 
     Args:
         module: model and objectives.
@@ -87,32 +88,26 @@ def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_s
         data_spec: answers and labels.
     """
     reads = module.model.input_spec().text
-    found: dict[str, Asked] = {}
+    uses: dict[str, Asked] = {}
     if task is not None and spec is not None:
-        found[str(spec["name"])] = _asked(str(spec["name"]), task, reads)
+        uses[str(spec["name"])] = _asked(str(spec["name"]), task, reads)
         head = next((part for part in module.objectives.values() if isinstance(part, AnswerHead)), None)
         if isinstance(task, Answering) and head is not None:
             task.loss = head.loss
-    trained = _trained(task)
+    trained: set[str] = set()
+    if task is not None:
+        with suppress(NotImplementedError, ComponentError):
+            trained = {str(one.get("as", one["name"])) for one in task.objectives()}
     for name, part in module.objectives.items():
         kind = str(module.parts[name].spec["name"])
-        made = None if kind in trained or name in trained else _of_head(name, kind, part)
-        if made is not None:
-            made.attach(data_spec)
-            found.setdefault(name, _asked(name, made, reads))
-    return found
-
-
-def _trained(task: Task | None) -> set[str]:
-    """The objectives that belong to the task."""
-    try:
-        return set() if task is None else {str(spec.get("as", spec["name"])) for spec in task.objectives()}
-    except (NotImplementedError, ComponentError):
-        return set()
+        head_task = None if kind in trained or name in trained else _of_head(name, kind, part)
+        if head_task is not None:
+            head_task.attach(data_spec)
+            uses.setdefault(name, _asked(name, head_task, reads))
+    return uses
 
 
 def _of_head(name: str, kind: str, part: Objective) -> Task | None:
-    """The task that asks an objective's head; None where there is none."""
     spec: Spec | None = {"name": HEADS[kind]} if kind in HEADS else None
     if isinstance(part, AnswerHead):
         spec = {"name": "vqa", "loss": part.loss}
@@ -120,22 +115,22 @@ def _of_head(name: str, kind: str, part: Objective) -> Task | None:
         spec = {"name": "retrieval", "objective": name}
     elif type(part).embed is not Objective.embed:
         spec = {"name": "retrieval", "objective": None, "first": name}
-    return None if spec is None else registry.tasks.build(spec)
+    return None if spec is None else registry.of(Task).build(spec)
 
 
 def _asked(name: str, task: Task, reads: bool) -> Asked:
     kind: Kind = next((kind for base, kind in KINDS if isinstance(task, base)), "other")
     fuses = "fuse" in task.requires or kind == "match"
     images = 0 if isinstance(task, Storytelling) else int(getattr(task, "images", 1))
-    given = {0: "images", 1: "an image"}.get(images, f"{images} images")
     needed = fuses and reads
     text = {"answer": " and a question", "box": " and an expression"}.get(kind, " and a sentence") if needed else ""
-    about = f"{given}{text} -> {ABOUT[kind]}"
+    pictures = {0: "images", 1: "an image"}.get(images, f"{images} images")
+    about = f"{pictures}{text} -> {ABOUT[kind]}"
     return Asked(Use(name, kind, images, "needed" if needed else "none", about), task)
 
 
 def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:
-    """The use of that name, else the first.
+    """Return the use of that name, else the first.
 
     Args:
         asked: of :func:`uses_of`.
@@ -151,19 +146,16 @@ def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequenc
     if name is None and asked:
         return next(iter(asked.values()))
     able = "; ".join(f"{one.use.name} ({one.use.about})" for one in asked.values())
-    raise UsageError(
-        "This model cannot be asked anything." if name is None else f"This model cannot do {name}.",
-        where=where,
-        got=f"objectives {', '.join(heads) or 'none'}",
-        expected=able or "a model with a task or a head that predicts",
-        hint="leave --task out" if asked else "fine-tune it first: vlcli finetune --recipe RECIPE",
-    )
+    what = "This model cannot be asked anything." if name is None else f"This model cannot do {name}."
+    got, expected = f"objectives {', '.join(heads) or 'none'}", able or "a model with a task or a head that predicts"
+    hint = "leave --task out" if asked else "fine-tune it first: vlcli finetune --recipe RECIPE"
+    raise UsageError(what, where=where, got=got, expected=expected, hint=hint)
 
 
 def rows_of(
     asked: Asked, module: TrainingModule, step: ForwardPasses, tokenizer: Any, regions: dict[str, BoxList]
 ) -> list[dict[str, Any]]:
-    """The rows of one batch, as the task writes them into ``predictions.jsonl``.
+    """Return the rows of one batch, as the task writes them into ``predictions.jsonl``.
 
     Args:
         asked: the use.
@@ -188,7 +180,6 @@ def rows_of(
 
 
 def _match_rows(task: Retrieval, module: TrainingModule, step: ForwardPasses) -> list[dict[str, Any]]:
-    """How well texts fit images: ``score`` ranks as in the task, ``prediction`` is a probability or a product."""
     near = step.batch.seeds.new_zeros(len(step.batch), dtype=torch.float32)
     if task.first is not None:
         texts, images = (module.embed(step, task.first, side).float() for side in ("text", "image"))
@@ -197,8 +188,8 @@ def _match_rows(task: Retrieval, module: TrainingModule, step: ForwardPasses) ->
     scores = shown = near.tolist()
     if task.objective is not None:
         logits = logits_of(module.predict(step, task.objective), task.objective)
-        found = match_score(logits, task.scoring)
-        total = found + near if task.scoring == "sum" else found
+        matching = match_score(logits, task.scoring)  # (B,)
+        total = matching + near if task.scoring == "sum" else matching
         scores, shown = total.tolist(), torch.sigmoid(match_score(logits)).tolist()
     return [
         {"key": key, "prediction": chance, "score": score}

@@ -1,28 +1,21 @@
-"""Whether the files of a finished stage are still there: their sizes, noted when it ended."""
+"""Records the sizes of a stage's files when it ends, and finds files that are gone or cut since."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from vlcli.recipe.stage_record import StageRecord
 
 LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
-"""Roles of files that no result hangs on: a stage is not made again for their sake."""
+"""Roles of files whose loss does not make a stage run again."""
 _MANY = 100
-_LONGEST_HEADER = 10**8  # of safetensors
-_SUPERBLOCK = 48
 
 
 def sizes(folder: Path, files: dict[str, str]) -> dict[str, int]:
-    """Bytes of every file a stage made, by path in its folder; of a folder of very many (``images/``) their number."""
-    found: dict[str, int] = {}
-    for role, name in files.items():
-        if role not in LIGHT:
-            found |= dict(_measured(folder, Path(name)))
-    return found
+    """Returns the bytes of every file of a stage by path; of a folder of many files (``images/``) their number."""
+    names = [Path(name) for role, name in files.items() if role not in LIGHT]
+    return {path: size for name in names for path, size in _measured(folder, name)}
 
 
 def _measured(folder: Path, name: Path) -> Iterator[tuple[str, int]]:
@@ -39,56 +32,12 @@ def _measured(folder: Path, name: Path) -> Iterator[tuple[str, int]]:
 
 
 def lost(folder: Path, record: StageRecord) -> str:
-    """What of a finished stage is gone or cut, in words; empty where all is there. What has grown is not cut.
-
-    Records of earlier versions hold no sizes: there it counts what weights and stores say of their own length.
-    """
-    known = record.sizes or _said(folder, record.files)
-    for name, size in known.items():
+    """Returns what of a finished stage is gone or cut; empty if all is there. A file that has grown is not cut."""
+    for name, size in record.sizes.items():
         path = folder / name
         if not path.exists():
             return f"{name} is gone"
         now = len(list(path.iterdir())) if name.endswith("/") else path.stat().st_size if path.is_file() else size
         if now < size:
-            unit = "files" if name.endswith("/") else "bytes"
-            return f"{name} is cut: {now:,} of {size:,} {unit}"
+            return f"{name} is cut: {now:,} of {size:,} {'files' if name.endswith('/') else 'bytes'}"
     return ""
-
-
-def _said(folder: Path, files: dict[str, str]) -> dict[str, int]:
-    """Every file of a record without sizes, with the bytes that its own head says it has; 0 where it says nothing."""
-    named = {name: 0 for role, name in files.items() if role not in LIGHT}
-    inside = sizes(folder, files)
-    return named | {name: _own_length(folder / name) for name in inside if not name.endswith("/")}
-
-
-def _own_length(path: Path) -> int:
-    """What the head of weights or of a store says; 0 for other files, and for a head that is damaged otherwise."""
-    read = {".safetensors": _safetensors_length, ".h5": _hdf5_length}.get(path.suffix)
-    try:
-        with path.open("rb") as file:
-            return read(file) if read else 0
-    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
-        return 0  # whoever reads the file tells what is wrong with it
-
-
-def _safetensors_length(file: BinaryIO) -> int:
-    """The length of the header, the header, and the furthest end of a tensor."""
-    first = file.read(8)
-    start = 8 + int.from_bytes(first, "little") * (len(first) == 8)
-    if start > _LONGEST_HEADER:
-        return 0
-    header = file.read(start - 8)
-    if len(first) < 8 or len(header) < start - 8:
-        return start
-    tensors = [row for name, row in json.loads(header).items() if name != "__metadata__"]
-    return start + max((int(row["data_offsets"][1]) for row in tensors), default=0)
-
-
-def _hdf5_length(file: BinaryIO) -> int:
-    """The end-of-file address of the superblock: at byte 40 in version 0, at 28 in versions 2 and 3."""
-    head = file.read(_SUPERBLOCK)
-    if len(head) < _SUPERBLOCK:
-        return _SUPERBLOCK
-    place = {0: 40, 2: 28, 3: 28}.get(head[8]) if head.startswith(b"\x89HDF\r\n\x1a\n") else None
-    return int.from_bytes(head[place : place + 8], "little") if place else 0

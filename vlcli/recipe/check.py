@@ -1,4 +1,4 @@
-"""A recipe against its schema: every fault at once, each with its line."""
+"""Checks a recipe against its schema; reports every fault at once, each with its line."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from vlcli.registry.bounds import MOST_INT
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 MOST_NAME = 100
-"""How long the name of a recipe or a stage may be: folders are called so, with more behind it."""
+"""The longest name of a recipe or a stage, which is part of a folder's name."""
 MOST_STAGES = 1000
-"""Every stage is checked against all stages before it."""
+"""The most stages: each is checked against all before it."""
 
 
 def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
-    """The typed recipe (its ``stages`` typed by kind) and every fault of structure and wiring."""
+    """Returns the recipe with its stages typed by kind, and every fault of structure and wiring."""
     stages = document.value.get("stages")
     if isinstance(stages, dict) and len(stages) > MOST_STAGES:
         got, expected = f"{len(stages):,} stages", f"at most {MOST_STAGES:,}"
@@ -35,9 +35,9 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
     raw = {**document.value, "stages": stages if isinstance(stages, dict) else {}}
     recipe, problems = _validate(Recipe, raw, (), document)
     if not isinstance(stages, dict):
-        place = document.place(("stages",))
         got = "nothing" if stages is None else type(stages).__name__
-        problems.append(Problem("stages", "a mapping of stages must be given", place, got, "name: {kind: ...}"))
+        where, expected = document.place(("stages",)), "name: {kind: ...}"
+        problems.append(Problem("stages", "a mapping of stages must be given", where, got, expected))
     typed: dict[str, Stage] = {}
     for name, stage in raw["stages"].items():
         typed_stage, faults = _stage(name, stage, document)
@@ -54,25 +54,25 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
 
 
 def typed(model: type[BaseModel], document: Document) -> tuple[Any, list[Problem]]:
-    """A whole document as ``model``, or None and every fault with its line; for files beside recipes (claims)."""
+    """Returns a document (claims, say) as ``model``, or None and every fault with its line."""
     return _validate(model, document.value, (), document)
 
 
 def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[Problem]]:
     path: Path_ = ("stages", name)
-    place = document.place(path)
+    where = document.place(path)
     if not isinstance(raw, dict):
-        return None, [Problem(dotted(path), "a stage is a mapping", place, repr(raw), "keys such as kind, data, from")]
+        return None, [Problem(dotted(path), "a stage is a mapping", where, repr(raw), "keys such as kind, data, from")]
     if not _STAGE_NAME.match(name) or len(name) > MOST_NAME:
         expected = f"letters, digits, _ and -, {MOST_NAME} at most"
-        return None, [Problem(dotted(path), "this name cannot be a folder", place, shown(name), expected)]
+        return None, [Problem(dotted(path), "this name cannot be a folder", where, shown(name), expected)]
     kind = kind_of(name, raw)
     if kind not in STAGES:
         said = str(raw.get("kind", ""))
         close = difflib.get_close_matches(said or name, STAGE_KINDS, n=1)
         what = f"there is no stage kind {said!r}" if said else f"'kind' must be given: {name!r} is not one"
         hint = f"did you mean {close[0]!r}?" if close else ""
-        where = document.place((*path, "kind")) if said else place
+        where = document.place((*path, "kind")) if said else where
         return None, [Problem(f"{dotted(path)}.kind", what, where, said, ", ".join(STAGE_KINDS), hint)]
     return _validate(STAGES[kind], {**raw, "kind": kind}, path, document)
 
@@ -97,29 +97,26 @@ _OPTION_MODELS: dict[str, type[BaseModel]] = {"objectives": ObjectiveOptions, "d
 
 
 def _options(use: Use, document: Document) -> list[Problem]:
-    """Faults of the keys that stand beside a component's own parameters, and numbers there that are not finite."""
     model = None if CHANGED in use.options else _OPTION_MODELS.get(use.kind)
-    given = {key: value for key, value in use.options.items() if key != "as"}
-    problems = _validate(model, given, use.path, document)[1] if model else []
-    wrong = [(key, value) for key, value in use.spec.items() if not _all_finite(value)]
-    return problems + [
-        Problem(
-            dotted((*use.path, key)), "this value does not fit", document.place((*use.path, key)), shown(value), _FINITE
-        )
-        for key, value in wrong
-    ]
+    options = {key: value for key, value in use.options.items() if key != "as"}
+    problems = _validate(model, options, use.path, document)[1] if model else []
+    for key, value in use.spec.items():
+        if not _all_finite(value):
+            path: Path_ = (*use.path, key)
+            what, where = "this value does not fit", document.place(path)
+            problems.append(Problem(dotted(path), what, where, shown(value), _FINITE))
+    return problems
 
 
 def _pattern_faults(name: str, stage: Stage, document: Document) -> list[Problem]:
-    """Regular expressions that are none."""
     if not isinstance(stage, Training):
         return []
     path: Path_ = ("stages", name)
-    found = {(*path, key, i): text for key in _PATTERNS for i, text in enumerate(getattr(stage, key) or [])}
-    found |= {(*path, "optimizer", "no_decay", i): text for i, text in enumerate(stage.optimizer.no_decay)}
-    found |= {(*path, "optimizer", "groups", i, "match"): g.match for i, g in enumerate(stage.optimizer.groups)}
+    patterns = {(*path, key, i): text for key in _PATTERNS for i, text in enumerate(getattr(stage, key) or [])}
+    patterns |= {(*path, "optimizer", "no_decay", i): text for i, text in enumerate(stage.optimizer.no_decay)}
+    patterns |= {(*path, "optimizer", "groups", i, "match"): g.match for i, g in enumerate(stage.optimizer.groups)}
     problems = []
-    for at, text in found.items():
+    for at, text in patterns.items():
         try:
             Searcher(text, dotted(at))
         except RecipeError as error:
@@ -129,19 +126,18 @@ def _pattern_faults(name: str, stage: Stage, document: Document) -> list[Problem
 
 _PATTERNS = ("trainable", "frozen", "allow_unmatched")
 _MEANT = dict.fromkeys(("checkpoint_every", "checkpoint_steps", "save_steps", "ckpt_every"), "save_every")
-"""What other toolkits call a key whose nearest spelling here means something else."""
+"""Names in other toolkits of a key whose nearest spelling here is another key."""
 _FINITE = "numbers that are finite and fit 64 bits"
 
 
 def _all_finite(value: Any) -> bool:
-    """Whether every number in ``value`` is one that any parameter could hold."""
     if isinstance(value, dict | list):
         return all(map(_all_finite, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, int | float) or (math.isfinite(value) and abs(value) <= MOST_INT)
 
 
 def _walk(raw: Any, fault: Any) -> Path_:
-    """The parts of a pydantic location that are keys of the recipe; labels of union branches are passed over."""
+    # The parts of a pydantic location that are keys of the recipe, without labels of union branches.
     at: list[str | int] = []
     value, loc = raw, fault["loc"]
     names_key = fault["type"] in ("missing", "extra_forbidden")
@@ -158,22 +154,21 @@ def _walk(raw: Any, fault: Any) -> Path_:
 
 def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, document: Document) -> Problem:
     full = (*path, *at)
-    key, place = dotted(full), document.place(full)
+    key, where = dotted(full), document.place(full)
     if fault["type"] == "extra_forbidden":
         known = _keys(model, at[:-1])
         close = [_MEANT[said]] if (said := str(at[-1])) in _MEANT else difflib.get_close_matches(said, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close and close[0] in known else ""
-        return Problem(key, f"unknown key {at[-1]!r}", place, expected=", ".join(known), hint=hint)
+        return Problem(key, f"unknown key {at[-1]!r}", where, expected=", ".join(known), hint=hint)
     if fault["type"] == "missing":
-        return Problem(key, f"{at[-1]!r} must be given" if at else "must be given", place)
+        return Problem(key, f"{at[-1]!r} must be given" if at else "must be given", where)
     if fault["input"] is None:
-        return Problem(key, "this key has no value", place, hint="write a value behind the colon, or leave the key out")
+        return Problem(key, "this key has no value", where, hint="write a value behind the colon, or leave the key out")
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return Problem(key, "this value does not fit", place, shown(fault["input"]), message)
+    return Problem(key, "this value does not fit", where, shown(fault["input"]), message)
 
 
 def _keys(model: Any, at: Path_) -> list[str]:
-    """What a recipe may write inside ``model`` at ``at``."""
     for part in at:
         if isinstance(part, int):
             continue
@@ -185,61 +180,45 @@ def _keys(model: Any, at: Path_) -> list[str]:
 
 
 def _section(annotation: Any) -> Any:
-    """The section model inside an annotation such as ``list[Section] | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for arg in getattr(annotation, "__args__", ()) if (found := _section(arg))), None)
+    return next(filter(None, map(_section, getattr(annotation, "__args__", ()))), None)
 
 
 def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) -> list[Problem]:
-    """``from`` and ``features`` name earlier stages, or places; whether a place is there is no matter of structure."""
     problems: list[Problem] = []
     earlier: list[str] = []
     for name in raw:
         stage = typed.get(name)
-        for field, values in _references(stage):
+        words = [("from", one) for one in stage.source] if stage else []
+        words += [("features", one) for one in getattr(stage, "features", [])]
+        for field, value in words:
+            if value in earlier or names_a_place(value):
+                continue
             path: Path_ = ("stages", name, field)
-            for value in values:
-                if value not in earlier and not names_a_place(value):
-                    problems.append(_unwired(path, value, earlier, list(raw), document))
+            close = difflib.get_close_matches(value, earlier, n=1) if value not in raw else []
+            what = f"the stage {value!r} does not come before this one"
+            what = what if value in raw else "there is no such stage, file or folder"
+            expected = ", ".join(earlier) or "there is no earlier stage"
+            hint = f"did you mean {close[0]!r}?" if close else ""
+            problems.append(Problem(dotted(path), what, document.place(path), value, expected, hint))
         fitted = bool(getattr(stage, "fit", []))  # without a model
         if stage is not None and stage.needs_source and not stage.source and not fitted:
             what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
-            place, expected = document.place(("stages", name)), ", ".join(earlier) or "an earlier stage"
+            where, expected = document.place(("stages", name)), ", ".join(earlier) or "an earlier stage"
             expected += "; or `fit: DATA` for a task without a model" if stage.kind == "evaluate" else ""
-            problems.append(Problem(f"stages.{name}.from", what, place, expected=expected))
+            problems.append(Problem(f"stages.{name}.from", what, where, expected=expected))
         earlier.append(name)
-    return problems + _table_rows(raw, document)
-
-
-def _table_rows(stages: dict[str, Any], document: Document) -> list[Problem]:
     table = document.value.get("table")
     rows = table.get("rows") if isinstance(table, dict) else None
-    problems = []
     for label, name in rows.items() if isinstance(rows, dict) else ():
-        if isinstance(name, str) and name not in stages:
-            path: Path_ = ("table", "rows", label)
-            place, expected = document.place(path), ", ".join(stages)
-            problems.append(Problem(dotted(path), "there is no such stage", place, name, expected))
+        if isinstance(name, str) and name not in raw:
+            path = ("table", "rows", label)
+            problems.append(Problem(dotted(path), "there is no such stage", document.place(path), name, ", ".join(raw)))
     return problems
 
 
-def _references(stage: Stage | None) -> list[tuple[str, list[str]]]:
-    if stage is None:
-        return []
-    return [("from", stage.source), ("features", getattr(stage, "features", []))]
-
-
-def _unwired(path: Path_, value: str, earlier: list[str], every: list[str], document: Document) -> Problem:
-    place, expected = document.place(path), ", ".join(earlier) or "there is no earlier stage"
-    if value in every:
-        return Problem(dotted(path), f"the stage {value!r} does not come before this one", place, value, expected)
-    close = difflib.get_close_matches(value, earlier, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else ""
-    return Problem(dotted(path), "there is no such stage, file or folder", place, value, expected, hint)
-
-
 def by_place(problem: Problem) -> tuple[str, int, str]:
-    """The order in which faults are told: by file, line and key."""
+    """Sorts faults by file, line and key."""
     file, _, line = problem.where.rpartition(":")
     return file, int(line) if line.isdigit() else 0, problem.key

@@ -1,21 +1,20 @@
-"""Which components a recipe names, and where."""
+"""Finds the components that a recipe names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
-from vlcli.registry.renames import present, with_model_name
 from vlcli.registry.schema import Spec, as_spec
 
 READER_OPTIONS = ("weight", "if_missing", "augments", "ids")
-"""Keys of a ``data`` entry that every reader has, beside its own."""
+"""Keys of a ``data`` entry that every reader has."""
 OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
 """Keys of an ``objectives`` entry that belong to the training, not to the objective."""
 CHANGED = "changed"
-"""Option of a :class:`Use` that stands for a changed objective: the parameters that changed."""
+"""Option of a :class:`Use` of a changed objective: the parameters that changed."""
 
 FIELDS = {
     "extractor": "extractors",
@@ -40,9 +39,9 @@ class Use:
 
     Attributes:
         kind: registry kind.
-        spec: name and parameters, the toolkit's own keys taken off.
-        path: where it stands in the recipe.
-        options: the toolkit's own keys that stood beside the parameters.
+        spec: name and parameters of the component.
+        path: keys and positions in the recipe.
+        options: vlcli's keys beside the parameters.
     """
 
     kind: str
@@ -57,7 +56,7 @@ class Use:
 
 
 def dotted(path: tuple[str | int, ...]) -> str:
-    """``("stages", "a", "data", 0)`` as ``stages.a.data[0]``."""
+    """Returns ``("stages", "a", "data", 0)`` as ``stages.a.data[0]``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -65,20 +64,20 @@ def dotted(path: tuple[str | int, ...]) -> str:
 
 
 def split_options(kind: str, spec: Spec) -> tuple[Spec, dict[str, Any]]:
-    """A recipe's entry as (what the component gets, what the toolkit keeps)."""
+    """Splits an entry into the component's keys and vlcli's keys."""
     kept = _OPTIONS.get(kind, ())
     return {k: v for k, v in spec.items() if k not in kept}, {k: v for k, v in spec.items() if k in kept}
 
 
 def of_recipe(recipe: Recipe) -> Iterator[Use]:
-    """Components named at the recipe's root."""
+    """Yields the components named at the recipe's root."""
     if recipe.model is not None:
         yield _use("models", recipe.model, ("model",))
     yield from _of_text(recipe.text, ("text",))
 
 
 def of_stage(name: str, stage: Stage) -> Iterator[Use]:
-    """Components that one stage names."""
+    """Yields the components that one stage names."""
     for field, kind in FIELDS.items():
         value = getattr(stage, field, None)
         path = ("stages", name, field)
@@ -93,48 +92,22 @@ def of_stage(name: str, stage: Stage) -> Iterator[Use]:
 
 
 def _changed(kind: str, value: Spec, path: tuple[str | int, ...]) -> Iterator[Use]:
-    """An objective as it is after each of its changes."""
     changes = value.get("changes", ()) if kind == "objectives" else ()
     spec = split_options(kind, value)[0]
     for index, change in enumerate(changes if isinstance(changes, list) else ()):
-        own = split_options(kind, change)[0] if isinstance(change, dict) else {}
-        if own:
-            spec = {**spec, **own}
-            yield Use(kind, spec, (*path, "changes", index), {CHANGED: list(own)})
+        parameters = split_options(kind, change)[0] if isinstance(change, dict) else {}
+        if parameters:
+            spec = {**spec, **parameters}
+            yield Use(kind, spec, (*path, "changes", index), {CHANGED: list(parameters)})
 
 
 def of_raw_stage(name: str, stage: dict[str, Any]) -> Iterator[Use]:
-    """Components that a stage names which has not been checked yet, as far as they have the form of one."""
+    """Yields the components of an unchecked stage, as far as they have the form of one."""
     for field, kind in FIELDS.items():
-        given = stage.get(field)
-        for index, item in enumerate(given if isinstance(given, list) else [given]):
+        value, path = stage.get(field), ("stages", name, field)
+        for index, item in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("name"), str)):
-                path = ("stages", name, field)
-                yield _use(kind, as_spec(item), (*path, index) if isinstance(given, list) else path)
-
-
-def translated(stage: Mapping[str, Any], translate: Callable[[str, Any], Any], model: str = "") -> dict[str, Any]:
-    """A stage as plain data, with the options of its components under other names.
-
-    Args:
-        stage: keys and values of a stage.
-        translate: kind and component to the component with other names: see ``vlcli.registry.renames``.
-        model: the name of the model that the stage changes where it names none itself; empty: it is not known.
-    """
-    found = {key: translate(FIELDS[key], item) if key in FIELDS else item for key, item in stage.items()}
-    own = stage.get("model")
-    return {**found, "model": with_model_name(own, model, translate)} if isinstance(own, dict) and model else found
-
-
-def with_present_names(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe as an earlier version wrote it into a run folder, with today's names of its components' options."""
-    model, stages = present("models", recipe.get("model")), recipe.get("stages")
-    name = str(model.get("name", "")) if isinstance(model, dict) else ""
-    if isinstance(stages, dict):
-        stages = {
-            k: translated(stage, present, name) if isinstance(stage, dict) else stage for k, stage in stages.items()
-        }
-    return {**recipe, **{k: v for k, v in (("model", model), ("stages", stages)) if k in recipe}}
+                yield _use(kind, as_spec(item), (*path, index) if isinstance(value, list) else path)
 
 
 def _of_text(text: TextOptions, path: tuple[str | int, ...]) -> Iterator[Use]:

@@ -1,4 +1,4 @@
-"""Named data sets: a recipe says once under ``datasets`` what a name stands for, and stages use the name.
+"""Replaces the names of data sets, which a recipe defines under ``datasets``, by their readers.
 
     datasets:
       mine: {name: csv, file: all.csv, text: question}
@@ -6,8 +6,7 @@
     stages:
       tune: {data: mine, validation: {name: mine, split: dev}}
 
-A name stands for one entry or for a list of entries. Keys beside the name replace those of the named data set. Names
-are replaced by what they stand for before a recipe is checked, so that stages, keys and records know readers alone.
+A name stands for one entry or for a list of entries. Keys beside the name replace those of the named data set.
 """
 
 from __future__ import annotations
@@ -28,45 +27,38 @@ Entries = list[dict[str, Any]]
 
 
 def expand(document: Document) -> list[Problem]:
-    """Replace the names of data sets by what they stand for, in ``document`` itself.
-
-    Args:
-        document: merged, with the overrides applied.
+    """Replaces the names of data sets in ``document``, in place, after the overrides.
 
     Returns:
-        Faults of the names: one that is also a reader's, one that stands for itself, one that cannot be a name.
+        Faults of the names: a reader's name, a circle, something that cannot be a name.
     """
     named = document.value.get(KEY)
     if not isinstance(named, dict) or not named:
         return []
-    found, problems = _named(named, document)
+    entries, problems = _named(named, document)
     stages = document.value.get("stages")
-    places: list[tuple[dict[str, Any], Path_]] = [(document.value, ())]
-    places += [
-        (stage, ("stages", name))
-        for name, stage in (stages.items() if isinstance(stages, dict) else ())
-        if isinstance(stage, dict)
-    ]
-    for owner, path in places:
+    owners: list[tuple[dict[str, Any], Path_]] = [(document.value, ())]
+    for name, stage in stages.items() if isinstance(stages, dict) else ():
+        owners += [(stage, ("stages", name))] if isinstance(stage, dict) else []
+    for owner, path in owners:
         for field in _FIELDS if path else ():
             if field in owner:
-                owner[field] = _replaced(owner[field], (*path, field), found, document)
+                owner[field] = _replaced(owner[field], (*path, field), entries, document)
         vocabulary = owner.get("text", {}).get("vocabulary") if isinstance(owner.get("text"), dict) else None
         if isinstance(vocabulary, dict) and "train" in vocabulary:
             at = (*path, "text", "vocabulary", "train")
-            vocabulary["train"] = _replaced(vocabulary["train"], at, found, document)
-    document.value[KEY] = {**named, **found}
+            vocabulary["train"] = _replaced(vocabulary["train"], at, entries, document)
+    document.value[KEY] = {**named, **entries}
     return problems
 
 
 def suggestion(name: str, recipe_datasets: dict[str, Any]) -> str:
-    """The named data set of a recipe that is spelt nearly as ``name``; empty where none is."""
+    """Returns a hint at a named data set that is spelt nearly as ``name``; empty if there is none."""
     close = difflib.get_close_matches(name, list(recipe_datasets), n=1)
     return f"did you mean {close[0]!r}?" if close else ""
 
 
 def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries], list[Problem]]:
-    """What each name stands for: readers alone; and the faults of names."""
     readers, problems = set(names(KEY)), []
     sound = {}
     for name, value in named.items():
@@ -80,66 +72,55 @@ def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries
             problems.append(Problem(key, what, where, name, "a name that no reader has", hint))
         else:
             sound[name] = value
-    found: dict[str, Entries] = {}
+    entries: dict[str, Entries] = {}
     for name in sound:
-        made, circle = _stands_for(name, sound, ())
+        of_name, circle = _stands_for(name, sound, ())
         if circle:
             where, got = document.place((KEY, name)), " -> ".join(circle)
             problems.append(Problem(f"{KEY}.{name}", "data sets stand for one another in a circle", where, got))
-        elif made is not None:
-            found[name] = made
-    return found, problems
+        elif of_name is not None:
+            entries[name] = of_name
+    return entries, problems
 
 
 def _stands_for(name: str, named: dict[str, Any], within: tuple[str, ...]) -> tuple[Entries | None, list[str]]:
-    """The entries behind a name; None where they have no form of entries (the schema says so), and a circle."""
     if name in within:
         return None, [*within[within.index(name) :], name]
     if named[name] is None:
         return None, []
-    found: Entries = []
+    entries: Entries = []
     for item in as_list(named[name]):
         entry = _entry(item)
         if entry is None:
             return None, []
         if entry["name"] not in named:
-            found.append(entry)
+            entries.append(entry)
             continue
         inner, circle = _stands_for(entry["name"], named, (*within, name))
         if inner is None:
             return None, circle
-        found += [_over(one, entry) for one in inner]
-    return found, []
+        entries += [{**one, **entry, "name": one["name"]} for one in inner]
+    return entries, []
 
 
-def _replaced(given: Any, path: Path_, found: dict[str, Entries], document: Document) -> Any:
-    """A data field with its names replaced; as it is where it names none."""
-    items = as_list(given)
-    if not any((entry := _entry(item)) is not None and entry["name"] in found for item in items):
-        return given
-    made: list[Any] = []
+def _replaced(value: Any, path: Path_, entries: dict[str, Entries], document: Document) -> Any:
+    items = as_list(value)
+    if not any((entry := _entry(item)) is not None and entry["name"] in entries for item in items):
+        return value
+    replaced: list[Any] = []
     for item in items:
         entry = _entry(item)
-        if entry is None or entry["name"] not in found:
-            made.append(item)
+        if entry is None or entry["name"] not in entries:
+            replaced.append(item)
             continue
-        for one in found[entry["name"]]:
-            _note_places(document, (*path, len(made)), entry, one)
-            made.append(_over(one, entry))
-    return made
-
-
-def _note_places(document: Document, path: Path_, entry: dict[str, Any], named: dict[str, Any]) -> None:
-    """Faults of a replaced entry are told with the line of the key: at the data set, or where the stage changes it."""
-    own = document.place(path)
-    document.places[path] = own
-    for key in named:
-        at = document.place((KEY, entry["name"], key)) if key not in entry or key == "name" else own
-        document.places[(*path, key)] = at
-
-
-def _over(named: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    return {**named, **{key: value for key, value in entry.items() if key != "name"}}
+        for named in entries[entry["name"]]:
+            at = (*path, len(replaced))
+            line = document.places[at] = document.place(at)
+            for key in named:  # the line of the data set's key, unless the stage changes it
+                of_set = key not in entry or key == "name"
+                document.places[(*at, key)] = document.place((KEY, entry["name"], key)) if of_set else line
+            replaced.append({**named, **entry, "name": named["name"]})
+    return replaced
 
 
 def _entry(item: Any) -> dict[str, Any] | None:

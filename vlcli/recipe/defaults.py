@@ -1,4 +1,4 @@
-"""What the stages of one kind share: the key ``defaults``, merged under every stage of the kind.
+"""Merges the key ``defaults``, keys that the stages of a kind share, under every stage of the kind.
 
     defaults:
       finetune: {batch_size: 64, optimizer: {lr: 1e-3}}
@@ -24,48 +24,41 @@ KEY = "defaults"
 
 
 def expand(document: Document) -> list[Problem]:
-    """Merge ``defaults`` under the stages and take the key out of ``document``.
-
-    Args:
-        document: a recipe merged with its parents; nothing of it is shared with another.
+    """Merges ``defaults`` under the stages, in place, and removes the key.
 
     Returns:
-        Faults of the key itself: kinds that there are none of, and keys that no stage of the kind has.
+        Faults of the key itself: unknown kinds, and keys that no stage of the kind has.
     """
-    given = document.value.pop(KEY, None)
-    if given is None:
+    shared = document.value.pop(KEY, None)
+    if shared is None:
         return []
-    problems = _faults(given, document)
+    problems = _faults(shared, document)
     stages = document.value.get("stages")
     if problems or not isinstance(stages, dict):
         return problems
     for name, stage in stages.items():
         kind = kind_of(name, stage) if isinstance(stage, dict) else ""
-        if given.get(kind):
-            _merge_under(document, name, kind, given[kind])
+        if shared.get(kind):
+            _merge_under(document, name, kind, shared[kind])
     return []
 
 
 def _merge_under(document: Document, name: str, kind: str, shared: dict[str, Any]) -> None:
-    """The defaults of ``kind`` under the stage ``name``, with the line of every key."""
     at: Path_ = ("stages", name)
     lines = {(*at, *path[2:]): where for path, where in document.places.items() if path[:2] == (KEY, kind)}
-    own = {path: where for path, where in document.places.items() if path[:2] == at}
-    stage = Document({"stages": {name: document.value["stages"][name]}}, own)
+    of_stage = {path: where for path, where in document.places.items() if path[:2] == at}
+    stage = Document({"stages": {name: document.value["stages"][name]}}, of_stage)
     merged = merge.merge(Document({"stages": {name: copy.deepcopy(shared)}}, lines), stage)
     document.value["stages"][name] = merged.value["stages"][name]
-    place = document.places.get(at)
-    document.places.update(merged.places)
-    if place is not None:
-        document.places[at] = place
+    document.places = {**document.places, **merged.places, at: document.places.get(at, merged.places[at])}
 
 
-def _faults(given: Any, document: Document) -> list[Problem]:
-    if not isinstance(given, dict):
+def _faults(shared: Any, document: Document) -> list[Problem]:
+    if not isinstance(shared, dict):
         what, expected = "defaults are a mapping from kinds of stages to keys", "finetune: {batch_size: 64}"
-        return [Problem(KEY, what, document.place((KEY,)), shown(given, 60), expected)]
+        return [Problem(KEY, what, document.place((KEY,)), shown(shared, 60), expected)]
     problems = []
-    for kind, keys in given.items():
+    for kind, keys in shared.items():
         path, key = document.place((KEY, kind)), f"{KEY}.{kind}"
         if kind not in STAGES:
             close = difflib.get_close_matches(str(kind), list(STAGES), n=1)
@@ -74,17 +67,11 @@ def _faults(given: Any, document: Document) -> list[Problem]:
         elif keys is not None and not isinstance(keys, dict):
             problems.append(Problem(key, "the defaults of a kind are a mapping", path, shown(keys, 60)))
         else:
-            problems += [_unknown(kind, word, document) for word in keys or {} if word not in _known(kind)]
+            known = [info.alias or name for name, info in STAGES[kind].model_fields.items() if name != "kind"]
+            for word in keys or {}:
+                if word not in known:
+                    close = difflib.get_close_matches(str(word), known, n=1)
+                    hint = f"did you mean {close[0]!r}?" if close else ""
+                    where, what = document.place((KEY, kind, word)), f"unknown key {word!r}"
+                    problems.append(Problem(f"{key}.{word}", what, where, "", ", ".join(known), hint))
     return problems
-
-
-def _known(kind: str) -> list[str]:
-    fields = STAGES[kind].model_fields
-    return [info.alias or name for name, info in fields.items() if name != "kind"]
-
-
-def _unknown(kind: str, word: str, document: Document) -> Problem:
-    close = difflib.get_close_matches(str(word), _known(kind), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else ""
-    place, expected = document.place((KEY, kind, word)), ", ".join(_known(kind))
-    return Problem(f"{KEY}.{kind}.{word}", f"unknown key {word!r}", place, "", expected, hint)

@@ -1,4 +1,4 @@
-"""Types of a recipe's fields: one or several names, places and components."""
+"""Types of a recipe's fields: one or several names, paths and components."""
 
 from __future__ import annotations
 
@@ -18,37 +18,26 @@ class Section(BaseModel):
 
 
 def as_list(value: Any) -> Any:
-    """A single item as a list of one; lists and None as they are."""
+    """Returns a single item as a list of one; lists and None as they are."""
     return value if isinstance(value, list) or value is None else [value]
 
 
 def _place(value: Any) -> Any:
-    """A text that names a stage or a file; a ValueError that says so where it is none (a mapping, a number)."""
     if not isinstance(value, str):
         raise ValueError("the name of an earlier stage, of a file or of a folder, or a list of them")
     return value
 
 
 def one_spec(value: Any) -> Any:
-    """A component's spec; a ValueError where it is none, so that pydantic reports it with every other fault."""
+    """Returns a component's spec; a ValueError if it is none, which pydantic reports with every other fault."""
     try:
         return as_spec(value)
     except ComponentError as error:
         raise ValueError(error.expected) from error
 
 
-def spec_or_none(value: Any) -> Any:
-    """The same; None stays None."""
-    return None if value is None else one_spec(value)
-
-
-def model_changes(value: Any) -> Any:
-    """A stage's model: a name, a whole component, or only what it changes of the recipe's."""
-    return {"name": value} if isinstance(value, str) else value
-
-
 def all_specs(value: Any) -> Any:
-    """One component or several, as a list of specs; None stays None."""
+    """Returns one component or several as a list of specs; None as it is."""
     return [one_spec(item) for item in as_list(value)] if value is not None else None
 
 
@@ -59,17 +48,22 @@ SPEC_SCHEMA: dict[str, Any] = {
 
 
 def one_or_many(item: dict[str, Any]) -> dict[str, Any]:
-    """JSON Schema of a field that holds one item or a list of items."""
+    """Returns the JSON Schema of a field that holds one item or a list of items."""
     return {"anyOf": [item, {"type": "array", "items": item}]}
 
 
 SpecField = Annotated[dict[str, Any], BeforeValidator(one_spec), WithJsonSchema(SPEC_SCHEMA)]
 OptionalSpec = Annotated[
-    dict[str, Any] | None, BeforeValidator(spec_or_none), WithJsonSchema({"anyOf": [SPEC_SCHEMA, {"type": "null"}]})
+    dict[str, Any] | None,
+    BeforeValidator(lambda value: None if value is None else one_spec(value)),
+    WithJsonSchema({"anyOf": [SPEC_SCHEMA, {"type": "null"}]}),
 ]
 ModelField = Annotated[
-    dict[str, Any] | None, BeforeValidator(model_changes), WithJsonSchema({"type": ["string", "object", "null"]})
+    dict[str, Any] | None,
+    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+    WithJsonSchema({"type": ["string", "object", "null"]}),
 ]
+"""A stage's model: a name, a whole component, or only the keys that change of the recipe's model."""
 SpecList = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), WithJsonSchema(one_or_many(SPEC_SCHEMA))]
 OptionalSpecs = Annotated[
     list[dict[str, Any]] | None, BeforeValidator(all_specs), WithJsonSchema(one_or_many(SPEC_SCHEMA))

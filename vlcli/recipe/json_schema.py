@@ -65,7 +65,6 @@ def recipe_schema() -> dict[str, Any]:
 
 
 def _defaults(stages: dict[str, Any]) -> dict[str, Any]:
-    """What the stages of a kind share, by kind."""
     return {
         "type": ["object", "null"],
         "description": "Keys that all stages of a kind share; the keys of a stage take precedence.",
@@ -75,7 +74,6 @@ def _defaults(stages: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows() -> dict[str, Any]:
-    """Rows by label, or axes by name with levels by label."""
     row = {"anyOf": [{"$ref": "#/$defs/row"}, _NULL]}
     return {
         "type": ["object", "null"],
@@ -85,7 +83,6 @@ def _rows() -> dict[str, Any]:
 
 
 def _row(properties: dict[str, Any]) -> dict[str, Any]:
-    """What a row may say: keys of a recipe, and what stands beside them."""
     keys = {key: {"$ref": f"#/properties/{key}"} for key in properties if key not in NOT_IN_ROWS}
     keys |= {"published": {"$ref": "#/$defs/published"}, "unchanged": {"type": "boolean"}}
     return {"type": "object", "properties": keys, "additionalProperties": False}
@@ -101,7 +98,6 @@ _PUBLISHED = {
 
 
 def _plain(model: type[BaseModel], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A model's schema, every key optional and nullable, since another recipe may say it; its parts join the others."""
     found = model.model_json_schema(by_alias=True, ref_template="#/$defs/{model}")
     parts = found.pop("$defs", {})
     for part in (found, *parts.values()):
@@ -119,7 +115,6 @@ def _nullable(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name_components(properties: dict[str, Any]) -> None:
-    """Say the installed names where a key of a stage names components."""
     for key, kind in _COMPONENTS.items():
         if key in properties:
             properties[key] = {"anyOf": [_several(kind), {"type": "object"}, _NULL]}
@@ -132,7 +127,6 @@ def _several(kind: str) -> dict[str, Any]:
 
 
 def _component(kind: str) -> dict[str, Any]:
-    """One component: an installed name, which editors complete, or any other (a package installed elsewhere)."""
     name = {"anyOf": [{"enum": names(kind)}, SPEC_SCHEMA["anyOf"][0]]}
     mapping = {"type": "object", "required": ["name"], "properties": {"name": name}}
     if kind == "datasets":
@@ -141,7 +135,6 @@ def _component(kind: str) -> dict[str, Any]:
 
 
 def _of_kind(kind: str, by_name: bool = False) -> dict[str, Any]:
-    """A stage that says its kind, or (``by_name``) has it by its name unless it says another."""
     if not by_name:
         return {"$ref": f"#/$defs/stage-{kind}"}
     said = {"required": ["kind"]}
@@ -149,7 +142,6 @@ def _of_kind(kind: str, by_name: bool = False) -> dict[str, Any]:
 
 
 def _any_stage(stages: dict[str, Any]) -> dict[str, Any]:
-    """A stage of any name: its kind decides; without one (its parent says it) every key of any kind may stand."""
     keys: dict[str, Any] = {}
     for found in stages.values():
         for key, value in found["properties"].items():
@@ -170,7 +162,6 @@ def _any_stage(stages: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(kind: str) -> list[str]:
-    """How a recipe may write a kind of stage."""
     return [kind, "eval"] if kind == "evaluate" else [kind]
 
 

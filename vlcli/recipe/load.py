@@ -1,4 +1,4 @@
-"""From a name and the command line to a resolved recipe: find, ``extends``, overrides, schema.
+"""Loads a recipe: finds its file, merges it over its parents, applies overrides, checks the schema.
 
 resolved = load("quickstart", ["stages.pretrain.epochs=3"])
 resolved.recipe.stages["pretrain"].epochs      # 3
@@ -18,7 +18,6 @@ from vlcli.plain import comma_list
 from vlcli.recipe import datasets, defaults, merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
-from vlcli.recipe.components import with_present_names
 from vlcli.recipe.locate import locate, registered_file, slug
 from vlcli.recipe.resolved import RecipeFile, Resolved, Row
 from vlcli.recipe.rows import Rows, has_rows, read_rows, without_tables_keys
@@ -27,17 +26,15 @@ from vlcli.recipe.validate import of_document
 from vlcli.recipe.yaml import Document
 from vlcli.registry import load_file
 
-__all__ = ["RUN_COPY", "Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
+__all__ = ["Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
 
 _ABOUT = re.compile(r"^about: *(.+)$", re.MULTILINE)
 _ROWS = re.compile(r"^rows:", re.MULTILINE)
-RUN_COPY = "# The recipe of this run, resolved (2).\n"
-"""First line of the copy that a run keeps; copies without it have former names of options, which are converted."""
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How a recipe is loaded: the arguments of :func:`load` behind the name."""
+    """Arguments of :func:`load` behind the name."""
 
     words: tuple[str, ...] = ()
     verb: str | None = None
@@ -48,7 +45,7 @@ class Loading:
 
 
 def about(reference: str) -> str:
-    """What a registered recipe says of itself, read from its file alone; empty where it says nothing."""
+    """Reads the ``about`` of a registered recipe from its file alone; empty if it has none."""
     try:
         source = locate(reference)
         if source.row:
@@ -56,13 +53,13 @@ def about(reference: str) -> str:
         text = source.file.read_text(encoding="utf-8")
     except (UsageError, ComponentError, OSError, UnicodeDecodeError):
         return ""
-    found = _ABOUT.search(text)
-    said = found[1].strip().strip("\"'") if found else ""
-    return f"{said} (table: vlcli ls {reference})" if _ROWS.search(text) else said
+    line = _ABOUT.search(text)
+    words = line[1].strip().strip("\"'") if line else ""
+    return f"{words} (table: vlcli ls {reference})" if _ROWS.search(text) else words
 
 
 def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
-    """A recipe's document merged upon its parents', and all files, itself first.
+    """Returns a recipe's document merged over its parents', and all files, its own first.
 
     Raises:
         RecipeError: a parent is missing, parents form a circle, or a file is not a mapping.
@@ -73,7 +70,7 @@ def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
 
 
 def merged(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Document, list[RecipeFile]]:
-    """The same as it is written: rows are kept, and so are stages that are set to null; of a row, the row alone.
+    """Returns the same with rows and with stages that are set to null; of a row, the row alone.
 
     Args:
         source: a recipe, a table, or a row of it.
@@ -91,10 +88,10 @@ def merged(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Doc
 
 
 def merged_row(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Document, list[RecipeFile], Row]:
-    """A row of a table as a recipe, all files, and the row as it is written.
+    """Returns a row of a table as a recipe, all files, and the row as it is written.
 
-    A row's ``extends`` stands in place of that of the table's file. Where it names a row of the same table, the row is
-    merged over that one alone, which has what the table's file says.
+    A row's ``extends`` replaces that of the table's file. If it names a row of the same table, the row is merged over
+    that one alone, which includes the table's file.
 
     Raises:
         RecipeError: rows of the table are not well formed.
@@ -114,12 +111,12 @@ def merged_row(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple
 def with_row(
     source: RecipeFile, table: Document, chain: list[RecipeFile], row: Row, within: tuple[RecipeFile, ...] = ()
 ) -> tuple[Document, list[RecipeFile]]:
-    """A row merged over the table ``table`` (or over what the row extends), and all files."""
+    """Returns a row merged over its table (or over what the row extends), and all files."""
     level = next((one for one in reversed(row.levels) if one.value.get("extends") is not None), None)
     if level is not None:
-        name, place = level.value["extends"], level.place(("extends",))
-        base, above = _above(name, place, source, within)
-        parent = _parent(name, source, place)
+        name, line = level.value["extends"], level.place(("extends",))
+        base, above = _above(name, line, source, within)
+        parent = _parent(name, source, line)
         beside = parent.row and parent.file.resolve() == source.file.resolve()
         table = base if beside else merge.merge(base, _mapping(source))
         chain = [source, *above]
@@ -130,7 +127,7 @@ def with_row(
 
 
 def no_such_row(source: RecipeFile, written: Rows, labels: list[str]) -> UsageError:
-    """The error for labels that no row has."""
+    """Returns the error for labels that no row has."""
     where, got = str(source.file), ", ".join(labels)
     if not written.cells:
         return UsageError("This recipe has no rows.", where=where, got=got, hint=f"name it alone: {source.table}")
@@ -144,25 +141,23 @@ def no_such_row(source: RecipeFile, written: Rows, labels: list[str]) -> UsageEr
 
 
 def _above(
-    parent: Any, place: str, child: RecipeFile, within: tuple[RecipeFile, ...]
+    parent: Any, line: str, child: RecipeFile, within: tuple[RecipeFile, ...]
 ) -> tuple[Document, list[RecipeFile]]:
-    """What ``child`` extends."""
     if not isinstance(parent, str):
-        problem = Problem("extends", "a parent is a name or a path", where=place, got=repr(parent))
+        problem = Problem("extends", "a parent is a name or a path", where=line, got=repr(parent))
         raise RecipeError([problem], (within or (child,))[0].name)
-    following, open_ones = _parent(parent, child, place), (*within, child)
+    following, open_ones = _parent(parent, child, line), (*within, child)
     if any(following.file.resolve() == one.file.resolve() and following.row == one.row for one in open_ones):
         circle = " -> ".join([one.name for one in open_ones] + [following.name])
-        raise RecipeError([Problem("extends", "recipes extend one another in a circle", where=place, got=circle)])
+        raise RecipeError([Problem("extends", "recipes extend one another in a circle", where=line, got=circle)])
     return merged(following, open_ones)
 
 
-def _parent(name: str, child: RecipeFile, place: str) -> RecipeFile:
-    """The recipe that ``child`` extends; one that does not exist is told with the line that names it."""
+def _parent(name: str, child: RecipeFile, line: str) -> RecipeFile:
     try:
         return locate(name, child)
     except (ComponentError, UsageError) as error:
-        error.where = place
+        error.where = line
         raise
 
 
@@ -172,14 +167,7 @@ def _mapping(source: RecipeFile) -> Document:
         got = type(document.value).__name__
         problem = Problem("", "a recipe is a mapping with the key 'stages'", where=str(source.file), got=got)
         raise RecipeError([problem], source.name)
-    if is_run_copy(source.file) and not source.file.read_text(encoding="utf-8").startswith(RUN_COPY):
-        document.value = with_present_names(document.value)
     return document
-
-
-def is_run_copy(file: Path) -> bool:
-    """Whether a recipe's file is the copy that a run keeps in its folder."""
-    return file.name == "recipe.yaml" and any(file.parent.glob("*/stage.json"))
 
 
 def load(
@@ -192,16 +180,16 @@ def load(
     plugins: bool = True,
     deep: bool = False,
 ) -> Resolved:
-    """The resolved recipe.
+    """Loads and checks a recipe.
 
     Args:
         reference: registered name or path.
         words: overrides, as typed.
-        verb: the stage kind of the verb, where it is one: its only stage takes relative overrides.
-        only: the stage of ``--only``: takes them too.
-        trust: run the files of ``plugins:`` without asking whether the user trusts them.
-        plugins: False: run none of them, to look at the recipe alone.
-        deep: where the structure is wrong, tell the faults of components' parameters too (imports the components).
+        verb: the stage kind of the verb, if it is one: its only stage takes relative overrides.
+        only: the stage of ``--only``, which takes them too.
+        trust: run the files of ``plugins:`` even if the user does not trust them.
+        plugins: run the files of ``plugins:``.
+        deep: with faults of structure, report the faults of components' parameters (imports the components).
 
     Raises:
         ComponentError: a file of ``plugins:`` is not trusted, is not there, or raises.
@@ -222,11 +210,11 @@ def load(
 def resolve(
     source: RecipeFile, document: Document, chain: list[RecipeFile], loading: Loading, row: Row | None = None
 ) -> Resolved:
-    """A merged recipe with overrides, defaults and data sets in their places, checked.
+    """Applies overrides, defaults and named data sets to a merged recipe, and checks it.
 
     Args:
         source: the recipe, or the row.
-        document: merged with its parents; it stays as it is.
+        document: merged with its parents; not changed.
         chain: its files.
         loading: overrides and how to check.
         row: the row of a table that this is.
@@ -241,21 +229,17 @@ def resolve(
     recipe, problems = check_structure(document)
     problems += unclear
     if problems or recipe is None:
-        raise RecipeError(_with_components(problems, document) if loading.deep else problems, source.name)
-    name = _folder(source, recipe)
-    return Resolved(name, source.name, recipe, document, chain, changed, ran, row)
-
-
-def _folder(source: RecipeFile, recipe: Recipe) -> str:
-    """What the run folder of a recipe or a row is called."""
-    if source.tree is not None:
-        return slug(source.name)
-    name = recipe.name or Path(source.table).stem
-    return slug(f"{name}-{source.row}" if source.row else name)
+        known = {problem.key for problem in problems}
+        others = [fault for fault in of_document(document) if fault.key not in known] if loading.deep else []
+        raise RecipeError(sorted([*problems, *others], key=by_place) if loading.deep else problems, source.name)
+    folder = source.name
+    if source.tree is None:
+        folder = recipe.name or Path(source.table).stem
+        folder += f"-{source.row}" if source.row else ""
+    return Resolved(slug(folder), source.name, recipe, document, chain, changed, ran, row)
 
 
 def _is_table(source: RecipeFile, written: Rows) -> Exception:
-    """The error where one recipe is wanted and a table is named."""
     if written.problems:
         return RecipeError(sorted(written.problems, key=by_place), source.name)
     expected = ", ".join(f"{source.name}:{label}" for label in list(written.rows)[:5])
@@ -268,14 +252,8 @@ def _is_table(source: RecipeFile, written: Rows) -> Exception:
     )
 
 
-def _with_components(problems: list[Problem], document: Document) -> list[Problem]:
-    """Faults of structure and of components' parameters, each key once."""
-    known = {problem.key for problem in problems}
-    return sorted([*problems, *(fault for fault in of_document(document) if fault.key not in known)], key=by_place)
-
-
 def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = None) -> Resolved:
-    """A recipe made by the toolkit itself (``vlcli eval TASK``); ``words`` are overrides, as typed."""
+    """Checks a recipe made by vlcli itself (``vlcli eval TASK``); ``words`` are overrides, as typed."""
     document = Document(value, {(): "command line"})
     _, unclear = _change(document, Loading(tuple(words or ())))
     unclear += datasets.expand(document)
@@ -287,11 +265,8 @@ def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = Non
 
 
 def _change(document: Document, loading: Loading, gone: list[str] | None = None) -> tuple[list[str], list[Problem]]:
-    """Apply the overrides, with what the stages of a kind share in its place; returns them with absolute paths.
-
-    Overrides of ``defaults`` come first, all others change the stages as ``defaults`` left them. Those of stages that
-    a row takes out of its table (``gone``) concern the other rows.
-    """
+    # Overrides of `defaults` come first, all others change the stages that `defaults` is merged into. Those of stages
+    # that a row takes out of its table (`gone`) concern the other rows.
     every = [
         one
         for one in overrides.collect(list(loading.words))
@@ -308,37 +283,28 @@ def _apply(document: Document, override: overrides.Override, loading: Loading) -
     roots = [info.alias or name for name, info in Recipe.model_fields.items()]
     stages = document.value.get("stages")
     stages = stages if isinstance(stages, dict) else {}
-    keys = overrides.absolute(override, roots, list(stages), _verb_stage(stages, loading.verb, loading.only))
+    of_verb = [name for name, stage in stages.items() if loading.verb is None or kind_of(name, stage) == loading.verb]
+    verb_stage = loading.only or (of_verb[0] if len(of_verb) == 1 else None)
+    keys = overrides.absolute(override, roots, list(stages), verb_stage)
     overrides.apply(document, override, keys)
-    return ("~" if override.remove else "") + ".".join(keys) + override.text[len(_path_text(override)) :]
-
-
-def _path_text(override: overrides.Override) -> str:
-    return ("~" if override.remove else "") + ".".join(override.keys)
-
-
-def _verb_stage(stages: dict[str, Any], verb: str | None, only: str | None) -> str | None:
-    if only is not None:
-        return only
-    wanted = [name for name, stage in stages.items() if verb is None or kind_of(name, stage) == verb]
-    return wanted[0] if len(wanted) == 1 else None
+    sign = "~" if override.remove else ""
+    return sign + ".".join(keys) + override.text[len(sign + ".".join(override.keys)) :]
 
 
 def _load_plugins(document: Document, chain: list[RecipeFile], trust: bool) -> list[Path]:
-    """Run the files of ``plugins:``, each relative to the recipe file that names it; all or none."""
     plugins = document.value.get("plugins")
     if not isinstance(plugins, list):
         return []
     sources = {str(source.file): source for source in chain}
     files, refused = [], []
     for index, item in enumerate(plugins):
-        place = document.place(("plugins", index))
-        source = sources.get(place.rpartition(":")[0])
+        line = document.place(("plugins", index))
+        source = sources.get(line.rpartition(":")[0])
         file = (source.file.parent if source else Path()) / Path(str(item)).expanduser()
         files.append(file)
-        typed = place.startswith(("command line", "VLCLI_SET"))  # as good as --plugin
+        typed = line.startswith(("command line", "VLCLI_SET"))  # as good as --plugin
         if file.is_file() and not (trust or typed or trusting.may_run(file, source.tree if source else None)):
-            refused.append((file, place))
+            refused.append((file, line))
     if refused:
         raise trusting.refusal(refused)
     for file in files:

@@ -1,4 +1,4 @@
-"""Where a recipe lies: a registered name, a path, a row of a table (``TABLE:ROW``), or a name that recipes once had."""
+"""Finds the file of a recipe by a registered name, a path, or a row of a table (``TABLE:ROW``)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe.resolved import RecipeFile
-from vlcli.registry import Entry, entries, find, names
+from vlcli.registry import find, names
 from vlcli.registry.packages import package_folder
 
 
 def slug(name: str) -> str:
-    """A name fit for a folder."""
+    """Returns a name fit for a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "recipe"
 
 
 def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
-    """The file of a recipe, and its row where the reference is ``TABLE:ROW``.
+    """Returns the file of a recipe, and its row if the reference is ``TABLE:ROW``.
 
     Args:
-        reference: a registered name, or a path (relative to the recipe ``beside`` it, else to here); behind a colon, a
+        reference: a registered name, or a path (relative to the recipe ``beside``, else to here); behind a colon, a
             row. ``:ROW`` is a row of ``beside`` itself.
         beside: the recipe that names it under ``extends``.
 
@@ -35,18 +35,18 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     if whole is not None:
         return whole
     table, _, row = reference.rpartition(":")
-    found = _whole(table, beside) if table and row else None
-    if found is not None:
-        return replace(found, name=reference, row=row)
+    of_table = _whole(table, beside) if table and row else None
+    if of_table is not None:
+        return replace(of_table, name=reference, row=row)
     if reference.endswith((".yaml", ".yml")):
         folder = beside.file.parent if beside else Path()
         where = str(folder / Path(reference).expanduser())
         raise UsageError("There is no such recipe file.", where=where, hint="list recipes: vlcli ls recipes")
-    return _registered(reference)
+    return registered_file("recipes", reference)
 
 
 def is_recipe(reference: str) -> bool:
-    """Whether a word of the command line means a recipe (or a row) rather than a run or a component."""
+    """Returns True if a word of the command line names a recipe or a row."""
     if reference.endswith((".yaml", ".yml")):
         return True
     try:
@@ -57,11 +57,10 @@ def is_recipe(reference: str) -> bool:
 
 
 def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
-    """The recipe or table that a reference without a row means; None where there is none."""
     is_path, known = reference.endswith((".yaml", ".yml")), names("recipes")
     head, _, tail = reference.rpartition(":")
     if not is_path and tail in known and head not in known:  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
-        return _registered(reference)
+        return registered_file("recipes", reference)
     folder = beside.file.parent if beside else Path()
     file = folder / Path(reference).expanduser()
     if beside and beside.tree and not file.resolve().is_relative_to(beside.tree.resolve()):
@@ -69,12 +68,8 @@ def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
     return RecipeFile(reference, file, beside.tree if beside else None) if file.is_file() else None
 
 
-def _registered(reference: str) -> RecipeFile:
-    return registered_file("recipes", reference)
-
-
 def registered_file(kind: str, reference: str) -> RecipeFile:
-    """The file of a registered recipe, or of another kind whose entries name a YAML file (``registry.FILES``).
+    """Returns the file of a registered recipe, or of another kind of ``registry.FILES``.
 
     Raises:
         ComponentError: nothing of this kind has the name (with suggestions).
@@ -90,7 +85,3 @@ def registered_file(kind: str, reference: str) -> RecipeFile:
         hint = f"reinstall {entry.distribution}: its data files are missing"
         raise UsageError("A registered recipe's file is missing.", where=str(file), got=entry.value, hint=hint)
     return RecipeFile(reference, file, tree)
-
-
-def _packaged() -> list[Entry]:
-    return [entry for entry in entries("recipes") if not isinstance(entry.loaded, str | Path)]

@@ -1,4 +1,4 @@
-"""One recipe upon another: what ``extends`` means.
+"""Merges a recipe over its parent (``extends``).
 
 Mappings merge key by key; everything else (lists too) is replaced. A component whose ``name`` changes is replaced
 whole, since its parameters belong to its name. ``key: ~`` sets a key to null; a stage set to null is taken out. A new
@@ -7,20 +7,20 @@ stage goes before the next stage its file names that the parent has, else to the
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from vlcli.recipe.yaml import Document, Path_
 
 
 def merge(parent: Document, child: Document) -> Document:
-    """``child`` upon ``parent``; both stay as they are."""
+    """Returns ``child`` merged over ``parent``; changes neither."""
     places: dict[Path_, str] = {}
-    value = _merge(parent, child, (), places)
-    return Document(value, places)
+    return Document(_merge(parent, child, (), places), places)
 
 
 def drop_null_stages(document: Document) -> None:
-    """Take out the stages that an heir set to null, the rows of the table that show them, and rows set to null."""
+    """Removes stages set to null, the rows of the table that show them, and rows set to null."""
     stages, table = document.value.get("stages"), document.value.get("table")
     if not isinstance(stages, dict):
         return
@@ -33,11 +33,14 @@ def drop_null_stages(document: Document) -> None:
 
 
 def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, str]) -> Any:
-    old, new = _at(parent.value, path), _at(child.value, path)
+    old, new = (reduce(lambda value, key: value[key], path, one.value) for one in (parent, child))
     if isinstance(old, str) and isinstance(new, dict) and "name" not in new and path and path[-1] != "stages":
         _take(child, path, places)
         return {"name": old, **new}
-    if not (isinstance(old, dict) and isinstance(new, dict)) or (_is_component(path) and _renamed(old, new)):
+    both = isinstance(old, dict) and isinstance(new, dict)
+    # A name elsewhere is a component's: the recipe's own is that of its run folder, and a stage may be called so.
+    named = both and path not in ((), ("stages",)) and "name" in old and "name" in new
+    if not both or (named and old["name"] != new["name"]):
         _take(child, path, places)
         return new
     places[path] = child.places.get(path, parent.places.get(path, ""))
@@ -53,17 +56,7 @@ def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, s
     return merged
 
 
-def _is_component(path: Path_) -> bool:
-    """Whether a ``name`` there is a component's: a recipe's own is its run folder's, and a stage may be called so."""
-    return path not in ((), ("stages",))
-
-
-def _renamed(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    return "name" in old and "name" in new and old["name"] != new["name"]
-
-
 def _order(old: list[str], new: list[str]) -> list[str]:
-    """The parent's keys in order, each new one before the next key of the child that the parent has."""
     order = list(old)
     for index, key in enumerate(new):
         if key in old:
@@ -74,11 +67,4 @@ def _order(old: list[str], new: list[str]) -> list[str]:
 
 
 def _take(source: Document, path: Path_, places: dict[Path_, str]) -> None:
-    """Keep the places of a part that comes whole from ``source``."""
     places.update({p: where for p, where in source.places.items() if p[: len(path)] == path})
-
-
-def _at(value: Any, path: Path_) -> Any:
-    for key in path:
-        value = value[key]
-    return value

@@ -1,8 +1,8 @@
-"""What the command line changes in a recipe: ``a.b=v``, ``~a.b``, ``a=@file.yaml``.
+"""Applies the overrides of the command line to a recipe: ``a.b=v``, ``~a.b``, ``a=@file.yaml``.
 
-A first key that is a key of the recipe's root is absolute (``stages.pretrain.epochs=3``, ``seed=1``); any other is
-inside the verb's stage (``epochs=3``). A list item is named by its position or by its ``as`` or ``name``
-(``objectives.mlm.probability=0.2``). The environment variable ``VLCLI_SET`` holds overrides too; those typed win.
+A first key of the recipe's root is absolute (``stages.pretrain.epochs=3``, ``seed=1``); any other is inside the verb's
+stage (``epochs=3``). A list item is named by its position or by its ``as`` or ``name``
+(``objectives.mlm.probability=0.2``). Overrides of the environment variable ``VLCLI_SET`` are applied first.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from vlcli.recipe.yaml import Document, Path_
 
 @dataclass(frozen=True)
 class Override:
-    """One change.
+    """One override.
 
     Attributes:
         text: as typed.
         keys: the dotted path, split.
-        value: what to set; unused where ``remove``.
-        remove: whether the path is taken out.
+        remove: the path is removed; ``value`` is unused.
         origin: ``command line`` or ``VLCLI_SET``.
-        file: the file that ``@file`` named.
+        file: that ``@file`` named.
     """
 
     text: str
@@ -42,12 +41,12 @@ class Override:
 
 
 def is_override(word: str) -> bool:
-    """Whether a positional word is an override rather than a name."""
+    """Returns True if a positional word is an override rather than a name."""
     return "=" in word or word.startswith("~")
 
 
 def collect(words: list[str]) -> list[Override]:
-    """Overrides of ``VLCLI_SET``, then those typed."""
+    """Parses the overrides of ``VLCLI_SET``, then those typed."""
     try:
         inherited = shlex.split(os.environ.get("VLCLI_SET", ""))
     except ValueError as error:
@@ -56,7 +55,7 @@ def collect(words: list[str]) -> list[Override]:
 
 
 def parse(text: str, origin: str = "command line") -> Override:
-    """One override from its text.
+    """Parses one override.
 
     Raises:
         UsageError: neither ``key=value`` nor ``~key``, or the value is not YAML.
@@ -86,16 +85,16 @@ def parse(text: str, origin: str = "command line") -> Override:
 
 
 def absolute(override: Override, roots: list[str], stages: list[str], verb_stage: str | None) -> tuple[str, ...]:
-    """The override's path from the recipe's root.
+    """Returns the override's path from the recipe's root.
 
     Args:
-        override: what was typed.
-        roots: the keys of the recipe's root.
-        stages: the recipe's stages, in order.
-        verb_stage: the stage that the verb (or ``--only``) means; None where it is not one stage.
+        override: as typed.
+        roots: keys of the recipe's root.
+        stages: names of the recipe's stages, in order.
+        verb_stage: the stage of the verb (or ``--only``); None if it is not one stage.
 
     Raises:
-        UsageError: a relative path where no single stage is meant.
+        UsageError: the path is relative and no single stage is meant.
     """
     if override.keys[0] in roots:
         return override.keys
@@ -115,7 +114,7 @@ def absolute(override: Override, roots: list[str], stages: list[str], verb_stage
 
 
 def apply(document: Document, override: Override, keys: tuple[str, ...]) -> Path_:
-    """Change ``document`` in place; returns the path that was changed.
+    """Changes ``document`` in place and returns the changed path.
 
     Raises:
         UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
@@ -129,7 +128,7 @@ def apply(document: Document, override: Override, keys: tuple[str, ...]) -> Path
     if override.remove:
         _remove(document, holder, last, target, override)
         return target
-    _set(holder, last, override.value)
+    holder[last] = override.value
     _forget(document, target)
     document.places[target] = f"{override.origin} ({override.text})"
     return target
@@ -137,21 +136,15 @@ def apply(document: Document, override: Override, keys: tuple[str, ...]) -> Path
 
 def _descend(holder: Any, path: Path_, key: str, override: Override) -> tuple[Any, Path_]:
     last = _key_in(holder, key, override, path)
-    if isinstance(holder, dict):
-        inner = holder.get(last)
-        if inner is None and not override.remove:
-            inner = holder[last] = {}
-        elif isinstance(inner, str):  # a component written as its name alone
-            inner = holder[last] = {"name": inner}
-    else:
-        inner = holder[last]
-        if isinstance(inner, str):
-            inner = holder[last] = {"name": inner}
+    inner = holder.get(last) if isinstance(holder, dict) else holder[last]
+    if inner is None and isinstance(holder, dict) and not override.remove:
+        inner = holder[last] = {}
+    elif isinstance(inner, str):  # a component written as its name alone
+        inner = holder[last] = {"name": inner}
     return inner, (*path, last)
 
 
 def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
-    """The key or list position that ``key`` means inside ``holder``."""
     if isinstance(holder, dict):
         return key
     if isinstance(holder, list):
@@ -161,26 +154,16 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
             names = (item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)
             if key in names:
                 return index
-    known = ", ".join(_names(holder))
+    known = ", ".join(
+        str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
+        for i, item in enumerate(holder if isinstance(holder, list) else [])
+    )
     raise UsageError(
         f"The override's path does not exist at {key!r}.",
         where=override.origin,
         got=override.text,
         expected=f"below {'.'.join(map(str, path)) or 'the root'}: {known or 'a single value, without keys'}",
     )
-
-
-def _names(holder: Any) -> list[str]:
-    if not isinstance(holder, list):
-        return []
-    return [
-        str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
-        for i, item in enumerate(holder)
-    ]
-
-
-def _set(holder: Any, key: Any, value: Any) -> None:
-    holder[key] = value
 
 
 def _remove(document: Document, holder: Any, key: Any, target: Path_, override: Override) -> None:
@@ -198,15 +181,14 @@ def _remove(document: Document, holder: Any, key: Any, target: Path_, override: 
 
 
 def _forget(document: Document, target: Path_) -> None:
-    """Drop the places of everything at and below ``target``."""
     for path in [p for p in document.places if p[: len(target)] == target]:
         del document.places[path]
 
 
 def uneven(recipe: Recipe, words: list[str]) -> list[str]:
-    """A line for each override of a stage that has a control, the same stage but for ``only``, and leaves it alone."""
+    """Returns a line for each override that changes a stage and not its control (equal but for ``only``)."""
     paths = [text.removeprefix("~").partition("=")[0].split(".") for text in words]
-    found = []
+    lines = []
     for root, stage, *rest in (path for path in paths if len(path) > 2):
         if root != "stages" or stage not in recipe.stages:
             continue
@@ -214,14 +196,12 @@ def uneven(recipe: Recipe, words: list[str]) -> list[str]:
             alone = other != stage and ["stages", other, *rest] not in paths
             if alone and _controls(recipe.stages[stage], recipe.stages[other], rest[0]):
                 key = ".".join(rest)
-                found.append(
-                    f"stages.{stage}.{key} is set here and not in {other}, its control: the two are unequal now"
-                )
-    return found
+                line = f"stages.{stage}.{key} is set here and not in {other}, its control: the two are unequal now"
+                lines.append(line)
+    return lines
 
 
 def _controls(stage: Stage, other: Stage, key: str) -> bool:
-    """Whether two stages are the same but for ``key``, and for ``only`` somewhere in them."""
     one, two = (
         {k: v for k, v in each.model_dump(by_alias=True, mode="json").items() if k != key} for each in (stage, other)
     )

@@ -1,7 +1,7 @@
-"""Regular expressions of a recipe, run with a limit of time.
+"""Searches regular expressions of a recipe with a limit of time.
 
-A pattern such as ``(a|aa)+$`` may try an exponential number of ways to match a name. ``regex`` reads what ``re`` reads
-(look-around and back-references included, which linear-time engines leave out) and stops a search after a given time.
+A pattern such as ``(a|aa)+$`` may take exponential time. ``regex`` reads the syntax of ``re`` (look-around and
+back-references included) and has a timeout.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from vlcli.errors import Problem, RecipeError
 MOST_LETTERS = 1000
 """The longest pattern."""
 MOST_SECONDS = 5.0
-"""How long all searches with one pattern may take together; a usual one takes microseconds a name."""
+"""Limit of all searches with one pattern together; a usual one takes microseconds a name."""
 MOST_REPEATS = 100_000
-"""How large the counts of a pattern, such as ``{3}`` or ``{1,9}``, may be, multiplied: they are laid out in memory."""
+"""Limit of the product of a pattern's counts, such as ``{1,9}``, which take memory."""
 
 _UNITS = re.compile(
     r"""\\N\{[^}]*\} | \\.                     # an escape
@@ -32,11 +32,7 @@ _COUNTS = re.compile(r"\{\s*(?:\d*\s*,)?\s*(\d{1,30})\s*,?\s*\}")
 
 
 class Searcher:
-    """A recipe's regular expression, searched in names.
-
-    Args:
-        pattern: the expression.
-        key: where in the recipe it stands, for messages.
+    """A regular expression at ``key`` of a recipe, searched in names.
 
     Raises:
         RecipeError: it is none, or too long.
@@ -52,7 +48,7 @@ class Searcher:
             ) from None
 
     def search(self, name: str) -> bool:
-        """Whether the pattern occurs in ``name``.
+        """Returns True if the pattern occurs in ``name``.
 
         Raises:
             RecipeError: its searches have taken longer than :data:`MOST_SECONDS`.
@@ -66,7 +62,7 @@ class Searcher:
             self.left -= time.perf_counter() - start
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Every place where the pattern occurs in a text, begin and end.
+        """Returns begin and end of every match in a text.
 
         Raises:
             RecipeError: this text alone takes longer than :data:`MOST_SECONDS`.
@@ -96,11 +92,7 @@ def _compile(text: str) -> Any:
         raise ValueError(f"a regular expression whose counts {{n}} multiply to at most {MOST_REPEATS:,}")
     try:
         re.compile(text)  # refuses what Python's syntax lacks, such as recursion
-        return regex.compile(_plain_braces(text))
+        # A brace that re reads as itself is escaped: regex reads {e<=1} as fuzzy matching.
+        return regex.compile(_UNITS.sub(lambda unit: r"\{" if unit[0] == "{" else unit[0], text))
     except (re.error, regex.error, OverflowError, RecursionError, MemoryError) as error:
         raise ValueError(f"a regular expression ({str(error)[:100]})") from None
-
-
-def _plain_braces(text: str) -> str:
-    """Escape the braces that ``re`` reads as themselves: ``regex`` reads ``{e<=1}`` as fuzzy matching."""
-    return _UNITS.sub(lambda unit: r"\{" if unit[0] == "{" else unit[0], text)

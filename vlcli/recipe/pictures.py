@@ -1,8 +1,8 @@
-"""Notes the picture files that a stage read, and finds those that have changed since.
+"""Records the picture files that a stage read, and finds those that have changed since.
 
-A stage that opens pictures lists them in ``pictures.json.gz`` in its folder: size, times and, where all of them have
-:data:`HASHED` bytes at most, a hash of each. A picture counts as changed if its size differs, or its content; where
-there is no hash, if its modification time differs. One row of ``Record.data`` stands for all of them.
+``pictures.json.gz`` in the stage's folder lists size, times and, if all have :data:`HASHED` bytes at most, a hash of
+each. A picture has changed if its size or content differs; without a hash, if its modification time differs. One row of
+``StageRecord.data`` stands for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vlcli.recipe.stage_record import digest
 
 FILE = "pictures.json.gz"
 HASHED = 256 * 2**20
-"""Bytes of all pictures of a stage up to which each is hashed."""
+"""Pictures are hashed if all of a stage have at most this many bytes."""
 _FRESH = 10.0
 _looked: dict[str, tuple[float, str]] = {}
 _watching: list[Callable[[Iterable[str]], None]] = []
@@ -32,18 +32,18 @@ Facts = tuple[int, int, int]
 
 
 def note_pictures(paths: Iterable[Path | str]) -> None:
-    """Tell the stage that runs which picture files it reads; called before they are read. Addresses do not count."""
+    """Adds picture files to the record of the running stage; called before they are read. Addresses are left out."""
     if _watching:
         _watching[-1](str(Path(path).absolute()) for path in paths if not is_remote(str(path)))
 
 
 @contextlib.contextmanager
 def noted(folder: Path, keep: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Write what :func:`note_pictures` is told while this lasts into ``folder``.
+    """Writes the files of :func:`note_pictures` into a stage's folder while the context lasts.
 
     Args:
         folder: of the stage.
-        keep: is given the row of ``Record.data`` each time that more pictures are known.
+        keep: called with the row of ``StageRecord.data`` each time that more pictures are known.
     """
     known: dict[str, tuple[Facts, str]] = {}
 
@@ -69,12 +69,12 @@ def noted(folder: Path, keep: Callable[[dict[str, Any]], None]) -> Iterator[None
 
 
 def forget() -> None:
-    """Look at all pictures anew from here on."""
+    """Forgets which pictures were compared."""
     _looked.clear()
 
 
 def changed(folder: Path, row: dict[str, Any]) -> str:
-    """How the pictures that the stage in ``folder`` read differ from the row of its record; empty where they do not."""
+    """Returns how the pictures of the stage in ``folder`` differ from the row of its record; empty if they do not."""
     key = f"{row['path']} {row['digest']}"
     when, why = _looked.get(key, (-_FRESH, ""))
     if time.monotonic() - when > _FRESH:  # stages that read the same pictures look at them once

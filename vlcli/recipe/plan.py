@@ -1,12 +1,11 @@
-"""What ``vlcli run`` will do, stage by stage, and why.
+"""Plans what ``vlcli run`` does with every stage, and why.
 
-A stage is *skipped* when its folder holds a finished artifact, whole, with the same key and unchanged data; *reused*
-when another run under the output folder made the same; *resumed* when a killed run left a part of it; *run* otherwise;
-*blocked* when something it needs is not there; *passed over* when its data are absent and it says ``if_missing: skip``.
+A stage is *skipped* if its folder has a complete artifact with the same key and unchanged data; *reused* if another run
+under the output folder made the same; *resumed* if a killed run left a part of it; *blocked* if an input is absent;
+*passed over* if its data are absent and it says ``if_missing: skip``; else *run*.
 
-The run folder is ``<output>/<recipe>``; overrides or a seed add a short hash of the resolved recipe. Where that folder
-holds a finished stage that this recipe would make differently (the recipe or its data were edited), a hash is added
-too: nothing finished is overwritten, and what did not change is reused.
+The run folder is ``<output>/<recipe>``. Overrides or a seed add a short hash of the resolved recipe, and so does a
+finished stage in that folder that this recipe would make differently: nothing finished is overwritten.
 """
 
 from __future__ import annotations
@@ -28,19 +27,15 @@ Action = Literal["run", "resume", "skip", "reuse", "blocked", "passed", "outside
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run, beside what the recipe says.
+    """Options of a run.
 
     Attributes:
         output: folder of all runs.
         folder: this run's folder; None: chosen.
-        only: this stage alone.
-        first: from this stage on.
-        until: up to this stage.
-        kind: the stages of this kind, with what they build on.
-        force: make the chosen stages anew.
-        resume: go on from what a killed run left.
+        kind: run the stages of this kind, with those they build on.
+        force: run the chosen stages again.
         device: overrides every stage's.
-        jobs: stages at a time; None: what the recipe says.
+        jobs: stages at a time; None: as the recipe says.
         plugins: files that register components, for worker processes.
         check: validate deeply before the first stage runs.
     """
@@ -61,18 +56,13 @@ class RunOptions:
 
 @dataclass
 class PlannedStage:
-    """What will happen to one stage.
+    """The plan of one stage.
 
     Attributes:
-        name: the stage.
-        kind: its kind.
-        action: see the module.
-        why: in a few words.
-        folder: its folder in this run.
-        key: its key; empty while an input is still to be made.
-        artifact: where its artifact lies, if it is finished.
-        record: the finished record.
-        conflict: whether its folder holds a finished artifact of another key.
+        folder: of the stage in this run.
+        key: empty while an input has not been made.
+        artifact: folder of its artifact if it is finished, as ``record``.
+        conflict: its folder has a finished artifact of another key.
         implied: extract stages it reads without naming them.
         lost: what of its finished artifact is gone or cut.
     """
@@ -91,17 +81,17 @@ class PlannedStage:
 
     @property
     def ready(self) -> bool:
-        """Whether others can build on it now."""
+        """True if other stages can read its artifact now."""
         return self.artifact is not None and self.record is not None
 
     @property
     def goes_on(self) -> bool:
-        """Whether a lost artifact is made from the checkpoints that lie beside it."""
+        """True if a lost artifact is made again from the checkpoints in its folder."""
         return bool(self.lost) and STAGES[self.kind].continues
 
     @property
     def works(self) -> bool:
-        """Whether it takes computing."""
+        """True if the stage will be executed."""
         return self.action in ("run", "resume")
 
 
@@ -110,10 +100,7 @@ class Planner:
     """Decides stage by stage; the runner asks again when an input was made.
 
     Attributes:
-        resolved: the recipe.
-        options: how to run.
-        folder: the run's folder.
-        changed: of finished stages, what is otherwise now (data or recipe), in words; also of folders tried before.
+        changed: what differs from a finished stage (data or recipe), by stage; also of folders tried before.
     """
 
     resolved: Resolved
@@ -130,13 +117,13 @@ class Planner:
     @cached_property
     def elsewhere(self) -> dict[str, list[tuple[Path, StageRecord]]]:
         """Finished stages under the output folder, by key."""
-        found: dict[str, list[tuple[Path, StageRecord]]] = {}
+        stages: dict[str, list[tuple[Path, StageRecord]]] = {}
         for folder, record in stage_record.finished_stages(self.options.output):
-            found.setdefault(record.key, []).append((folder, record))
-        return found
+            stages.setdefault(record.key, []).append((folder, record))
+        return stages
 
     def plan(self) -> list[PlannedStage]:
-        """Every stage that concerns this run, in order."""
+        """Returns every stage that concerns this run, in order."""
         pictures.forget()
         steps: dict[str, PlannedStage] = {}
         for name in self.graph:
@@ -145,7 +132,7 @@ class Planner:
         return [step for name, step in steps.items() if name in wanted]
 
     def decide(self, name: str, steps: dict[str, PlannedStage]) -> PlannedStage:
-        """What to do with ``name``, given what is decided (or done) of the stages before it."""
+        """Plans the stage ``name``; ``steps`` has the stages before it."""
         stage, inputs = self.resolved.stages[name], self.graph[name]
         implied = tuple(n for n in inputs.implied if steps[n].action != "passed")
         step = PlannedStage(name, stage.kind, "run", "not made yet", self.folder / name, implied=implied)
@@ -161,23 +148,22 @@ class Planner:
             return _with(step, "run", f"after {', '.join(waiting)}")
         prints = {n: other.record.fingerprint for n, other in before.items() if other.record is not None}
         step.key = keys.stage_key(self.resolved.recipe, name, prints, implied, list(self.graph))
-        return self._look(step, before)
+        return self._look_for_finished(step) or self._to_run(step, before)
 
-    def _look(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
-        """With the key known: what is on disk."""
+    def _look_for_finished(self, step: PlannedStage) -> PlannedStage | None:
         chosen = step.name in self.chosen
-        own = stage_record.finished(step.folder)
-        if own is not None and not self._forced(step.name):
-            same = own[1].key == step.key
-            changed = digests.changed(own[1].data, own[0]) if same else ""
-            step.lost = artifacts.lost(*own) if same and not changed else ""
-            if same and not changed and not step.lost:
-                step.artifact, step.record = own
-                return _with(step, "skip", "unchanged")
-            step.conflict = chosen and not step.lost
-            changed = changed or ("" if same else keys.differs(own[1], self.resolved.recipe, step.name))
-            self.changed |= {step.name: changed} if changed else {}
         if not self._forced(step.name):
+            done = stage_record.finished(step.folder)
+            if done is not None:
+                same = done[1].key == step.key
+                changed = digests.changed(done[1].data, done[0]) if same else ""
+                step.lost = artifacts.lost(*done) if same and not changed else ""
+                if same and not changed and not step.lost:
+                    step.artifact, step.record = done
+                    return _with(step, "skip", "unchanged")
+                step.conflict = chosen and not step.lost
+                changed = changed or ("" if same else keys.differs(done[1], self.resolved.recipe, step.name))
+                self.changed |= {step.name: changed} if changed else {}
             for folder, record in self.elsewhere.get(step.key, []):
                 other = folder.absolute() != step.folder.absolute()
                 if other and not digests.changed(record.data, folder) and not artifacts.lost(folder, record):
@@ -185,7 +171,7 @@ class Planner:
                     return _with(step, "reuse", f"made in {folder}")
         if not chosen:
             return _with(step, "outside", f"{step.name}: {step.lost}" if step.lost else f"{step.name} has not been run")
-        return self._to_run(step, before)
+        return None
 
     def _to_run(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
         missing = self.missing_data(step.name, {n: s.artifact for n, s in before.items() if s.artifact is not None})
@@ -202,17 +188,15 @@ class Planner:
             if record.key == step.key and self.options.resume and not changed:
                 return _with(step, "resume", f"{record.status} before")
             return _with(step, "run", f"starts anew: {changed}" if changed else "starts anew")
-        return _with(step, "run", self._why(step, record))
-
-    def _why(self, step: PlannedStage, record: StageRecord | None) -> str:
+        why = "changed" if step.conflict else "not made yet"
         if step.name in self.changed:
-            return f"changed: {self.changed[step.name]}"
-        if record is None and stage_record.has_record(step.folder):
-            return f"its {stage_record.FILE} cannot be read"
-        return "changed" if step.conflict else "not made yet"
+            why = f"changed: {self.changed[step.name]}"
+        elif record is None and stage_record.has_record(step.folder):
+            why = f"its {stage_record.FILE} cannot be read"
+        return _with(step, "run", why)
 
     def missing_data(self, name: str, artifacts: dict[str, Path]) -> str:
-        """The first data file that is not there, in words; empty where all are."""
+        """Returns a message about the first data file that is absent; empty if all exist."""
         recipe = self.resolved.recipe
         root = wiring.root_folder(recipe, recipe.stages[name], artifacts)
         if absent := wiring.missing_places(recipe, recipe.stages[name], self.graph[name].paths, artifacts):
@@ -234,7 +218,7 @@ def _with(step: PlannedStage, action: Action, why: str) -> PlannedStage:
 
 
 def select(resolved: Resolved, options: RunOptions) -> set[str]:
-    """The stages that this command may run.
+    """Returns the stages that this command may run.
 
     Raises:
         UsageError: a named stage is not in the recipe, or the recipe has none of the verb's kind.
@@ -248,8 +232,8 @@ def select(resolved: Resolved, options: RunOptions) -> set[str]:
     if options.only is not None:
         return {options.only}
     if options.kind is not None:
-        found = resolved.of_kind(options.kind)
-        if not found:
+        of_kind = resolved.of_kind(options.kind)
+        if not of_kind:
             kinds = ", ".join(f"{n} ({s.kind})" for n, s in resolved.stages.items())
             raise UsageError(
                 f"The recipe has no {options.kind} stage.",
@@ -257,14 +241,14 @@ def select(resolved: Resolved, options: RunOptions) -> set[str]:
                 expected=kinds,
                 hint="choose another: --recipe NAME (vlcli ls recipes)",
             )
-        return wiring.ancestors(wiring.inputs(resolved.recipe), found)
+        return wiring.ancestors(wiring.inputs(resolved.recipe), of_kind)
     start = order.index(options.first) if options.first else 0
     end = order.index(options.until) if options.until else len(order) - 1
     return set(order[start : end + 1])
 
 
 def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[PlannedStage]]:
-    """Choose the run's folder and plan every stage."""
+    """Chooses the run's folder and plans every stage."""
     candidates = [options.folder] if options.folder else [options.output / name for name in _folder_names(resolved)]
     changed: dict[str, str] = {}
     for folder in candidates:
@@ -276,15 +260,12 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
 
 
 HOW = {"jobs", "hang_timeout"}
-"""Overrides that say how a run goes on and nothing of what it computes: they lead to no folder of their own."""
+"""Overrides that do not change what a run computes: they lead to no other folder."""
 
 
 def _folder_names(resolved: Resolved) -> list[str]:
-    """Folder names to try, in order."""
     said = {"about", "paper", "jobs", "hang_timeout", "stages", "report", "defaults", *OF_TABLES}
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
-    if not dump["datasets"]:
-        del dump["datasets"]  # a later key: without it, folders keep the names that they had
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
     hashed = [f"{resolved.name}-{stage_record.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
     telling = [word for word in resolved.words if word.partition("=")[0] not in HOW]

@@ -1,4 +1,4 @@
-"""A recipe after its parents, overrides and schema: what the rest of the program passes around."""
+"""Holds a loaded recipe: file, row, merged document and typed stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document, Path_
 
 Published = tuple[float, float | None]
-"""A published number: the mean, and its spread over runs where the paper gives one."""
+"""Mean, and its spread over runs if the paper gives one."""
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,12 @@ class Row:
     """A row of a table, as a recipe writes it.
 
     Attributes:
-        label: its label; in a grid, the labels of all axes joined by ``/``.
-        parts: the label on each axis; ``(label,)`` where the rows are no grid.
-        path: where it stands in the recipe; in a grid, where the table's rows do.
-        levels: the mappings that are merged over the recipe, in order, with the places of their keys.
-        about: what it is, in words.
-        published: what the paper measured, by metric, in the metric's unit.
-        unchanged: whether it says that it is the recipe as it stands.
+        label: in a grid, the labels of all axes joined by ``/``.
+        parts: the label on each axis; ``(label,)`` if the rows are no grid.
+        path: in the recipe; in a grid, of the last axis that changes something.
+        levels: mappings that are merged over the recipe, in order.
+        published: the paper's numbers by metric, in the metric's unit.
+        unchanged: the row declares that it changes nothing.
     """
 
     label: str
@@ -40,10 +39,9 @@ class RecipeFile:
     """A recipe's file.
 
     Attributes:
-        name: as it was called.
-        file: where it lies.
+        name: as the user wrote it.
         tree: the folder that relative ``extends`` must not leave (a package's data); None: any.
-        row: the row of the table that is meant; empty: the recipe itself.
+        row: of a table; empty: the recipe itself.
     """
 
     name: str
@@ -53,23 +51,23 @@ class RecipeFile:
 
     @property
     def table(self) -> str:
-        """The name of the file's recipe, without a row."""
+        """The name without the row."""
         return self.name.removesuffix(f":{self.row}") if self.row else self.name
 
 
 @dataclass
 class Resolved:
-    """A recipe with its parents, the overrides applied, checked against the schema.
+    """A recipe merged with its parents and overrides, and checked against the schema.
 
     Attributes:
-        name: what its run folder is called.
+        name: of its run folder.
         reference: the name or path it was loaded by.
-        recipe: the recipe; ``stages`` holds typed stages.
-        document: the merged document, with the place of every key.
+        recipe: with typed stages.
+        document: merged, with the line of every key.
         sources: its file, then its parents'.
         words: the overrides, as typed.
         plugins: the Python files of its ``plugins:`` that were run.
-        row: the row of a table that this is; None: a recipe of its own.
+        row: of a table; None: a recipe by itself.
     """
 
     name: str
@@ -83,9 +81,9 @@ class Resolved:
 
     @property
     def stages(self) -> dict[str, Stage]:
-        """The stages by name, in order."""
+        """Stages by name, in order."""
         return self.recipe.stages
 
     def of_kind(self, kind: str) -> list[str]:
-        """Names of the stages of ``kind``."""
+        """Returns the names of the stages of ``kind``."""
         return [name for name, stage in self.stages.items() if stage.kind == kind]

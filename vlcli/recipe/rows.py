@@ -1,8 +1,8 @@
-"""The rows of a table: what a recipe writes under ``rows``, and each row as a recipe of its own.
+"""Reads and checks the rows of a table, which a recipe writes under ``rows``.
 
-A row is a mapping of a recipe's keys that is merged over the recipe as ``extends`` merges a child over its parent.
-Where the keys under ``rows`` are axes instead (each a mapping from labels to such changes), the rows are all
-combinations, and the label of a row is ``LABEL/LABEL``.
+A row is a mapping of a recipe's keys that is merged over the recipe as a child over its parent. If the keys under
+``rows`` are axes instead (each a mapping from labels to such changes), the rows are all combinations, and the label of
+a row is ``LABEL/LABEL``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any
 from vlcli.errors import Problem, shown
 from vlcli.plain import as_list
 from vlcli.recipe.components import dotted
+from vlcli.recipe.locate import slug
 from vlcli.recipe.resolved import Published, Row
 from vlcli.recipe.schema import Recipe
 from vlcli.recipe.yaml import Document, Path_
 
 OF_TABLES = ("rows", "reference", "skip", "published", "seeds")
-"""Keys that make a recipe a table; a row of it has none of them."""
+"""Keys that make a recipe a table."""
 MOST_CELLS = 1000
-"""Rows of a grid beyond which ``--yes`` must be given."""
+"""A grid of more rows needs ``--yes``."""
 _OF_ROWS = ("published", "unchanged")
 NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "schema", "name", "jobs", "hang_timeout")
 """Keys of a table that its rows cannot have."""
@@ -37,14 +38,14 @@ _RECIPE_KEYS = {info.alias or name for name, info in Recipe.model_fields.items()
 
 @dataclass
 class Rows:
-    """What a recipe writes about its rows, read and checked as far as that needs no other recipe.
+    """The rows of a recipe, checked as far as that needs no other recipe.
 
     Attributes:
-        rows: by label, in order; in a grid, without the cells that are skipped.
-        axes: labels of each axis; empty where the rows are no grid.
-        skipped: why a cell of the grid is left out, by label.
+        rows: by label, in order; in a grid, without skipped cells.
+        axes: labels of each axis; empty if the rows are no grid.
+        skipped: reasons of skipped cells, by label.
         reference: the row that others are compared with, or None.
-        seeds: how many seeds a run of the table takes.
+        seeds: number of seeds of a run of the table.
         cells: rows of the whole grid.
         problems: every fault, with its line.
     """
@@ -59,34 +60,35 @@ class Rows:
 
 
 def has_rows(document: Document) -> bool:
-    """Whether a merged recipe is a table."""
+    """Returns True if a merged recipe is a table."""
     return isinstance(document.value, dict) and document.value.get("rows") is not None
 
 
 def read_rows(document: Document) -> Rows:
-    """The rows of a merged recipe.
-
-    Args:
-        document: with the key ``rows``.
-    """
-    found = Rows()
+    """Reads the rows of a merged recipe that has the key ``rows``."""
+    table = Rows()
     written = document.value["rows"]
     if not isinstance(written, dict) or not written:
         what, expected = "rows are a mapping from labels to what each row changes", "LABEL: {model: {...}}"
-        found.problems.append(_fault(document, ("rows",), what, shown(written, 60), expected))
-        return found
-    axes = _axes(written, document, found)
+        table.problems.append(_fault(document, ("rows",), what, shown(written, 60), expected))
+        return table
+    axes = _axes(written, document, table)
     if axes is None:
-        _plain(written, document, found)
-    elif not found.problems:
-        _grid(axes, document, found)
-    _unlike_folders(document, found)
-    _beside(document, found)
-    return found
+        _plain(written, document, table)
+    elif not table.problems:
+        _grid(axes, document, table)
+    folders: dict[str, str] = {}
+    for label, row in table.rows.items():
+        other = folders.setdefault(slug(label).lower(), label)
+        if other != label:
+            what = f"this label differs from {other!r} only in signs or case: both runs would have one folder"
+            table.problems.append(_fault(document, row.path, what, label))
+    _beside(document, table)
+    return table
 
 
 def select(labels: Iterable[str], wanted: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The labels that patterns (``7``, ``irpe/*``) mean, in the table's order, and the patterns that mean none."""
+    """Returns the labels that match patterns (``7``, ``irpe/*``), in order, and the patterns without a match."""
     labels, wanted = list(labels), list(wanted)
     chosen = [one for one in labels if any(one == word or fnmatchcase(one, word) for word in wanted)]
     unknown = [word for word in wanted if not any(one == word or fnmatchcase(one, word) for one in labels)]
@@ -94,66 +96,53 @@ def select(labels: Iterable[str], wanted: Iterable[str]) -> tuple[list[str], lis
 
 
 def without_tables_keys(value: dict[str, Any]) -> dict[str, Any]:
-    """A recipe without the keys that make it a table."""
+    """Returns a recipe without the keys that make it a table."""
     return {key: part for key, part in value.items() if key not in OF_TABLES}
 
 
-def _axes(written: dict[str, Any], document: Document, found: Rows) -> dict[str, dict[str, Any]] | None:
-    """The axes, where ``rows`` is a grid: no key below them is a key of recipes; None where it lists rows."""
+def _axes(written: dict[str, Any], document: Document, table: Rows) -> dict[str, dict[str, Any]] | None:
     kinds = {name: _kind_of(value) for name, value in written.items()}
-    if "axis" not in kinds.values() or (len(kinds) == 1 and "axis" in kinds.values() and _near(written)):
+    if "axis" not in kinds.values():
         return None
-    if "row" in kinds.values():
-        return _mixed(written, kinds, document, found)
+    near = (difflib.get_close_matches(key, _RECIPE_KEYS, 1, 0.75) for row in written.values() for key in row)
+    if len(kinds) == 1 and any(near):
+        return None
+    if "row" in kinds.values():  # the axes are likely rows with a misspelt key, or labels are keys of recipes
+        for axis, key in ((name, key) for name in kinds if kinds[name] == "axis" for key in written[name]):
+            close = difflib.get_close_matches(key, _RECIPE_KEYS, 1)
+            hint = f"did you mean {close[0]!r}?" if close else "all of `rows` are rows, or all are axes"
+            what = f"{key!r} is no key of a recipe, as those of other rows are"
+            table.problems.append(_fault(document, ("rows", axis, key), what, hint=hint))
+        return {}
     for name in (name for name, kind in kinds.items() if kind == "nothing"):
-        found.problems.append(_fault(document, ("rows", name), "an axis has at least one label", "nothing"))
+        table.problems.append(_fault(document, ("rows", name), "an axis has at least one label", "nothing"))
     if len(kinds) == 1:
         what, expected = "a grid has two axes or more", "rows: {AXIS: {LABEL: {...}}, AXIS: {LABEL: {...}}}"
-        found.problems.append(_fault(document, ("rows", next(iter(kinds))), what, "one", expected))
+        table.problems.append(_fault(document, ("rows", next(iter(kinds))), what, "one", expected))
     return {name: value for name, value in written.items() if kinds[name] == "axis"}
 
 
 def _kind_of(value: Any) -> str:
-    """What stands below a key of ``rows``: a row, an axis, or nothing (which is either)."""
     if not value:
         return "nothing"
     if not isinstance(value, dict) or set(value) & _RECIPE_KEYS:
         return "row"
-    return "axis" if all(_is_level(one) for one in value.values()) else "row"
+    return "axis" if all(one is None or isinstance(one, dict) for one in value.values()) else "row"
 
 
-def _near(written: dict[str, Any]) -> bool:
-    return any(difflib.get_close_matches(key, _RECIPE_KEYS, 1, 0.75) for value in written.values() for key in value)
-
-
-def _mixed(written: dict[str, Any], kinds: dict[str, str], document: Document, found: Rows) -> dict[str, Any]:
-    """Rows and axes in one mapping: the axes are likely rows with a misspelt key, or labels are keys of recipes."""
-    for name, kind in kinds.items():
-        for key in written[name] if kind == "axis" else ():
-            close = difflib.get_close_matches(key, _RECIPE_KEYS, 1)
-            hint = f"did you mean {close[0]!r}?" if close else "all of `rows` are rows, or all are axes"
-            what = f"{key!r} is no key of a recipe, as those of other rows are"
-            found.problems.append(_fault(document, ("rows", name, key), what, hint=hint))
-    return {}
-
-
-def _is_level(value: Any) -> bool:
-    return value is None or isinstance(value, dict)
-
-
-def _plain(written: dict[str, Any], document: Document, found: Rows) -> None:
+def _plain(written: dict[str, Any], document: Document, table: Rows) -> None:
     for label, value in written.items():
         path: Path_ = ("rows", label)
         if value is None and len(written) > 1 and path not in document.places:
             continue
-        level = _level(label, value, path, document, found)
+        level = _level(label, value, path, document, table)
         if level is not None:
             changes, about, published, unchanged = level
-            found.rows[label] = Row(label, (label,), path, (changes,), about, published, unchanged)
-    found.cells = len(found.rows)
+            table.rows[label] = Row(label, (label,), path, (changes,), about, published, unchanged)
+    table.cells = len(table.rows)
 
 
-def _grid(axes: dict[str, dict[str, Any]], document: Document, found: Rows) -> None:
+def _grid(axes: dict[str, dict[str, Any]], document: Document, table: Rows) -> None:
     levels: dict[str, dict[str, Any]] = {axis: {} for axis in axes}
     for axis, values in axes.items():
         for label, value in values.items():
@@ -161,34 +150,33 @@ def _grid(axes: dict[str, dict[str, Any]], document: Document, found: Rows) -> N
             if isinstance(value, dict) and "published" in value:
                 what = "a published number belongs to a cell, not to one of its axes"
                 hint = "published: {LABEL/LABEL: {METRIC: NUMBER}} beside `rows`"
-                found.problems.append(_fault(document, (*path, "published"), what, hint=hint))
+                table.problems.append(_fault(document, (*path, "published"), what, hint=hint))
                 continue
-            level = _level(label, {} if value is None else value, path, document, found)
+            level = _level(label, {} if value is None else value, path, document, table)
             if level is not None:
                 levels[axis][label] = (path, level)
-    found.axes = {axis: tuple(found_ones) for axis, found_ones in levels.items()}
-    found.cells = math.prod(len(found_ones) for found_ones in levels.values())
-    if found.cells > 100 * MOST_CELLS:
-        found.problems.append(too_many(document, found.cells))
+    table.axes = {axis: tuple(labels) for axis, labels in levels.items()}
+    table.cells = math.prod(map(len, levels.values()))
+    if table.cells > 100 * MOST_CELLS:
+        table.problems.append(too_many(document, table.cells))
         return
     for cell in itertools.product(*(values.items() for values in levels.values())):
         parts = tuple(label for label, _ in cell)
         documents = tuple(level[0] for _, (_, level) in cell)
         about = "; ".join(level[1] for _, (_, level) in cell if level[1])
         path = next((path for _, (path, level) in reversed(cell) if level[0].value), ("rows",))
-        found.rows["/".join(parts)] = Row("/".join(parts), parts, path, documents, about)
-    _skip(document, found)
+        table.rows["/".join(parts)] = Row("/".join(parts), parts, path, documents, about)
+    _skip(document, table)
 
 
 def too_many(document: Document, cells: int) -> Problem:
-    """The fault of a grid that nobody can have meant."""
+    """Returns the fault of a very large grid."""
     got, expected = f"{cells:,} rows", f"at most {MOST_CELLS:,}"
     hint = "leave cells out by `skip`, run some by --rows, or say --yes"
     return Problem("rows", "the grid is very large", document.place(("rows",)), got, expected, hint)
 
 
-def _level(label: str, value: Any, path: Path_, document: Document, found: Rows) -> Any:
-    """One mapping of changes, checked: the document to merge, about, published numbers, whether it says `unchanged`."""
+def _level(label: str, value: Any, path: Path_, document: Document, table: Rows) -> Any:
     problems = []
     if not _LABEL.match(label) or label.endswith(" "):
         problems.append(_fault(document, path, "this cannot be the label of a row", shown(label), _EXPECTED))
@@ -196,7 +184,7 @@ def _level(label: str, value: Any, path: Path_, document: Document, found: Rows)
         value = {}
     if not isinstance(value, dict):
         expected = "keys of a recipe, such as model and stages"
-        found.problems += [*problems, _fault(document, path, "a row is a mapping", shown(value, 60), expected)]
+        table.problems += [*problems, _fault(document, path, "a row is a mapping", shown(value, 60), expected)]
         return None
     for key in value:
         if key in NOT_IN_ROWS:
@@ -206,7 +194,7 @@ def _level(label: str, value: Any, path: Path_, document: Document, found: Rows)
     unchanged = value.get("unchanged", False)
     if not isinstance(unchanged, bool):
         problems.append(_fault(document, (*path, "unchanged"), "this value does not fit", shown(unchanged), "true"))
-    found.problems += problems + faults
+    table.problems += problems + faults
     if problems:
         return None
     changes = {key: part for key, part in value.items() if key not in _OF_ROWS}
@@ -216,84 +204,69 @@ def _level(label: str, value: Any, path: Path_, document: Document, found: Rows)
 
 
 def _numbers(written: Any, path: Path_, document: Document) -> tuple[dict[str, Published], list[Problem]]:
-    """Published numbers by metric: a number, or its mean and spread."""
     if written is None:
         return {}, []
     if not isinstance(written, dict) or not written:
         what, expected = "published numbers are a mapping from metrics to numbers", "{accuracy: 0.72}"
         return {}, [_fault(document, path, what, shown(written, 60), expected)]
-    found: dict[str, Published] = {}
+    published: dict[str, Published] = {}
     problems = []
-    for metric, given in written.items():
-        numbers = given if isinstance(given, list) else [given]
+    for metric, value in written.items():
+        numbers = value if isinstance(value, list) else [value]
         if len(numbers) not in (1, 2) or not all(_is_number(one) for one in numbers):
             what = "a published number is a number, or [mean, spread]"
-            problems.append(_fault(document, (*path, metric), what, shown(given, 60), "0.72 or [0.72, 0.003]"))
+            problems.append(_fault(document, (*path, metric), what, shown(value, 60), "0.72 or [0.72, 0.003]"))
         else:
-            found[metric] = float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None
-    return found, problems
+            published[metric] = float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None
+    return published, problems
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _skip(document: Document, found: Rows) -> None:
-    """Take out the cells that ``skip`` names: labels or patterns, each with a reason where it is a mapping."""
+def _skip(document: Document, table: Rows) -> None:
     written = document.value.get("skip")
     if written is None:
         return
-    given = written if isinstance(written, dict) else {str(one): "" for one in as_list(written)}
-    for index, (pattern, why) in enumerate(given.items()):
+    reasons = written if isinstance(written, dict) else {str(one): "" for one in as_list(written)}
+    for index, (pattern, why) in enumerate(reasons.items()):
         path: Path_ = ("skip", pattern) if isinstance(written, dict) else ("skip", index)
-        chosen, unknown = select(found.rows, [pattern])
-        if unknown and pattern not in found.skipped:
+        chosen, unknown = select(table.rows, [pattern])
+        if unknown and pattern not in table.skipped:
             what = "no cell of the grid has this label"
-            found.problems.append(_fault(document, path, what, pattern, "LABEL/LABEL, or a pattern such as */LABEL"))
+            table.problems.append(_fault(document, path, what, pattern, "LABEL/LABEL, or a pattern such as */LABEL"))
         for label in chosen:
-            found.skipped[label] = str(why or "")
-            del found.rows[label]
+            table.skipped[label] = str(why or "")
+            del table.rows[label]
 
 
-def _unlike_folders(document: Document, found: Rows) -> None:
-    """Run folders are called after labels: two labels that differ only in signs would share one."""
-    from vlcli.recipe.locate import slug
-
-    folders: dict[str, str] = {}
-    for label, row in found.rows.items():
-        other = folders.setdefault(slug(label).lower(), label)
-        if other != label:
-            what = f"this label differs from {other!r} only in signs or case: both runs would have one folder"
-            found.problems.append(_fault(document, row.path, what, label))
-
-
-def _beside(document: Document, found: Rows) -> None:
-    """The keys beside ``rows``: the reference, the seeds, and published numbers by label."""
+def _beside(document: Document, table: Rows) -> None:
     reference, seeds, published = (document.value.get(key) for key in ("reference", "seeds", "published"))
     if reference is not None:
-        found.reference = str(reference)
-        values = [value for axis in found.axes.values() for value in axis]  # of a grid: the cell beside each
-        if found.reference not in [*found.rows, *values] and not found.problems:
-            expected = ", ".join(list(found.rows)[:20])
-            found.problems.append(_fault(document, ("reference",), "no row has this label", found.reference, expected))
+        table.reference = str(reference)
+        values = [value for axis in table.axes.values() for value in axis]  # of a grid: the cell beside each
+        if table.reference not in [*table.rows, *values] and not table.problems:
+            expected = ", ".join(list(table.rows)[:20])
+            table.problems.append(_fault(document, ("reference",), "no row has this label", table.reference, expected))
     if isinstance(seeds, int) and seeds >= 1:
-        found.seeds = seeds
+        table.seeds = seeds
     if published is None:
         return
     if not isinstance(published, dict):
         expected = "LABEL: {METRIC: NUMBER}"
-        found.problems.append(
+        table.problems.append(
             _fault(document, ("published",), "this value does not fit", shown(published, 60), expected)
         )
         return
     for label, numbers in published.items():
         read, faults = _numbers(numbers, ("published", label), document)
-        found.problems += faults
-        if label in found.rows:
-            found.rows[label].published.update(read)
-        elif label not in found.skipped and not found.problems:
-            what, expected = "no row has this label", ", ".join(list(found.rows)[:20])
-            found.problems.append(_fault(document, ("published", label), what, label, expected))
+        table.problems += faults
+        if label in table.rows:
+            table.rows[label].published.update(read)
+        elif label not in table.skipped and not table.problems:
+            what, expected = "no row has this label", ", ".join(list(table.rows)[:20])
+            table.problems.append(_fault(document, ("published", label), what, label, expected))
 
 
 def _fault(document: Document, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "") -> Problem:

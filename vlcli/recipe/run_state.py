@@ -1,9 +1,7 @@
-"""How far a run is: the state of all its stages, which the runner keeps in ``progress.json`` while the run lasts.
+"""Reads and writes ``progress.json``, the state of a run and its stages; holds the run's lock.
 
-The runner writes the file at every change of a stage and about once a second in between; ``vlcli follow`` and ``vlcli
-runs`` read it. The process that runs holds ``.progress.json.lock``, which the operating system releases when that
-process ends, however it ends. A run that does all it was asked to removes the file: its stage records say the rest. A
-run that fails or is stopped leaves the file with its exit code.
+The runner writes the file at every change of a stage and about once a second in between. A run that succeeds removes
+it; one that fails or is stopped leaves it with its exit code.
 """
 
 from __future__ import annotations
@@ -23,20 +21,18 @@ LOCK = f".{FILE}.lock"
 SCHEMA_VERSION = 1
 _PATIENCE = 0.3
 ENDED = ("done", "unchanged", "reused", "passed over", "failed", "blocked", "stopped")
-"""States of a stage after which nothing more happens to it."""
+"""Final states of a stage."""
 
 
 @dataclass
 class Work:
-    """One long step of a stage that is under way: training, a validation, the drawing of images.
+    """One long step of a stage: training, a validation, the drawing of images.
 
     Attributes:
-        label: what the stage calls the step.
-        unit: what it counts.
+        unit: that is counted.
         total: units altogether; None: unknown.
-        done: units that are done.
         start: units that an earlier run had done.
-        began: when, seconds since 1970.
+        began: seconds since 1970.
         facts: loss, metrics and rates that the stage reported last.
     """
 
@@ -49,11 +45,11 @@ class Work:
     facts: dict[str, float | str] = field(default_factory=dict)
 
     def rate(self, now: float) -> float:
-        """Units per second since the step began; 0 while nothing is done."""
+        """Returns the units per second since the step began; 0 while nothing is done."""
         return max(0, self.done - self.start) / max(now - self.began, 1e-9)
 
     def left(self, now: float) -> float | None:
-        """Seconds until the step is done at its mean rate; None where that is unknown."""
+        """Returns the seconds until the step is done at its mean rate; None if unknown."""
         rate = self.rate(now)
         if self.total is None or rate <= 0:
             return None
@@ -62,18 +58,14 @@ class Work:
 
 @dataclass
 class StageState:
-    """How far one stage is.
+    """State of one stage.
 
     Attributes:
-        name: the stage.
-        kind: its kind.
         status: ``waiting``, ``running``, or one of :data:`ENDED`.
-        why: in a few words, why the stage runs, waits or is blocked.
+        why: why the stage runs, waits or is blocked.
         after: stages whose results it needs.
-        began: when it began, seconds since 1970; 0: not yet.
-        seconds: how long it took, once it has ended.
-        work: steps that are under way, the outermost first.
-        metrics: its numbers, once it has ended.
+        began: seconds since 1970; 0: not yet.
+        work: steps that are running, the outermost first.
         expected: seconds that similar stages took; None: nothing similar was measured.
     """
 
@@ -90,11 +82,11 @@ class StageState:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more happens to this stage."""
+        """True if the state is final."""
         return self.status in ENDED
 
     def left(self, now: float) -> float | None:
-        """Seconds until this stage ends, by what it or similar stages measured; None where that is unknown."""
+        """Returns the seconds until this stage ends, by its own rate or similar stages; None if unknown."""
         if self.ended:
             return 0.0
         rest = None if self.expected is None else max(0.0, self.expected - (now - self.began if self.began else 0.0))
@@ -106,19 +98,14 @@ class StageState:
 
 @dataclass
 class RunState:
-    """How far a run is.
+    """State of a run.
 
     Attributes:
-        recipe: its name.
-        folder: the run folder.
         stages: in the recipe's order.
         jobs: stages that may run at the same time.
-        pid: the process that runs.
-        host: the machine of that process.
-        began: when, seconds since 1970.
-        updated: when this was last written.
+        began: seconds since 1970, as ``updated``.
         status: ``running``, ``failed`` or ``stopped``; ``done`` is never written to the file.
-        code: exit code, once the run has ended.
+        code: exit code of a run that has ended.
     """
 
     recipe: str
@@ -134,7 +121,7 @@ class RunState:
     schema_version: int = SCHEMA_VERSION
 
     def stage(self, name: str) -> StageState:
-        """The stage of this name.
+        """Returns the stage of this name.
 
         Raises:
             KeyError: the run has no such stage.
@@ -143,10 +130,7 @@ class RunState:
 
 
 def write(folder: Path, state: RunState) -> None:
-    """Write ``progress.json`` in one go; a disk that is full or gone is no reason for a run to fail.
-
-    The content is not flushed to the disk, since a run writes it every second and a power cut makes it worthless.
-    """
+    """Writes ``progress.json`` atomically, without flushing; a full or absent disk does not fail the run."""
     state.updated = time.time()
     beside = folder / f".{FILE}.tmp-{os.getpid()}-0"
     with contextlib.suppress(OSError):
@@ -155,7 +139,7 @@ def write(folder: Path, state: RunState) -> None:
 
 
 def read(folder: Path) -> RunState | None:
-    """The state of the run in ``folder``; None where there is none that can be read."""
+    """Returns the state of the run in ``folder``; None if there is none that can be read."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -165,7 +149,7 @@ def read(folder: Path) -> RunState | None:
 
 
 def remove(folder: Path) -> None:
-    """Remove the file of a run that did all it was asked to."""
+    """Removes the file of a run that has succeeded."""
     with contextlib.suppress(OSError):
         (folder / FILE).unlink(missing_ok=True)
 
@@ -175,29 +159,24 @@ _held: set[Path] = set()
 
 @contextlib.contextmanager
 def held(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
-    """Hold the folder of a run while the run lasts; yields False where another process holds it for longer.
-
-    Args:
-        folder: of the run; it is made.
-        patience: seconds to wait for the other process; whoever looks holds the lock for a moment.
-    """
-    place = folder.absolute()
-    if place in _held:  # by this process: rows that are the same run
+    """Holds the lock of a run's folder; yields False if another process holds it for more than ``patience`` seconds."""
+    path = folder.absolute()
+    if path in _held:  # by this process: rows that are the same run
         yield True
         return
     with stage_record.flocked(folder / LOCK, patience) as file:
         if file is None:
             yield False
             return
-        _held.add(place)
+        _held.add(path)
         try:
             yield True
         finally:
-            _held.discard(place)
+            _held.discard(path)
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether a process runs in ``folder`` (where the system can tell)."""
+    """Returns True if a process runs in ``folder`` (False if the system has no locks)."""
     if not (folder / LOCK).is_file():
         return False
     with contextlib.suppress(OSError), stage_record.flocked(folder / LOCK, shared=True) as file:
@@ -206,7 +185,7 @@ def is_alive(folder: Path) -> bool:
 
 
 def seen(folder: Path) -> RunState | None:
-    """The state as it is for whoever looks: a run whose process is gone without a word was stopped."""
+    """Returns the state of the run in ``folder``; a run whose process is gone counts as stopped."""
     state = read(folder)
     if state is not None and state.status == "running" and not is_alive(folder):
         state = read(folder) or state  # it may have ended between the two looks

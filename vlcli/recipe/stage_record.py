@@ -23,12 +23,9 @@ from typing import Any, TextIO
 from vlcli import stopping
 from vlcli.errors import VlcliError
 from vlcli.files import write_text
-from vlcli.recipe.components import translated
-from vlcli.registry.renames import present
 
 FILE = "stage.json"
 SCHEMA_VERSION = 2
-"""Since 2, ``config`` has the names of options that docs/glossary.md lists; earlier ones are converted on reading."""
 COPY = ".stage.json.copy"
 LOCK_PATIENCE = 3.0
 """Seconds that a process waits for another one that holds a lock."""
@@ -113,15 +110,12 @@ def _read(path: Path) -> StageRecord | None:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         record = StageRecord(**{name: value for name, value in raw.items() if name in StageRecord.__dataclass_fields__})
-        if record.schema_version < SCHEMA_VERSION:
-            record.config, record.schema_version = translated(record.config, present), SCHEMA_VERSION
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return record if _is_sound(record) else None
 
 
 def _is_sound(record: StageRecord) -> bool:
-    """Whether every field is of its kind."""
     like = StageRecord("", "", "", "")
     given = {name: value for name, value in vars(record).items() if name not in ("seed", "seconds")}
     if not all(type(value) is type(getattr(like, name)) for name, value in given.items()):

@@ -1,4 +1,4 @@
-"""A table: a recipe with ``rows``, each of which is a recipe that can be loaded, checked and run by itself.
+"""Loads tables: recipes with ``rows``, each of which is a recipe.
 
 table = load_table("irpe/table4")
 table.member("7").recipe.model          # the model of row 7
@@ -32,12 +32,12 @@ class RowTable:
     """A recipe whose rows are run and compared.
 
     Attributes:
-        name: what its folder is called.
-        reference: how it was named, without rows.
-        document: the recipe, merged with its parents, as it stands before any row.
+        name: of its folder.
+        reference: name or path without rows.
+        document: the recipe merged with its parents, without any row.
         sources: its file, then its parents'.
-        written: its rows.
-        chosen: labels of the rows that are meant, in order.
+        written: all rows.
+        chosen: labels of the selected rows, in order.
         loading: how rows are loaded.
     """
 
@@ -52,47 +52,44 @@ class RowTable:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """The rows that are meant, by label."""
+        """The selected rows by label."""
         return {label: self.written.rows[label] for label in self.chosen}
 
     @property
     def title(self) -> str:
-        """What the table shows: the title of its ``table``, else what it says of itself."""
+        """The title of its ``table``, else its ``about``."""
         layout = self.document.value.get("table")
         title = layout.get("title") if isinstance(layout, dict) else None
         return str(title or self.document.value.get("about") or self.reference)
 
     def member(self, label: str, words: Iterable[str] = ()) -> Resolved:
-        """One row as a recipe, with further overrides.
+        """Returns one row as a recipe, with further overrides.
 
         Raises:
             RecipeError: every fault of the row's structure at once.
         """
         words = tuple(words)
-        if words or label not in self.members:
-            made = self._member(label, words)
-            if words:
-                return made
-            self.members[label] = made
-        return self.members[label]
-
-    def _member(self, label: str, words: tuple[str, ...]) -> Resolved:
+        if not words and label in self.members:
+            return self.members[label]
         source = replace(self.sources[0], name=f"{self.reference}:{label}", row=label)
         row = self.written.rows[label]
         document, chain = with_row(source, self.document, self.sources, row)
         loading = replace(self.loading, words=(*self.loading.words, *words))
-        return resolve(source, document, chain, loading, row)
+        resolved = resolve(source, document, chain, loading, row)
+        if not words:
+            self.members[label] = resolved
+        return resolved
 
 
 def load_table(
     reference: str, words: Iterable[str] = (), rows: Iterable[str] = (), many: bool = False, **options: Any
 ) -> RowTable:
-    """A table with its rows checked against one another.
+    """Loads a table and checks its rows against one another.
 
     Args:
         reference: the table's name or path; ``TABLE:7,8`` names some of its rows.
         words: overrides, as typed, for every row.
-        rows: the rows that are meant (labels or patterns); none: all.
+        rows: labels or patterns of rows; none: all.
         many: allows more than 1,000 rows.
         options: as for :func:`vlcli.recipe.load.load`.
 
@@ -101,7 +98,11 @@ def load_table(
         UsageError: no row has such a label, the recipe has no rows, or an override changes a key of the table.
     """
     words = list(words)
-    _check_words(words)
+    for one in overrides.collect(words):
+        if one.keys[0] in OF_TABLES:
+            what = f"`{one.keys[0]}` belongs to the table: an override changes its rows alone."
+            hint = _INSTEAD.get(one.keys[0], "change the file, or write one with `extends`")
+            raise UsageError(what, where=one.origin, got=one.text, hint=hint)
     source = locate(reference)
     wanted = [*(source.row.split(",") if source.row else ()), *rows]
     table = replace(source, row="", name=source.table)
@@ -126,17 +127,8 @@ def load_table(
 _INSTEAD = {"seeds": "--seeds N", "rows": "--rows A,B", "reference": "vlcli table NAME --reference ROW"}
 
 
-def _check_words(words: list[str]) -> None:
-    """Overrides are for the rows; a key of the table would have no effect there."""
-    for one in overrides.collect(words):
-        if one.keys[0] in OF_TABLES:
-            what = f"`{one.keys[0]}` belongs to the table: an override changes its rows alone."
-            hint = _INSTEAD.get(one.keys[0], "change the file, or write one with `extends`")
-            raise UsageError(what, where=one.origin, got=one.text, hint=hint)
-
-
 def is_table(reference: str) -> bool:
-    """Whether a recipe's name means a table, or several rows of one, rather than one recipe."""
+    """Returns True if a name means a table or several rows of one."""
     source = locate(reference)
     if source.row:
         document, _ = merged(replace(source, row="", name=source.table))
@@ -145,22 +137,20 @@ def is_table(reference: str) -> bool:
 
 
 def _compared(source: RecipeFile, document: Document, written: Rows, chosen: list[str]) -> list[Problem]:
-    """Rows that change nothing, rows that are alike, and published numbers without a metric of the table."""
     base, problems = _effect(Document(without_tables_keys(document.value))), []
     seen: dict[str, str] = {}
     for label in chosen:
         row = written.rows[label]
-        made, _ = with_row(replace(source, name=f"{source.name}:{label}", row=label), document, [source], row)
-        effect = _effect(made)
+        merged_row, _ = with_row(replace(source, name=f"{source.name}:{label}", row=label), document, [source], row)
+        effect = _effect(merged_row)
         other = seen.setdefault(effect, label)
         if fault := _of_effect(row, effect == base, other if other != label else "", bool(written.axes)):
             problems.append(Problem(dotted(row.path), fault[0], document.place(row.path), label, hint=fault[1]))
-        problems += _published(row, made, document)
+        problems += _published(row, merged_row, document)
     return problems
 
 
 def _of_effect(row: Row, same: bool, other: str, cell: bool) -> tuple[str, str] | None:
-    """What is wrong with what a row changes, and what to do; None where it is right."""
     if other:
         return f"this row is like the row {other!r}", "leave one out, or change something else in it"
     if row.unchanged and not same:
@@ -173,7 +163,7 @@ def _of_effect(row: Row, same: bool, other: str, cell: bool) -> tuple[str, str] 
 
 
 def without(value: dict[str, Any]) -> dict[str, Any]:
-    """Those keys of a recipe that have an effect on what is run."""
+    """Returns the keys of a recipe that change what is run."""
     return {key: part for key, part in value.items() if key not in _NO_EFFECT}
 
 
@@ -184,9 +174,8 @@ def _effect(document: Document) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _published(row: Row, made: Document, document: Document) -> list[Problem]:
-    """Published numbers of metrics that the row's table does not have."""
-    labels, patterns = metrics_of(made.value)
+def _published(row: Row, merged_row: Document, document: Document) -> list[Problem]:
+    labels, patterns = metrics_of(merged_row.value)
     problems = []
     for metric in row.published:
         if not takes(metric, labels, patterns):
@@ -200,7 +189,7 @@ def _published(row: Row, made: Document, document: Document) -> list[Problem]:
 
 
 def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """The labels of a recipe's ``table`` (else its evaluate stages) and the patterns of its metrics."""
+    """Returns the labels of a recipe's ``table`` (else its evaluate stages) and the patterns of its metrics."""
     layout, stages = value.get("table"), value.get("stages")
     stages = stages if isinstance(stages, dict) else {}
     if isinstance(layout, dict) and isinstance(layout.get("rows"), dict):
@@ -212,7 +201,7 @@ def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def takes(metric: str, labels: list[str], patterns: list[str]) -> bool:
-    """Whether a metric of a table may be called so: plainly where there is one label, else ``LABEL/METRIC``."""
+    """Returns True if a table has a metric: ``METRIC`` with one label, else ``LABEL/METRIC``."""
     if len(labels) != 1:
         label = next((one for one in labels if metric.startswith(f"{one}/")), None)
         if label is None:

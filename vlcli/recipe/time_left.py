@@ -1,10 +1,8 @@
-"""How long a run will still take, from what its stages and similar ones have measured.
-
-Nothing here is exact: whoever shows a number says "about", and says of how many stages nothing is known.
-"""
+"""Estimates how long a run will still take, from the times of its finished stages and of similar ones."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterable, Mapping
@@ -12,51 +10,41 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.recipe import stage_record
-from vlcli.recipe.run_state import RunState, StageState
+from vlcli.recipe.run_state import RunState
 from vlcli.recipe.stage_record import StageRecord
 
 _MOST = 2000
-"""Records of other runs that are read at most."""
+"""The most records of other runs that are read."""
 
 
 class Measured:
-    """Seconds that finished stages took, of this run and of the other runs under an output folder.
-
-    Args:
-        records: finished stages, the newest first.
-    """
+    """Times of finished stages, the newest first, of this run and of the other runs under an output folder."""
 
     def __init__(self, records: Iterable[StageRecord] = ()) -> None:
         self.records = list(records)
 
     @classmethod
     def under(cls, output: Path) -> Measured:
-        """What all runs under ``output`` measured."""
-        found = []
-        for _, record in stage_record.finished_stages(output):
-            found.append(record)
-            if len(found) >= _MOST:
-                break
-        return cls(found)
+        """Reads the records of all runs under ``output``."""
+        return cls(record for _, record in itertools.islice(stage_record.finished_stages(output), _MOST))
 
     def add(self, record: StageRecord) -> None:
-        """A stage of this run is done."""
+        """Adds a finished stage of this run."""
         self.records.insert(0, record)
 
     def expect(
         self, recipe: str, name: str, kind: str, config: Mapping[str, Any], under_way: Iterable[StageRecord] = ()
     ) -> float | None:
-        """Seconds that a stage will take.
+        """Returns the seconds that a stage will take; None if nothing similar was measured.
 
-        The first of these that was measured counts: the same stage of the same recipe; stages of the same kind on the
-        same data; stages of the same kind in the same recipe. Where both have a number of steps or epochs, the time is
-        scaled by it. None: nothing similar was measured.
+        Similar is first the same stage of the same recipe, then a stage of the same kind on the same data, then one of
+        the same kind in the same recipe. The time is scaled by the number of steps or epochs if both have it.
 
         Args:
             recipe: name of the recipe.
-            name: the stage.
-            kind: its kind.
-            config: its section, as its record will hold it.
+            name: of the stage.
+            kind: of the stage.
+            config: section of the stage, as in its record.
             under_way: stages of the run that have not ended, with the seconds that they will have taken.
         """
         records = [*self.records, *under_way]
@@ -75,7 +63,6 @@ def _data(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _scale(measured: Mapping[str, Any], wanted: Mapping[str, Any]) -> float:
-    """How many times longer the wanted stage is, by its steps or epochs; 1 where they cannot be compared."""
     for unit in ("steps", "epochs"):
         pair = measured.get(unit), wanted.get(unit)
         if all(isinstance(value, (int, float)) and value > 0 for value in pair):
@@ -84,10 +71,9 @@ def _scale(measured: Mapping[str, Any], wanted: Mapping[str, Any]) -> float:
 
 
 def of_run(state: RunState, now: float | None = None) -> tuple[float, int]:
-    """Seconds that a run will still take, and the number of stages of which nothing is known.
+    """Returns the seconds that a run will still take, and the number of stages without an estimate, which count as 0.
 
-    Stages are thought to start as the runner starts them: in order, when what they need is done, ``jobs`` at a time.
-    Stages of which nothing is known count as no time.
+    Stages start as the runner starts them: in order, when their inputs are done, ``jobs`` at a time.
     """
     now = time.time() if now is None else now
     open_ones = [stage for stage in state.stages if not stage.ended]
@@ -96,27 +82,14 @@ def of_run(state: RunState, now: float | None = None) -> tuple[float, int]:
     waiting = [stage for stage in open_ones if stage.status != "running"]
     clock = 0.0
     while running or waiting:
-        _start(waiting, running, clock, state.jobs, now)
+        unfinished = {stage.name for stage in waiting} | set(running)
+        for stage in list(waiting):
+            if len(running) < max(1, state.jobs) and not unfinished.intersection(stage.after):
+                waiting.remove(stage)
+                running[stage.name] = clock + (stage.left(now) or 0.0)
         if not running:
             break  # what the rest waits for is not part of this run
         name = min(running, key=lambda key: running[key])
         clock = max(clock, running[name])
         del running[name]
     return clock, unknown
-
-
-def _start(
-    waiting: list[StageState],
-    running: dict[str, float],
-    clock: float,
-    jobs: int,
-    now: float,
-) -> None:
-    """Move what could start at ``clock`` from ``waiting`` to ``running``, which holds the time of its end."""
-    open_ones = {stage.name for stage in waiting} | set(running)
-    for stage in list(waiting):
-        if len(running) >= max(1, jobs):
-            return
-        if not open_ones.intersection(stage.after):
-            waiting.remove(stage)
-            running[stage.name] = clock + (stage.left(now) or 0.0)

@@ -1,4 +1,4 @@
-"""Who waits for whom: the inputs of every stage."""
+"""Finds the inputs of every stage: stages, files, folders and hub names."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from vlcli.recipe.schema import Draw, Evaluate, Recipe, Stage, Training
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = (".h5", ".pth", ".pt", ".bin", ".safetensors")
-"""What the names of stores and weights end in."""
+"""Suffixes of stores and weights."""
 WORLD = "world"
-"""Where a make stage puts the data root, inside its folder."""
+"""Folder of the data root in the folder of a make stage."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one stage builds on.
+    """The inputs of one stage.
 
     Attributes:
-        named: stages it names in ``from``, ``features`` or ``root``: without them it cannot run.
-        implied: extract stages before it whose stores it reads because it names none; skipped ones are done without.
-        paths: files, folders and hub names it names outside the recipe, as written.
+        named: stages in ``from``, ``features`` or ``root``, without which it cannot run.
+        implied: extract stages before it whose stores it reads because it names none; skipped ones are left out.
+        paths: files, folders and hub names outside the recipe, as written.
     """
 
     named: tuple[str, ...] = ()
@@ -33,52 +33,59 @@ class Inputs:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Every stage it waits for."""
+        """All input stages."""
         return tuple(dict.fromkeys((*self.named, *self.implied)))
 
 
 def names_a_place(value: str) -> bool:
-    """Whether a word of ``from`` or ``features`` that is no stage can only be a file, a folder or a hub name."""
+    """Returns True if a word of ``from`` or ``features`` that is no stage is a file, a folder or a hub name."""
     return "/" in value or "\\" in value or bool(Path(value).suffix) or Path(value).expanduser().exists()
 
 
 def find_place(value: str, root: Path) -> Path | None:
-    """Where such a word leads: here, under the data root, or in the local cache of the Hugging Face hub.
-
-    Nothing is downloaded.
-    """
-    path = Path(value).expanduser()
-    found = next((place for place in (path, root / path) if place.exists()), None)
-    return found if found is not None or not is_hub_name(value) else cached_repository(value)
+    """Returns the path of such a word: here, under the data root, or in the hub's local cache; downloads nothing."""
+    for path in (Path(value).expanduser(), root / Path(value).expanduser()):
+        if path.exists():
+            return path
+    return cached_repository(value) if is_hub_name(value) else None
 
 
 def is_hub_name(value: str) -> bool:
-    """Whether a word may be the name of a model on the Hugging Face hub: ``OWNER/NAME``, no file's name."""
+    """Returns True for ``OWNER/NAME``, which may be a model on the Hugging Face hub."""
     return bool(_HUB_NAME.fullmatch(value)) and Path(value).suffix not in FILES
 
 
 def missing_places(recipe: Recipe, stage: Stage, paths: tuple[str, ...], artifacts: Mapping[str, Path]) -> list[str]:
-    """Which of the words ``paths`` of a stage lead nowhere."""
+    """Returns those words ``paths`` of a stage that no file, folder or cached repository has."""
     root = root_folder(recipe, stage, artifacts)
     return [value for value in paths if find_place(value, root) is None]
 
 
 def inputs(recipe: Recipe) -> dict[str, Inputs]:
-    """The inputs of every stage of a checked recipe, in the recipe's order."""
-    found: dict[str, Inputs] = {}
+    """Returns the inputs of every stage of a checked recipe, in the recipe's order."""
+    graph: dict[str, Inputs] = {}
     for name, stage in recipe.stages.items():
-        found[name] = _inputs(recipe, stage, list(found))
-    return found
+        features: list[str] = getattr(stage, "features", [])
+        root = root_stage(recipe, stage, graph)
+        words = [*stage.source, *features]
+        named = [word for word in words if word in graph] + ([root] if root else [])
+        implied: list[str] = []
+        reads = isinstance(stage, Training | Evaluate) or (isinstance(stage, Draw) and bool(stage.source))
+        if reads and not features:
+            implied = [other for other in graph if recipe.stages[other].kind == "extract" and other not in named]
+        paths = tuple(word for word in words if word not in graph)
+        graph[name] = Inputs(tuple(dict.fromkeys(named)), tuple(implied), paths)
+    return graph
 
 
 def root_stage(recipe: Recipe, stage: Stage, earlier: list[str] | Mapping[str, object]) -> str | None:
-    """The stage whose artifact is this stage's data root, where ``root`` names one."""
+    """Returns the stage whose artifact is this stage's data root; None if ``root`` is a folder."""
     root = stage.root or recipe.root
     return root if root in earlier else None
 
 
 def root_folder(recipe: Recipe, stage: Stage, artifacts: Mapping[str, Path]) -> Path:
-    """The data root of a stage: the artifact of the stage that ``root`` names, else a folder relative to here."""
+    """Returns the data root of a stage: the artifact of the stage that ``root`` names, else a folder."""
     root = stage.root or recipe.root
     if root not in artifacts:
         return Path(root).expanduser()
@@ -86,24 +93,12 @@ def root_folder(recipe: Recipe, stage: Stage, artifacts: Mapping[str, Path]) -> 
 
 
 def ancestors(graph: Mapping[str, Inputs], names: list[str]) -> set[str]:
-    """``names`` and every stage they build on."""
-    found: set[str] = set()
+    """Returns ``names`` and every stage they build on."""
+    every: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in every:
+            every.add(name)
             waiting += graph[name].stages
-    return found
-
-
-def _inputs(recipe: Recipe, stage: Stage, earlier: list[str]) -> Inputs:
-    features: list[str] = getattr(stage, "features", [])
-    root = root_stage(recipe, stage, earlier)
-    named = [n for n in [*stage.source, *features] if n in earlier] + ([root] if root else [])
-    paths = [n for n in [*stage.source, *features] if n not in earlier]
-    implied = []
-    reads = isinstance(stage, Training | Evaluate) or (isinstance(stage, Draw) and bool(stage.source))
-    if reads and not features:
-        implied = [n for n in earlier if recipe.stages[n].kind == "extract" and n not in named]
-    return Inputs(tuple(dict.fromkeys(named)), tuple(implied), tuple(paths))
+    return every

@@ -1,53 +1,35 @@
-"""YAML 1.2 (core schema) with the line of every key; safe: a document can only make plain values.
+"""Reads YAML with the line of every key; a document can only make plain values, read by the core schema of YAML 1.2.
 
-``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused,
-and so is a document beyond the limits below: its size, its nesting, the digits of a number, what its aliases unfold to.
+``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from vlcli.errors import Problem, RecipeError
 
 Path_ = tuple[str | int, ...]
-"""Where a value stands: keys and list positions from the root."""
+"""Keys and list positions from the root to a value."""
 
 _INT = re.compile(r"[-+]?[0-9]+\Z|0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_SPECIAL = re.compile(r"([-+]?)\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
+_SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _TAG = "tag:yaml.org,2002:"
-_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")}
-_UNUSUAL = re.compile(
-    r"[\t%!|>?\r\x85\u2028\u2029\ufeff]|---|\.\.\."
-    r"|[&*](?![A-Za-z0-9_-]+(?:[ \n,\]}]|$))"  # an anchor's name and what ends it
-    r"|(?<![0-9])\.[0-9]+[eE][0-9]"
-    r"|['\"]:[],}]"
-)
-"""What YAML 1.1 and 1.2, or libyaml and ruamel.yaml, may read differently outside of quotes and comments."""
-_BREAKS = re.compile(r"[\t\r\x85\u2028\u2029\ufeff]|\n +(?:\n|\Z)")
-"""What they may read differently anywhere."""
-_HARMLESS = re.compile(
-    r"(\n[ ]*|[\[{]|[,:-] |[,:-] &[A-Za-z0-9_-]+ )"  # where a quoted scalar can begin
-    r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\n]|'')*')"""
-    r"(?=[,\]}]|:[ \n]|[ ]*(?:\n|$)|[ ]+\#)"  # where it can end
-    r"|(?:(?<=\n)|(?<=[ ]))\#[^\n]*"
-    r"|(?<=: )[>|]-?(?=\n[ ]+[^ \n])"
-)
-"""A quoted scalar of one line, a comment, or the usual header of a scalar of several lines."""
-_STRAY_QUOTE = re.compile(r"""(?<!\w)['"]|['"](?!\w)""")
-"""A quote that is not an apostrophe inside a word."""
+_TEXT = (_TAG + "str", "!")
+_PLAIN = ("int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")
+_TAGS = {None, *_TEXT, *(_TAG + name for name in _PLAIN)}
 MOST_BYTES = 2_000_000
 """The longest document."""
 MOST_KEPT = 100_000
 """The longest document, in characters, that is kept after it was read."""
 MOST_NODES = 100_000
-"""The most values, each alias counted as all that it stands for."""
+"""The most values, those of an alias counted anew."""
 MOST_LEVELS = 100
 """The deepest nesting."""
 MOST_DIGITS = 100
@@ -56,18 +38,13 @@ MOST_DIGITS = 100
 
 @dataclass
 class Document:
-    """A value and where each part of it was written.
-
-    Attributes:
-        value: plain Python data.
-        places: ``file:line`` (or ``command line``) by path.
-    """
+    """Plain Python data, and ``file:line`` (or ``command line``) of each part by its path."""
 
     value: Any
     places: dict[Path_, str] = field(default_factory=dict)
 
     def place(self, path: Path_) -> str:
-        """Where ``path`` was written; the nearest part above it where it was not written itself."""
+        """Returns where ``path`` was written; the nearest part above it if it was not written itself."""
         keys = tuple(part for part in path if not isinstance(part, int))  # a list may be written as its only item
         path = keys if path not in self.places and keys in self.places else path
         while path not in self.places and path:
@@ -76,15 +53,13 @@ class Document:
 
 
 class _YamlError(Exception):
-    """A fault and its line (1-based)."""
-
     def __init__(self, what: str, line: int) -> None:
         super().__init__(what)
         self.what, self.line = what, line
 
 
 def read(file: Path) -> Document:
-    """The document in ``file``.
+    """Reads the document in ``file``.
 
     Raises:
         RecipeError: it cannot be read, is not YAML, repeats a key, or uses a tag that makes objects.
@@ -101,31 +76,27 @@ def read(file: Path) -> Document:
 
 
 def parse(text: str, name: str = "") -> Document:
-    """``text`` as a document whose places are ``name:line`` (``name`` alone without lines where it holds a space)."""
+    """Reads ``text``; its places are ``name:line`` (``name`` alone, without lines, if it holds a space)."""
     if len(text) > MOST_BYTES:
         raise _YamlError(f"the document is too large: a recipe has at most {MOST_BYTES:,} bytes", 1)
-    kept = _parsed(text, name) if len(text) <= MOST_KEPT else _built(text, name)
+    kept = _parsed(text, name) if len(text) <= MOST_KEPT else _Builder(text, name).document
     return Document(_copied(kept.value), dict(kept.places))
 
 
-def _built(text: str, name: str) -> Document:
-    builder = _Builder(name)
-    return Document(builder.value(_compose(text), ()), builder.places)
-
-
-_parsed = lru_cache(maxsize=64)(_built)
-"""Rows of a table and its heirs read the same few documents again and again."""
+@lru_cache(maxsize=64)
+def _parsed(text: str, name: str) -> Document:
+    # Rows of a table and its heirs read the same few documents again and again.
+    return _Builder(text, name).document
 
 
 def _copied(value: Any) -> Any:
-    """Another copy of plain data: whoever changes one leaves the documents that are kept as they are."""
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def scalar(text: str) -> Any:
-    """The value of an override: YAML 1.2, one line; ValueError where it is not YAML."""
+    """Returns the value of an override; ValueError if it is not YAML."""
     try:
         return parse(text).value
     except _YamlError as fault:
@@ -133,150 +104,128 @@ def scalar(text: str) -> Any:
 
 
 def plain_scalar(text: str) -> Any:
-    """An unquoted scalar by the core schema's rules."""
+    """Returns the value of an unquoted scalar by the core schema."""
     lowered = text.lower()
     if lowered in _WORDS and text in (lowered, lowered.capitalize(), lowered.upper()):
         return _WORDS[lowered]
     if _INT.match(text):
         return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-    if _FLOAT.match(text) or _SPECIAL.match(text):
-        return float(
-            text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").lower().lstrip(".")
-            if _SPECIAL.match(text)
-            else text
-        )
-    return text
+    if _SPECIAL.match(text):
+        return float(lowered.replace(".", ""))
+    return float(text) if _FLOAT.match(text) else text
 
 
-def _compose(text: str) -> Any:
-    """The document's nodes: libyaml's where both parsers agree on every document, else those of ruamel.yaml."""
-    node = None if _is_unusual(text) else _compose_fast(text)
-    return _compose_exactly(text) if node is None else node
-
-
-def _is_unusual(text: str) -> bool:
-    """Whether the two parsers may read ``text`` differently.
-
-    Quoted scalars, comments and the headers of block scalars are left out of the search. Where a quote is left after
-    that, as in a scalar of several lines, what stands inside of quotes is not certain, and the whole text is searched.
-    """
-    if _BREAKS.search(text):
-        return True
-    bare = _HARMLESS.sub(r'\1""', "\n" + text)
-    return bool(_UNUSUAL.search(text if _STRAY_QUOTE.search(bare.replace('""', "")) else bare))
-
-
-def _compose_fast(text: str) -> Any:
-    """Libyaml's nodes, in a fifteenth of ruamel's time; None where there are none, or where libyaml finds a fault.
-
-    libyaml reads YAML 1.1 and ends the process on deep nesting. So it is given only text without what the two versions
-    read differently, its levels are counted first, and ruamel.yaml words every fault.
-    """
+def _events(text: str) -> list[Any]:
     import yaml
 
-    loader: Any = getattr(yaml, "CSafeLoader", None)
-    if loader is None:  # PyYAML was built without libyaml
-        return None
+    depth, events = 0, []
     try:
-        depth = 0
-        for event in yaml.parse(text, Loader=loader):
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MOST_LEVELS:
-                return None
-        return yaml.compose(text, Loader=_plain(loader))
-    except yaml.YAMLError:
-        return None
-
-
-@cache
-def _plain(loader: Any) -> Any:
-    """A loader that gives every unquoted scalar one tag, so that :func:`plain_scalar` decides what it is."""
-    resolvers = {None: [(_TAG + "value", re.compile(""))]}
-    return type("PlainLoader", (loader,), {"yaml_implicit_resolvers": resolvers})
-
-
-def _compose_exactly(text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).compose(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise _YamlError(f"not YAML: {error.problem or error}", mark.line + 1 if mark else 1) from error
-    except YAMLError as error:
+                raise _YamlError(_TOO_DEEP, event.start_mark.line + 1)
+            events.append(event)
+    except yaml.MarkedYAMLError as error:
+        mark: Any = error.problem_mark or error.context_mark
+        what = f"not YAML: {error.problem or error}"
+        what = _TOO_DEEP if "nesting depth" in what else what  # libyaml reads ahead, and has a limit too
+        raise _YamlError(what, mark.line + 1 if mark else 1) from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: an escape that names no character
         raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
-    except RecursionError:
-        raise _YamlError(_TOO_DEEP, 1) from None
-    except (ValueError, OverflowError) as error:  # an escape that names no character, a directive that is no number
-        raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
+    return events
 
 
+_NO_CHARACTER = "found invalid Unicode character escape code"
 _TOO_DEEP = f"the document is nested deeper than {MOST_LEVELS} levels"
 
 
 class _Builder:
-    """Turns composed nodes into values, noting places; counts nodes, since aliases can blow a document up."""
+    # Makes values from the parser's events, and keeps their lines. An alias reads the events of its anchor again; the
+    # values are counted, because aliases can make a small document large.
 
-    def __init__(self, name: str) -> None:
-        self.name, self.nodes = name, 0
-        self.open: list[Any] = []
-        self.places: dict[Path_, str] = {}
+    def __init__(self, text: str, name: str) -> None:
+        self.name, self.lines = name, bool(name) and " " not in name.rsplit("/", 1)[-1]
+        self.nodes, self.open = 0, list[int]()
+        self.document = Document(None)
+        self.events, self.targets = _events(text), dict[int, int]()
+        anchors: dict[str, int] = {}
+        for index, event in enumerate(self.events):
+            anchor = getattr(event, "anchor", None)
+            if anchor and hasattr(event, "tag"):
+                anchors[anchor] = index
+            elif anchor and anchor not in anchors:
+                raise _YamlError(f"not YAML: found undefined alias {anchor!r}", _line(event))
+            elif anchor:
+                self.targets[index] = anchors[anchor]
+        if len(self.events) > 2:  # starts and ends of the stream and of its documents, and what is between
+            self.document.value, end = self._value(2, ())
+            if len(self.events) > end + 2:
+                raise _YamlError("not YAML: expected a single document in the stream", _line(self.events[end + 1]))
 
-    def value(self, node: Any, path: Path_) -> Any:
-        """The plain value of ``node``."""
-        if node is None:
-            return None
+    def _value(self, index: int, path: Path_) -> tuple[Any, int]:
+        # The value whose events begin at index, and the index behind them.
+        if index in self.targets:
+            return self._value(self.targets[index], path)[0], index + 1
+        event = self.events[index]
+        line, tag = _line(event), event.tag
         self.nodes += 1
-        line = node.start_mark.line + 1
         if self.nodes > MOST_NODES:
             raise _YamlError("the document is too large once its aliases are expanded", line)
-        if node.tag not in _TAGS:
-            raise _YamlError(f"the tag {node.tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
-        self.places.setdefault(path, self._place(line))
-        if node.id in ("mapping", "sequence"):
-            return self._nested(node, path, line)
-        return self._scalar(node, line)
-
-    def _nested(self, node: Any, path: Path_, line: int) -> Any:
-        if any(node is outer for outer in self.open):
+        if tag not in _TAGS:
+            raise _YamlError(f"the tag {tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
+        self.document.places.setdefault(path, self._place(line))
+        if hasattr(event, "value"):
+            return _scalar(event, line), index + 1
+        if index in self.open:
             raise _YamlError("an alias stands inside what it is an alias of", line)
         if len(self.open) >= MOST_LEVELS:
             raise _YamlError(_TOO_DEEP, line)
-        self.open.append(node)
-        if node.id == "mapping":
-            found: Any = self._mapping(node, path)
-        else:
-            found = [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
+        self.open.append(index)
+        mapping = type(event).__name__ == "MappingStartEvent"
+        value, index = self._mapping(index + 1, path) if mapping else self._sequence(index + 1, path)
         self.open.pop()
-        return found
+        return value, index
 
-    def _scalar(self, node: Any, line: int) -> Any:
-        quoted = bool(node.style) or node.tag == _TAG + "str"
-        if not quoted and len(node.value) > MOST_DIGITS and _INT.match(node.value):
-            most = f"at most {MOST_DIGITS} are read (text goes in quotes)"
-            raise _YamlError(f"a number of {len(node.value):,} digits: {most}", line)
-        return _characters(node.value, line) if quoted else plain_scalar(node.value)
+    def _sequence(self, index: int, path: Path_) -> tuple[list[Any], int]:
+        items: list[Any] = []
+        while type(self.events[index]).__name__ != "SequenceEndEvent":
+            item, index = self._value(index, (*path, len(items)))
+            items.append(item)
+        return items, index + 1
 
-    def _mapping(self, node: Any, path: Path_) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if key_node.id != "scalar":
+    def _mapping(self, index: int, path: Path_) -> tuple[dict[str, Any], int]:
+        items: dict[str, Any] = {}
+        while type(self.events[index]).__name__ != "MappingEndEvent":
+            event = self.events[self.targets.get(index, index)]
+            line = _line(event)
+            if not hasattr(event, "value"):
                 raise _YamlError("a key must be a plain word", line)
-            key = _characters(str(key_node.value), line)
-            if key in found:
+            key = _characters(event.value, line)
+            if key in items:
                 raise _YamlError(f"the key {key!r} stands here twice", line)
-            self.places[(*path, key)] = self._place(line)
-            found[key] = self.value(value_node, (*path, key))
-        return found
+            self.document.places[(*path, key)] = self._place(line)
+            items[key], index = self._value(index + 1, (*path, key))
+        return items, index + 1
 
     def _place(self, line: int) -> str:
-        return f"{self.name}:{line}" if self.name and " " not in self.name.rsplit("/", 1)[-1] else self.name
+        return f"{self.name}:{line}" if self.lines else self.name
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _scalar(event: Any, line: int) -> Any:
+    if event.style or event.tag in _TEXT:
+        return _characters(event.value, line)
+    if len(event.value) > MOST_DIGITS and _INT.match(event.value):
+        most = f"at most {MOST_DIGITS} are read (text goes in quotes)"
+        raise _YamlError(f"a number of {len(event.value):,} digits: {most}", line)
+    return plain_scalar(event.value)
 
 
 def _characters(text: str, line: int) -> str:
-    r"""``text`` without escapes such as ``"\ud800"``, which no file and no terminal can hold."""
+    # No file and no terminal can hold one. PyYAML without libyaml reads it.
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise _YamlError("half of a surrogate pair is no character", line)
+        raise _YamlError(f"not YAML: {_NO_CHARACTER}", line)
     return text

@@ -1,21 +1,22 @@
-"""Named components, found through entry points: the one way a paper gets into vlcli.
+"""Finds, checks and builds components by kind and name.
 
     from vlcli import registry
 
     registry.entries("models")                                    # metadata only, imports nothing
-    registry.load("models", "lxmert")                             # the class; ComponentError where it cannot be had
+    registry.load("models", "lxmert")                             # the class
     registry.check("positions", {"name": "irpe", "ratio": "x"})   # every fault of a recipe's choice
     registry.build("objectives", {"name": "mlm", "probability": 0.2}, model, spec)
-    registry.models.build("lxmert", data_spec)                    # the same, typed: a Model
+    registry.of(Model).build("lxmert", data_spec)                 # the same, typed: a Model
 
-A component is a class or function. Its positional parameters are what the toolkit hands it at run time; its
-keyword-only parameters, typed and defaulted, are what a recipe may set: they are its schema. The first line of its
-docstring is its summary, ``paper`` its source. Installed packages declare components as entry points in the group
-``vlcli.<kind>``; ``@registry.component(kind, name)`` does it for a file named by ``--plugin``.
+A component is a class or function. vlcli passes its positional parameters; a recipe sets its keyword-only parameters.
+The first line of its docstring is its summary, ``paper`` its source. Installed packages declare components as entry
+points in the group ``vlcli.<kind>``; in a file named by ``--plugin``, ``@registry.component(kind, name)`` does it.
 """
 
 from vlcli.registry.bounds import Between
-from vlcli.registry.entries import FILES, KINDS, Entry, component, entries, find, is_loaded, load_file, names, register
+from vlcli.registry.components import Components, of
+from vlcli.registry.entries import component, entries, find, is_loaded, load_file, names, register
+from vlcli.registry.entry import FILES, KINDS, Entry
 from vlcli.registry.lookup import (
     Broken,
     build,
@@ -48,26 +49,6 @@ from vlcli.registry.schema import (
     as_spec,
     parameters,
 )
-from vlcli.registry.typed import (
-    Registry,
-    attentions,
-    datasets,
-    drawings,
-    equippers,
-    exporters,
-    extractors,
-    formats,
-    heads,
-    models,
-    objectives,
-    positions,
-    rewrites,
-    roles,
-    tasks,
-    trackers,
-    transforms,
-    worlds,
-)
 
 __all__ = [
     "FILES",
@@ -75,6 +56,7 @@ __all__ = [
     "AttentionSpec",
     "Between",
     "Broken",
+    "Components",
     "DatasetSpec",
     "DrawingSpec",
     "Entry",
@@ -86,7 +68,6 @@ __all__ = [
     "Parameter",
     "PositionSpec",
     "PrivateImportWarning",
-    "Registry",
     "RewriteSpec",
     "RoleSpec",
     "Spec",
@@ -94,37 +75,21 @@ __all__ = [
     "TrackerSpec",
     "TransformSpec",
     "as_spec",
-    "attentions",
     "build",
     "check",
     "component",
-    "datasets",
     "describe",
-    "drawings",
     "entries",
-    "equippers",
-    "exporters",
-    "extractors",
     "find",
-    "formats",
-    "heads",
     "is_loaded",
     "lacking",
     "lacking_early",
     "load",
     "load_file",
-    "models",
     "names",
-    "objectives",
+    "of",
     "parameters",
-    "positions",
     "private_imports_of",
     "register",
-    "rewrites",
-    "roles",
     "status",
-    "tasks",
-    "trackers",
-    "transforms",
-    "worlds",
 ]

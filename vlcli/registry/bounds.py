@@ -1,9 +1,4 @@
-"""Bounds of the numbers in a recipe.
-
-There are two kinds of bounds. :class:`Between` is part of an annotation (``Annotated[int, Between(1, 1024)]``).
-:func:`number_fault` checks parameters whose annotation has no bounds: every number must be finite, and parameters with
-a common name (``layers``, ``heads``, ``hidden``) have bounds by that name. Neither imports what a component needs.
-"""
+"""Checks the numbers of a recipe: bounds of an annotation (:class:`Between`), and bounds by a parameter's name."""
 
 from __future__ import annotations
 
@@ -24,13 +19,11 @@ MOST_INT = 2**63 - 1
 
 @dataclass(frozen=True)
 class Between:
-    """Bounds of a number in a recipe, both ends allowed; infinity and NaN never fit.
+    """Bounds of a number in a recipe; infinity and NaN never fit.
 
     Attributes:
-        low: the smallest.
-        high: the largest.
-        above: whether ``low`` itself is too small.
-        below: whether ``high`` itself is too large.
+        above: ``low`` itself is too small.
+        below: ``high`` itself is too large.
     """
 
     low: Number
@@ -39,20 +32,19 @@ class Between:
     below: bool = False
 
     def holds(self, number: Number) -> bool:
-        """Whether ``number`` lies within."""
+        """Returns True if ``number`` lies within."""
         over = number > self.low if self.above else number >= self.low
         under = number < self.high if self.below else number <= self.high
         return over and under and math.isfinite(number)
 
     def text(self, whole: bool = False) -> str:
-        """The bounds as text for a message: "a whole number from 1 to 1,024"."""
+        """Returns the bounds for a message: "a whole number from 1 to 1,024"."""
         first = f"above {_figure(self.low)}" if self.above else f"from {_figure(self.low)}"
         last = f"below {_figure(self.high)}" if self.below else f"to {_figure(self.high)}"
         joint = " and " if self.above or self.below else " "
         return f"a {'whole ' if whole else ''}number {first}{joint}{last}"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Check the type and the bounds at once, so that either fault names the bounds."""
         expected = self.text(whole=source is int)
 
         def check(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
@@ -67,7 +59,6 @@ class Between:
         return core_schema.no_info_wrap_validator_function(check, handler(source))
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The bounds in JSON Schema's words."""
         low = "exclusiveMinimum" if self.above else "minimum"
         high = "exclusiveMaximum" if self.below else "maximum"
         return {**handler(core), low: self.low, high: self.high}
@@ -126,14 +117,13 @@ _ANY = Between(-1e12, 1e12)
 
 
 def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] | None:
-    """The first number in ``value`` that is out of bounds, and the bounds as text; None where all fit.
+    """Returns the first number in ``value`` that is out of bounds, and the bounds as text; None if all fit.
 
-    Args:
-        name: of the parameter.
-        annotation: of the parameter; bounds in the annotation replace those by name (they are checked with the type).
-        value: the value in the recipe; numbers inside lists and mappings are checked too.
+    Numbers inside lists and mappings are checked too. Bounds in the annotation replace those by the parameter's name:
+    pydantic checks them with the type.
     """
-    bounds = _ANY if has_bounds(annotation) else _of_name(name)
+    by_name = (bounds for pattern, bounds in _BY_NAME if pattern.match(name))
+    bounds = _ANY if has_bounds(annotation) else next(by_name, _ANY)
     for number in _numbers(value):
         if not bounds.holds(number):
             return number, bounds.text(whole=_is_whole(annotation))
@@ -141,16 +131,17 @@ def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] |
 
 
 def has_bounds(annotation: Any) -> bool:
-    """Whether an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
+    """Returns True if an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
     for item in getattr(annotation, "__metadata__", ()):
         parts = (item, *getattr(item, "metadata", ()))
-        if any(isinstance(part, Between) or _limits(part) for part in parts):
+        if any(isinstance(part, Between) for part in parts):
+            return True
+        if any(getattr(part, end, None) is not None for part in parts for end in ("ge", "gt", "le", "lt")):
             return True
     return any(has_bounds(inner) for inner in typing.get_args(annotation) if not isinstance(inner, str))
 
 
 def _is_whole(annotation: Any) -> bool:
-    """Whether an annotation takes whole numbers alone."""
     inner = [_is_whole(one) for one in typing.get_args(annotation) if _is_number(one)]
     return all(inner) if inner else annotation is int
 
@@ -159,22 +150,11 @@ def _is_number(annotation: Any) -> bool:
     return annotation in (int, float) or any(map(_is_number, typing.get_args(annotation)))
 
 
-def _limits(part: Any) -> bool:
-    return any(getattr(part, name, None) is not None for name in ("ge", "gt", "le", "lt"))
-
-
-def _of_name(name: str) -> Between:
-    return next((bounds for pattern, bounds in _BY_NAME if pattern.match(name)), _ANY)
-
-
 def _numbers(value: Any) -> typing.Iterator[Number]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _numbers(item)
-    elif isinstance(value, dict):
-        for item in value.values():
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _numbers(item)
 
 

@@ -1,10 +1,10 @@
-"""Base class and methods that each kind of component requires, by name, so that checking imports nothing heavy."""
+"""Lists the base class and methods that each kind of component requires, by name, and checks components."""
 
 from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ class Contract:
 
     Attributes:
         bases: base classes as ``module:name``, one of which a component must have.
-        methods: methods that a component must define.
+        methods: those that a component must define.
         unless: methods of which one, if defined, replaces all of ``methods`` (a task's ``evaluate`` or ``solve``).
         passes: the positional parameters that vlcli passes to ``__init__``.
     """
@@ -60,23 +60,27 @@ CAPABLE = {
 
 
 def fault(kind: str, target: Any) -> str:
-    """What a component lacks of its kind, as text; empty where it is complete. Functions are not checked."""
+    """Returns what a component lacks of its kind; empty if it is complete. Functions are not checked."""
     contract = CONTRACTS.get(kind)
     if contract is None or inspect.isfunction(target):
         return ""
     if not inspect.isclass(target):
         return f"it is a {type(target).__name__}, not a class"
-    places = [_place(one) for one in target.__mro__]
-    if not set(places) & set(contract.bases):
-        wanted = " or ".join(public_name(base.replace(":", ".")) for base in contract.bases)
-        return f"its base class is not {wanted}"
-    missing = sorted({name for name in _wanted(contract, target) if not overrides(target, name, contract.bases)})
+    if not {place(one) for one in target.__mro__} & set(contract.bases):
+        expected = " or ".join(public_name(base.replace(":", ".")) for base in contract.bases)
+        return f"its base class is not {expected}"
+    replaced = any(overrides(target, name, contract.bases) for name in contract.unless)
+    methods = set() if replaced else set(contract.methods)
+    capabilities = getattr(target, "capabilities", ())
+    if kind == "models" and isinstance(capabilities, frozenset | set | tuple):
+        methods.update(*(CAPABLE.get(capability, ()) for capability in capabilities))
+    missing = sorted(name for name in methods if not overrides(target, name, contract.bases))
     missing += sorted(set(getattr(target, "__abstractmethods__", ())) - set(missing))
     return f"it does not define {', '.join(missing)}" if missing else _misfit(target, contract.passes)
 
 
 def incomplete(kind: str, name: str, got: str, where: str, author: str) -> ComponentError:
-    """The error for a component that lacks something of its kind (``got``), with ``file:line`` of its class."""
+    """Returns the error for a component that lacks something of its kind (``got``)."""
     one = kind[:-1]
     return ComponentError(
         f"The {one} {name!r} is not what {'an' if one[0] in 'aeiou' else 'a'} {one} must be.",
@@ -87,9 +91,9 @@ def incomplete(kind: str, name: str, got: str, where: str, author: str) -> Compo
 
 
 def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
-    """Whether a class or one of its parents below ``bases`` (``module:name``) defines ``name``."""
+    """Returns True if a class or one of its parents below ``bases`` (``module:name``) defines ``name``."""
     for one in target.__mro__:
-        if _place(one) in bases:
+        if place(one) in bases:
             return False
         if name in vars(one):
             return True
@@ -97,7 +101,7 @@ def overrides(target: type, name: str, bases: Iterable[str]) -> bool:
 
 
 def origin(target: Any) -> str:
-    """``file:line`` of a component's definition; empty where that is not known."""
+    """Returns ``file:line`` of a component's definition; empty if it is not known."""
     try:
         return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
     except (OSError, TypeError):
@@ -105,17 +109,18 @@ def origin(target: Any) -> str:
 
 
 def blame(error: BaseException, *targets: Any) -> str:
-    """``file:line`` of the innermost traceback frame in a file of ``targets``, else outside of installed packages."""
+    """Returns ``file:line`` of the innermost frame in a file of ``targets``, else outside of installed packages."""
     files = {origin(target).rpartition(":")[0] for target in targets} - {""}
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename in files]
+    inside = [frame for frame in frames if frame.filename in files]
     outside = [frame for frame in frames if "site-packages" not in frame.filename and "<" not in frame.filename]
-    found = own or outside or frames
-    return f"{found[-1].filename}:{found[-1].lineno}" if found else ""
+    for frame in reversed(inside or outside or frames):
+        return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
 def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
-    """An error raised by the code of a component, as a message with the file and line that raised it."""
+    """Returns an error raised by the code of a component as a message with the file and line that raised it."""
     text = (str(error).strip() or "no message").split("\n")[0]
     return ComponentError(
         f"The {kind[:-1]} {name!r} fails with an error of its own.",
@@ -125,8 +130,12 @@ def unforeseen(error: Exception, kind: str, name: str, target: Any) -> Component
     )
 
 
+def place(target: Any) -> str:
+    """Returns ``module:name`` of a class."""
+    return f"{target.__module__}:{target.__qualname__}"
+
+
 def _misfit(target: type, passes: tuple[str, ...]) -> str:
-    """Why ``__init__`` cannot be called with ``passes`` as positional parameters; empty where it can."""
     try:
         taken = inspect.signature(target).parameters.values()
     except (TypeError, ValueError):  # a class whose signature Python does not know
@@ -139,16 +148,3 @@ def _misfit(target: type, passes: tuple[str, ...]) -> str:
         return ""
     has = ", ".join(one.name for one in names) or "no positional parameter"
     return f"its __init__ takes {has}, and vlcli passes {', '.join(passes) or 'none'}"
-
-
-def _wanted(contract: Contract, target: type) -> Iterator[str]:
-    spared = any(overrides(target, name, contract.bases) for name in contract.unless)
-    yield from () if spared else contract.methods
-    capabilities = getattr(target, "capabilities", ())
-    if "vlcli.nn.model:Model" in contract.bases and isinstance(capabilities, frozenset | set | tuple):
-        for capability in capabilities:
-            yield from CAPABLE.get(capability, ())
-
-
-def _place(target: type) -> str:
-    return f"{target.__module__}:{target.__qualname__}"

@@ -1,4 +1,4 @@
-"""Which components are installed: entry-point metadata, read without importing anything."""
+"""Lists the installed components from entry-point metadata, and registers components at run time."""
 
 from __future__ import annotations
 
@@ -8,145 +8,89 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.errors import ComponentError
-from vlcli.registry.builtin import BUILT_IN
+from vlcli.registry.entry import KINDS, Entry
 from vlcli.registry.outdated import not_installed, reinstall
-from vlcli.registry.packages import expanded
-from vlcli.version import __version__
-
-KINDS = (
-    "models",
-    "objectives",
-    "positions",
-    "attentions",
-    "equippers",
-    "extractors",
-    "datasets",
-    "tasks",
-    "transforms",
-    "roles",
-    "rewrites",
-    "exporters",
-    "drawings",
-    "trackers",
-    "heads",
-    "formats",
-    "worlds",
-    "commands",
-    "recipes",
-    "claims",
-    "checkpoints",
-)
-"""The kinds of components; the entry points of a kind are the group ``vlcli.KIND``."""
-FILES = ("recipes", "claims", "checkpoints")
-"""Kinds whose entries name a YAML file (``package:file`` without ``.yaml``), which is read and never imported."""
+from vlcli.registry.packages import expanded, listed
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One registered component.
-
-    Attributes:
-        kind: one of :data:`KINDS`.
-        name: its name in a recipe.
-        value: ``module:attribute`` (of :data:`FILES`: ``package:file`` without ``.yaml``; of a package of recipes:
-            ``package`` alone).
-        distribution: the package that declares it; ``file`` for ``--plugin`` and ``session`` for run-time registration.
-        version: that package's version.
-        needs: packages that its distribution does not install, as far as the metadata say so (``vlcli.needs``).
-        loaded: the component itself where it was registered at run time.
-        renames: former and present names of its options (``vlcli.renames``).
-    """
-
-    kind: str
-    name: str
-    value: str
-    distribution: str
-    version: str = ""
-    needs: tuple[str, ...] = ()
-    loaded: Any = field(default=None, compare=False)
-    renames: tuple[tuple[str, str], ...] = ()
-
-
 NEEDS = "vlcli.needs"
 """Entry points that name the package a component needs: ``"extractors.detectron2" = "detectron2"``."""
-RENAMES = "vlcli.renames"
-"""Entry points that name options as they were called earlier: see ``vlcli.registry.renames``."""
 _MOST_LISTED = 40
 _session: dict[tuple[str, str], Entry] = {}
-_BUILT_IN = tuple(
-    Entry(kind, name, value, "vlcli", __version__)
-    for kind, listed in BUILT_IN.items()
-    for name, value in listed.items()
-)
+_current_file = ""
 
 
 def entries(kind: str | None = None) -> list[Entry]:
-    """Every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
+    """Returns every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
     if kind is not None and kind not in KINDS:
         raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=_did_you_mean(kind, KINDS))
-    found = [*_BUILT_IN, *_each_recipe(kind), *_session.values()]
-    return sorted((e for e in found if kind in (None, e.kind)), key=lambda e: (e.kind, e.name, e.distribution))
-
-
-def _each_recipe(kind: str | None) -> list[Entry]:
-    """The installed components; where recipes are asked for, with those of packages of recipes one by one."""
-    if kind not in (None, "recipes"):
-        return list(_installed())
-    found: list[Entry] = []
+    rows = list(_session.values())
     for entry in _installed():
-        whole = entry.kind == "recipes" and ":" not in entry.value
-        found += expanded(entry) if whole else (entry,)
-    return found
+        folder = entry.kind == "recipes" and ":" not in entry.value and kind in (None, "recipes")
+        rows += expanded(entry) if folder else (entry,)
+    return sorted((e for e in rows if kind in (None, e.kind)), key=lambda e: (e.kind, e.name, e.distribution))
 
 
 def names(kind: str) -> list[str]:
-    """The names of ``kind``, each once."""
+    """Returns the names of ``kind``, each once."""
     return sorted({entry.name for entry in entries(kind)})
 
 
 def find(kind: str, name: str) -> Entry:
-    """The entry that ``name`` means: ``NAME``, or ``DISTRIBUTION:NAME`` where two packages use one name.
+    """Returns the entry of ``NAME``, or of ``DISTRIBUTION:NAME`` if two packages use one name.
 
     Raises:
         ComponentError: unknown (with suggestions and the list), or ambiguous (naming the distributions).
     """
     distribution, _, plain = name.rpartition(":")
-    found = [e for e in entries(kind) if e.name == plain and distribution in ("", e.distribution)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise _ambiguous(kind, plain, found)
-    raise _unknown(kind, name)
+    matches = [e for e in entries(kind) if e.name == plain and distribution in ("", e.distribution)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise ComponentError(
+            f"Two packages register the {kind[:-1]} {plain!r}.",
+            where=f"vlcli.{kind}",
+            got=" and ".join(f"{e.distribution} ({e.value})" for e in matches),
+            hint="name one: " + " or ".join(f"{e.distribution}:{e.name}" for e in matches),
+        )
+    known, folder = names(kind), not_installed(kind, plain)
+    again = None if folder is None else reinstall(folder, name)
+    raise ComponentError(
+        f"There is no {kind[:-1]} called {name!r}.",
+        where=f"vlcli.{kind}",
+        # Hundreds of recipes would bury the one name that was meant.
+        expected=f"one of the {len(known)} that vlcli ls {kind} lists"
+        if len(known) > _MOST_LISTED
+        else ", ".join(known) or "(none is installed)",
+        hint=again or _did_you_mean(name, known) or f"list them: vlcli ls {kind}",
+    )
 
 
 def register(kind: str, name: str, value: Any, distribution: str = "session") -> None:
-    """Register ``value`` for this process (tests, notebooks, ``--plugin`` files).
+    """Registers ``value`` for this process (tests, notebooks, ``--plugin`` files).
 
     Raises:
         ComponentError: the same distribution has registered another component under this name.
     """
     key = (kind, f"{distribution}:{name}")
-    place = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', name)}"
+    origin = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', name)}"
     if kind not in KINDS:
         raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS))
     if key in _session and _session[key].loaded is not value:
         raise ComponentError(
-            f"Two components are called {name!r}.", where=f"vlcli.{kind}", got=f"{_session[key].value} and {place}"
+            f"Two components are called {name!r}.", where=f"vlcli.{kind}", got=f"{_session[key].value} and {origin}"
         )
-    _session[key] = Entry(kind, name, place, distribution, loaded=value)
+    _session[key] = Entry(kind, name, origin, distribution, loaded=value)
 
 
 def component(kind: str, name: str) -> Callable[[T], T]:
-    """Decorator form of :func:`register`: ``@component("models", "mine")``."""
+    """Registers the decorated class or function: ``@component("models", "mine")``."""
 
     def add(value: T) -> T:
         register(kind, name, value, _current_file or "session")
@@ -155,11 +99,8 @@ def component(kind: str, name: str) -> Callable[[T], T]:
     return add
 
 
-_current_file = ""
-
-
 def load_file(path: str | Path) -> None:
-    """Run a Python file that registers components (``--plugin FILE``).
+    """Runs a Python file that registers components (``--plugin FILE``).
 
     Raises:
         ComponentError: there is no such file, or it raises.
@@ -181,25 +122,21 @@ def load_file(path: str | Path) -> None:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a plugin that calls sys.exit is broken too
         del sys.modules[name]
-        raise _raises(error, file, path) from error
+        lines = [line for at, line in traceback.walk_tb(error.__traceback__) if at.f_code.co_filename == str(file)]
+        if isinstance(error, SyntaxError) and error.filename == str(file):
+            lines = [error.lineno or 1]
+        raise ComponentError(
+            "The plugin file raises an error.",
+            where=f"{path}:{lines[-1]}" if lines else str(path),
+            got=f"{type(error).__name__}: {error}",
+            hint="mend the file; -vv shows the whole traceback",
+        ) from error
     finally:
         _current_file = ""
 
 
-def _raises(error: BaseException, file: Path, said: str | Path) -> ComponentError:
-    """The message for a plugin file that raises, with its own last line that led there."""
-    lines = [line for at, line in traceback.walk_tb(error.__traceback__) if at.f_code.co_filename == str(file)]
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        lines = [error.lineno or 1]
-    where = f"{said}:{lines[-1]}" if lines else str(said)
-    hint = "mend the file; -vv shows the whole traceback"
-    return ComponentError(
-        "The plugin file raises an error.", where=where, got=f"{type(error).__name__}: {error}", hint=hint
-    )
-
-
 def is_loaded(path: str | Path) -> bool:
-    """Whether this process has run a plugin file."""
+    """Returns True if this process has run a plugin file."""
     return _module_name(Path(path).resolve()) in sys.modules
 
 
@@ -209,10 +146,10 @@ def _module_name(file: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _installed() -> tuple[Entry, ...]:
-    """Entries of installed packages; one distribution met twice on the path counts once, the first."""
+    # One distribution met twice on the path counts once, the first. A source tree's leftover egg-info may be stale, so
+    # an installed dist-info of the same name goes first.
     seen: set[str] = set()
-    found: list[Entry] = []
-    # A source tree's leftover egg-info may be stale, so an installed dist-info of the same name goes first.
+    rows: list[Entry] = []
     for distribution in sorted(distributions(), key=lambda d: str(getattr(d, "_path", "")).endswith(".egg-info")):
         name = _distribution_name(distribution)
         if name in seen:
@@ -222,21 +159,15 @@ def _installed() -> tuple[Entry, ...]:
             seen.add(name)
         version = distribution.version if points else ""
         needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
-        renames = [(*p.name.rpartition(".")[::2], p.value) for p in points if p.group == RENAMES]
-        found += [
-            Entry(
-                kind,
-                p.name,
-                p.value,
-                name,
-                version,
-                needs.get(f"{kind}.{p.name}", ()),
-                renames=tuple((old, new) for whose, old, new in renames if whose == f"{kind}.{p.name}"),
-            )
-            for p in points
-            if (kind := p.group[6:]) in KINDS
-        ]
-    return tuple(found)
+        interface = next((p.value for p in points if p.group == "vlcli.interface"), "")
+        for point in points:
+            kind = point.group[6:]
+            if kind == "packages":
+                rows += listed(point.value, name, version)
+            elif kind in KINDS:
+                needed = needs.get(f"{kind}.{point.name}", ())
+                rows.append(Entry(kind, point.name, point.value, name, version, needed, interface=interface))
+    return tuple(rows)
 
 
 def _distribution_name(distribution: Distribution) -> str:
@@ -248,27 +179,4 @@ def _distribution_name(distribution: Distribution) -> str:
 
 def _did_you_mean(name: str, known: list[str] | tuple[str, ...]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
-
-
-def _unknown(kind: str, name: str) -> ComponentError:
-    known = names(kind)
-    listed = ", ".join(known) or "(none is installed)"
-    folder = not_installed(kind, name.rpartition(":")[2])
-    again = None if folder is None else reinstall(folder, name)
-    return ComponentError(
-        f"There is no {kind[:-1]} called {name!r}.",
-        where=f"vlcli.{kind}",
-        # Hundreds of recipes would bury the one name that was meant.
-        expected=listed if len(known) <= _MOST_LISTED else f"one of the {len(known)} that vlcli ls {kind} lists",
-        hint=again or _did_you_mean(name, known) or f"list them: vlcli ls {kind}",
-    )
-
-
-def _ambiguous(kind: str, name: str, found: list[Entry]) -> ComponentError:
-    return ComponentError(
-        f"Two packages register the {kind[:-1]} {name!r}.",
-        where=f"vlcli.{kind}",
-        got=" and ".join(f"{e.distribution} ({e.value})" for e in found),
-        hint="name one: " + " or ".join(f"{e.distribution}:{e.name}" for e in found),
-    )
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""

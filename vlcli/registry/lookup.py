@@ -1,4 +1,4 @@
-"""Loading, checking and building components; a broken plugin stops nobody else."""
+"""Loads, checks and builds components; a broken package affects no other."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,23 +17,24 @@ from pydantic import ValidationError
 from vlcli.errors import ComponentError, Problem, shown
 from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import blame, fault, incomplete, origin
-from vlcli.registry.entries import FILES, Entry, entries, find
+from vlcli.registry.entries import entries, find
+from vlcli.registry.entry import FILES, Entry
+from vlcli.registry.packages import INTERFACE
 from vlcli.registry.public import imports_of, warn_of_private_imports
-from vlcli.registry.renames import former_names
-from vlcli.registry.schema import Parameter, as_spec, parameters, validator
+from vlcli.registry.renames import RENAMED
+from vlcli.registry.schema import Parameter, as_spec, documentation, parameters, validator
 
 TRUSTED = ("vlcli", "session")
-"""Distributions whose private imports nobody is warned of: vlcli itself, and what a test or notebook registers."""
+"""Distributions whose private imports are not reported: vlcli itself, and what a test or notebook registers."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """Why a component cannot be used.
+    """A component that cannot be used.
 
     Attributes:
-        entry: which one.
         cause: one line.
-        place: ``file:line`` of its author's class, or of the line that fails; empty where it is not known.
+        place: ``file:line`` of its author's class, or of the line that fails; empty if it is not known.
     """
 
     entry: Entry
@@ -41,7 +43,7 @@ class Broken:
 
 
 def load(kind: str, name: str) -> Any:
-    """The component ``name`` of ``kind``; a package's private imports are warned of when its first one is loaded.
+    """Returns the class or function registered as ``name``; warns of private imports of its package, once.
 
     Raises:
         ComponentError: unknown, ambiguous, its import fails (the cause in one line), or it lacks the base class or a
@@ -58,36 +60,35 @@ def load(kind: str, name: str) -> Any:
 
 
 def _imported(entry: Entry) -> Any:
-    """The class or function of an entry, whatever it lacks."""
     try:
-        return _import(entry.value) if entry.loaded is None else entry.loaded
+        return _target(entry)
     except ComponentError:
         raise
     except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
-        place = blame(error)
+        line = blame(error)
         raise ComponentError(
             f"The {entry.kind[:-1]} {entry.name!r} cannot be imported.",
-            where=f"{entry.distribution} {entry.version} ({entry.value})" + (f", {place}" if place else ""),
+            where=f"{entry.distribution} {entry.version} ({entry.value})" + (f", {line}" if line else ""),
             got=_cause(error),
             hint=getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}",
         ) from error
 
 
 def private_imports_of(entry: Entry) -> list[str]:
-    """The private names of vlcli that a component's package imports, each with its remedy; after it was loaded."""
+    """Returns the private names of vlcli that the package of a loaded component imports, each with its remedy."""
     if entry.distribution in TRUSTED or entry.kind in FILES:
         return []
-    return [str(found) for found in imports_of(entry.value.partition(":")[0].partition(".")[0])]
+    return list(map(str, imports_of(entry.value.partition(":")[0].partition(".")[0])))
 
 
 def status(kind: str | None = None) -> list[Broken]:
-    """Import every component of ``kind`` and tell which are broken (``ls --check``, ``doctor``)."""
+    """Imports every component of ``kind`` and returns those that are broken (``ls --check``, ``doctor``)."""
     broken = []
     for entry in entries(kind):
         if entry.kind in FILES:
             continue
         try:
-            target = _import(entry.value) if entry.loaded is None else entry.loaded
+            target = _target(entry)
         except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
             broken.append(Broken(entry, _cause(error), blame(error)))
             continue
@@ -97,23 +98,17 @@ def status(kind: str | None = None) -> list[Broken]:
 
 
 def lacking(kind: str, name: str) -> str:
-    """What a component that can be imported lacks, and the command that installs it, in a line; empty where nothing."""
-    try:
-        problems = _lacking(load(kind, name), name, "")
-    except ComponentError:
-        return ""
-    return f"{problems[0].got}; {problems[0].hint}".removesuffix("; ") if problems else ""
+    """Returns what a component that can be imported lacks, and the command that installs it; empty if nothing."""
+    with suppress(ComponentError):
+        for problem in _lacking(load(kind, name), name, ""):
+            return f"{problem.got}; {problem.hint}".removesuffix("; ")
+    return ""
 
 
 def lacking_early(kind: str, value: Any, key: str = "") -> list[Problem]:
-    """Packages that a component needs and that are not installed, as far as the metadata tell.
+    """Returns the packages that a component needs and that are not installed, from the metadata alone.
 
-    Nothing is imported, except, where one is missing, the component itself: it knows the command that installs it.
-
-    Args:
-        kind: registry kind.
-        value: what the recipe says: a name or a mapping with ``name``.
-        key: where in the recipe it stands (dotted).
+    A component is imported only if a package is missing: it knows the command that installs the package.
 
     Raises:
         ComponentError: unknown or ambiguous.
@@ -129,12 +124,12 @@ def lacking_early(kind: str, value: Any, key: str = "") -> list[Problem]:
 
 
 def check(kind: str, value: Any, key: str = "") -> list[Problem]:
-    """Every fault of a recipe's choice of a component: name, import, unknown keys, types, nested components.
+    """Returns every fault of a recipe's component: name, import, unknown keys, types, nested components.
 
     Args:
-        kind: registry kind.
-        value: what the recipe says: a name or a mapping with ``name``.
-        key: where in the recipe it stands (dotted).
+        kind: of the registry.
+        value: a name, or a mapping with ``name`` and parameters.
+        key: dotted path in the recipe.
     """
     try:
         spec = as_spec(value)
@@ -142,24 +137,31 @@ def check(kind: str, value: Any, key: str = "") -> list[Problem]:
         known = parameters(target)
     except ComponentError as error:
         return [Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
-    given = {name: item for name, item in spec.items() if name != "name"}
-    renamed = former_names(kind, spec, key)
-    given = {name: item for name, item in given.items() if f"{key}.{name}" not in {fault.key for fault in renamed}}
-    problems = [*_lacking(target, spec["name"], key), *renamed, *_value_problems(target, known, given, key)]
-    for name, item in given.items():
-        if name in known and known[name].kind:
-            problems += _nested(known[name], item, f"{key}.{name}")
+    problems, options = _lacking(target, spec["name"], key), {}
+    for name, item in spec.items():
+        if new := RENAMED.get(f"{kind}.{spec['name']}.{name}"):
+            what, hint = f"{name!r} has a new name", f"call it {new!r}"
+            problems.append(Problem(f"{key}.{name}", what, got=name, expected=new, hint=hint))
+        elif name != "name":
+            options[name] = item
+    problems += _value_problems(target, known, options, key)
+    for name, item in options.items():
+        nested = known[name].kind if name in known else None
+        if nested and isinstance(item, list):
+            problems += [p for i, one in enumerate(item) for p in check(nested, one, f"{key}.{name}[{i}]")]
+        elif nested and item is not None:
+            problems += check(nested, item, f"{key}.{name}")
     return problems
 
 
 def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
-    """Make the component a recipe chose.
+    """Builds the component that a recipe chose; the object keeps the recipe's entry as ``spec_in_recipe``.
 
     Args:
-        kind: registry kind.
-        value: a name or a mapping with ``name`` and parameters.
-        context: positional arguments, those the kind's base class documents.
-        extra: keyword arguments the toolkit adds.
+        kind: of the registry.
+        value: a name, or a mapping with ``name`` and parameters.
+        context: positional arguments, those that the kind's base class documents.
+        extra: keyword arguments that vlcli adds.
 
     Raises:
         ComponentError: unknown name, unknown parameter or a value of a wrong type.
@@ -169,20 +171,25 @@ def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
     problems = check(kind, spec, f"{kind[:-1]} {spec['name']}")
     if problems:
         raise ComponentError(str(problems[0]))
-    given = {name: item for name, item in spec.items() if name != "name"}
-    values = validator(target)(**given) if parameters(target) else None
-    chosen = {name: getattr(values, name) for name in given} if values is not None else {}
-    made = target(*context, **chosen, **extra)
+    options = {name: item for name, item in spec.items() if name != "name"}
+    values = validator(target)(**options)
+    component = target(*context, **{name: getattr(values, name) for name in options}, **extra)
     if not inspect.isfunction(target):
-        _remember(made, spec)
-    return made
+        with suppress(AttributeError, TypeError):
+            component.spec_in_recipe = spec
+    return component
 
 
 def describe(kind: str, name: str) -> dict[str, Any]:
-    """What ``vlcli show`` tells of a component (imports it); ``broken`` is what it lacks of its kind, in words."""
+    """Returns what ``vlcli show`` prints of a component (imports it); ``broken`` is what it lacks of its kind."""
     entry = find(kind, name)
     target = _imported(entry)
-    text = inspect.getdoc(target) or ""
+    text = documentation(target)
+    rows = []
+    for one in parameters(target).values():
+        default = None if one.required else one.default
+        default = default if isinstance(default, str | int | float | bool | list | dict | type(None)) else str(default)
+        rows.append({"name": one.name, "type": one.type_text, "required": one.required, "default": default})
     return {
         "kind": kind,
         "name": name,
@@ -196,12 +203,11 @@ def describe(kind: str, name: str) -> dict[str, Any]:
         "capabilities": sorted(getattr(target, "capabilities", ())) if kind == "models" else [],
         "slots": {n: sorted(s.takes) for n, s in getattr(target, "slots", {}).items()} if kind == "models" else {},
         "requires": sorted(getattr(target, "requires", ())) if kind in ("objectives", "tasks") else [],
-        "parameters": [_parameter_row(p) for p in parameters(target).values()],
+        "parameters": rows,
     }
 
 
 def _lacking(target: Any, name: str, key: str) -> list[Problem]:
-    """The packages a component names in ``packages`` that are not installed, with its own ``install`` line."""
     missing = [package for package in getattr(target, "packages", ()) if importlib.util.find_spec(package) is None]
     return [_lack(name, missing, key, getattr(target, "install", ""))] if missing else []
 
@@ -211,24 +217,16 @@ def _lack(name: str, missing: list[str], key: str, hint: str) -> Problem:
     return Problem(key, what, got=f"missing: {', '.join(missing)}", hint=hint, code=4)
 
 
-def _parameter_row(parameter: Parameter) -> dict[str, Any]:
-    default = None if parameter.required else parameter.default
-    return {
-        "name": parameter.name,
-        "type": parameter.type_text,
-        "required": parameter.required,
-        "default": default
-        if isinstance(default, str | int | float | bool | list | dict | type(None))
-        else str(default),
-    }
-
-
-def _remember(made: Any, spec: dict[str, Any]) -> None:
-    """Keep the recipe's words on the object, so that a checkpoint can say how to build it again."""
-    try:
-        made.spec_in_recipe = spec
-    except (AttributeError, TypeError):
-        return
+def _target(entry: Entry) -> Any:
+    if entry.interface not in ("", str(INTERFACE)):
+        raise ComponentError(
+            f"The package {entry.distribution} was written for another version of vlcli's interface.",
+            where=f"{entry.distribution} {entry.version}",
+            got=f"interface {entry.interface}",
+            expected=f"interface {INTERFACE}, which this vlcli has",
+            hint=f"install a version of {entry.distribution}, or of vlcli, that fits the other",
+        )
+    return _import(entry.value) if entry.loaded is None else entry.loaded
 
 
 @cache
@@ -246,55 +244,36 @@ def _cause(error: BaseException) -> str:
 
 
 def _value_problems(
-    target: Callable[..., Any], known: dict[str, Parameter], given: dict[str, Any], key: str
+    target: Callable[..., Any], known: dict[str, Parameter], options: dict[str, Any], key: str
 ) -> list[Problem]:
-    problems = [_unknown_key(name, list(known), f"{key}.{name}") for name in given if name not in known]
-    try:
-        validator(target)(**{name: item for name, item in given.items() if name in known})
-    except ValidationError as error:
-        places: set[str] = set()
-        for fault in error.errors():
-            name = str(fault["loc"][0]) if fault["loc"] else ""
-            if name in places:
-                continue
-            places.add(name)
-            problems.append(_type_problem(known.get(name), name, fault, f"{key}.{name}"))
-        return problems + _number_problems(known, {k: v for k, v in given.items() if k not in places}, key)
-    return problems + _number_problems(known, given, key)
-
-
-def _number_problems(known: dict[str, Parameter], given: dict[str, Any], key: str) -> list[Problem]:
-    """Numbers that are not finite, or larger than what a parameter of that name can mean."""
     problems = []
-    for name, item in given.items():
-        own = name in known and not known[name].kind  # another component's numbers are checked with it
-        fault = number_fault(name, known[name].annotation, item) if own else None
-        if fault:
-            got, expected = fault
-            problems.append(Problem(f"{key}.{name}", "this value does not fit", got=shown(got), expected=expected))
-    return problems
+    for name in [name for name in options if name not in known]:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else ""
+        expected = ", ".join(known) or "no parameters"
+        problems.append(Problem(f"{key}.{name}", f"unknown key {name!r}", expected=expected, hint=hint))
+    wrong: dict[str, Problem] = {}
+    try:
+        validator(target)(**{name: item for name, item in options.items() if name in known})
+    except ValidationError as error:
+        for one in error.errors():
+            name = str(one["loc"][0]) if one["loc"] else ""
+            wrong.setdefault(name, _type_problem(known.get(name), name, one, f"{key}.{name}"))
+    for name, item in options.items():
+        # The numbers of a nested component are checked with it.
+        if name in known and not known[name].kind and name not in wrong:
+            out = number_fault(name, known[name].annotation, item)
+            if out:
+                what = "this value does not fit"
+                wrong[name] = Problem(f"{key}.{name}", what, got=shown(out[0]), expected=out[1])
+    return [*problems, *wrong.values()]
 
 
-def _type_problem(parameter: Parameter | None, name: str, fault: Any, key: str) -> Problem:
+def _type_problem(parameter: Parameter | None, name: str, error: Any, key: str) -> Problem:
     wanted = parameter.type_text if parameter else ""
-    if fault["type"] == "missing":
+    if error["type"] == "missing":
         return Problem(key, f"{name!r} must be given", expected=wanted)
-    bounds = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    bounds = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if parameter is not None and not has_bounds(parameter.annotation):
         bounds = wanted
-    return Problem(key, "this value does not fit", got=shown(fault["input"]), expected=bounds)
-
-
-def _unknown_key(name: str, known: list[str], key: str) -> Problem:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else ""
-    return Problem(key, f"unknown key {name!r}", expected=", ".join(known) or "no parameters", hint=hint)
-
-
-def _nested(parameter: Parameter, value: Any, key: str) -> list[Problem]:
-    assert parameter.kind is not None
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [p for i, item in enumerate(value) for p in check(parameter.kind, item, f"{key}[{i}]")]
-    return check(parameter.kind, value, key)
+    return Problem(key, "this value does not fit", got=shown(error["input"]), expected=bounds)

@@ -1,4 +1,7 @@
-"""Packages of recipes: one entry point names a folder of YAML files, each of which is a recipe.
+"""Finds packages of components and packages of recipes without importing them.
+
+    [project.entry-points."vlcli.packages"]
+    my-paper = "my_paper"                  # my_paper/components.toml lists the components of the package
 
     [project.entry-points."vlcli.recipes"]
     my-paper = "my_paper.recipes"          # a folder of the package my_paper
@@ -11,18 +14,22 @@ called like the entry point, ``my-paper``. Files whose names begin with ``_`` ar
 from __future__ import annotations
 
 import importlib.util
+import tomllib
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vlcli.registry.entries import Entry
+from vlcli.registry.entry import KINDS, Entry
+
+COMPONENTS = "components.toml"
+INTERFACE = 1
+"""Version of the interface of base classes and entry points; raised when packages from outside would have to change."""
 
 
 def package_folder(package: str) -> tuple[Path, Path]:
-    """The folders of a package's top level and of the package itself, found without importing either."""
+    """Returns the folders of a package's top level and of the package itself, without importing either."""
     top, *rest = package.split(".")
     try:
         spec = importlib.util.find_spec(top)  # a top-level package is found without being imported
@@ -35,29 +42,35 @@ def package_folder(package: str) -> tuple[Path, Path]:
 
 @lru_cache(maxsize=64)
 def expanded(entry: Entry) -> tuple[Entry, ...]:
-    """The recipes of an entry point that names a folder; the entry itself where the folder holds none."""
-    package = entry.value
-    found = [replace(entry, name=_name(entry.name, parts), value=_value(package, parts)) for parts in _files(package)]
-    return tuple(found) or (entry,)
+    """Returns the recipes of an entry point that names a folder; the entry itself if the folder has none."""
+    _, folder = package_folder(entry.value)
+    recipes = []
+    for parts in sorted(file.relative_to(folder).with_suffix("").parts for file in folder.rglob("*.yaml")):
+        if any(part.startswith(("_", ".")) for part in parts):
+            continue
+        words = [part.replace("_", "-") for part in parts]
+        name = entry.name if words == [entry.name.rpartition("/")[2]] else "/".join([entry.name, *words])
+        recipes.append(replace(entry, name=name, value=f"{'.'.join([entry.value, *parts[:-1]])}:{parts[-1]}"))
+    return tuple(recipes) or (entry,)
 
 
-def _files(package: str) -> tuple[tuple[str, ...], ...]:
-    """Folders and stem of every recipe file below a package's folder."""
-    _, folder = package_folder(package)
-    return tuple(sorted(_below(folder, folder))) if folder.is_dir() else ()
+def listed(package: str, distribution: str, version: str) -> Iterator[Entry]:
+    """Yields the components that the file ``components.toml`` of a package lists.
 
-
-def _below(folder: Path, top: Path) -> Iterator[tuple[str, ...]]:
-    for file in folder.rglob("*.yaml"):
-        parts = file.relative_to(top).with_suffix("").parts
-        if not any(part.startswith(("_", ".")) for part in parts):
-            yield parts
-
-
-def _name(prefix: str, parts: tuple[str, ...]) -> str:
-    words = [part.replace("_", "-") for part in parts]
-    return prefix if words == [prefix.rpartition("/")[2]] else "/".join([prefix, *words])
-
-
-def _value(package: str, parts: tuple[str, ...]) -> str:
-    return f"{'.'.join([package, *parts[:-1]])}:{parts[-1]}"
+    A table of the file is a kind (``[models]``), a key a component's name, a value ``NAME`` that the package has, or
+    ``MODULE:NAME`` with a module of the package. ``interface`` states the :data:`INTERFACE` that the package was
+    written for, the table ``needs`` the packages that a component needs (``"extractors.mine" = "package"``). A file
+    that cannot be read is reported by a warning, so that the components of other packages still work.
+    """
+    file = package_folder(package)[1] / COMPONENTS
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        interface, needs = str(tables.get("interface", "")), tables.get("needs", {})
+        for kind in (kind for kind in KINDS if kind in tables):
+            for name, value in tables[kind].items():
+                module, _, attribute = value.rpartition(":")
+                home = f"{package}.{module}" if module else package
+                needed = (needs[f"{kind}.{name}"],) if f"{kind}.{name}" in needs else ()
+                yield Entry(kind, name, f"{home}:{attribute}", distribution, version, needed, interface=interface)
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        warnings.warn(f"the components of {package} are not listed: {file}: {error}", stacklevel=2)

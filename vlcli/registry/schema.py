@@ -1,14 +1,12 @@
-"""A component's signature is its schema: keyword-only parameters are what a recipe may set.
-
-Where ``__init__`` takes ``**options``, the parameters of the base class are the component's too.
-"""
+"""Reads the options of a component from its signature: the keyword-only parameters, with types and defaults."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
@@ -17,6 +15,9 @@ from pydantic import ConfigDict, PydanticUndefinedAnnotation, create_model
 
 from vlcli.errors import ComponentError
 from vlcli.registry.bounds import Between
+
+_ARGS = re.compile(r"^Args:\n(?:    .*(?:\n|\Z))+", re.MULTILINE)
+_OPTION = re.compile(r"^    (\w+):.*(?:\n     .*)*", re.MULTILINE)
 
 Spec = dict[str, Any]
 """A component as a recipe writes it: ``{"name": "irpe", "method": "product"}``."""
@@ -59,13 +60,11 @@ TransformSpec = Annotated[Spec | str, Kind("transforms")]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One thing a recipe may set on a component.
+    """One option of a component.
 
     Attributes:
-        name: the parameter.
-        annotation: its type.
-        default: its default; ``inspect.Parameter.empty`` where it must be given.
-        kind: the registry kind of the component(s) it holds, or None.
+        default: ``inspect.Parameter.empty`` if the option is required.
+        kind: the registry kind if the value is itself a component (or a list of them), else None.
     """
 
     name: str
@@ -75,17 +74,17 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether a recipe must give it."""
+        """True if the option has no default."""
         return self.default is inspect.Parameter.empty
 
     @property
     def type_text(self) -> str:
-        """The type as a person reads it."""
+        """The type as ``vlcli show`` prints it."""
         return _type_text(self.annotation)
 
 
 def as_spec(value: Any) -> Spec:
-    """``"irpe"`` and ``{"name": "irpe", ...}`` are the same choice; returns a new mapping with ``name``."""
+    """Returns a component's entry as a new mapping with ``name``: ``"irpe"`` is ``{"name": "irpe"}``."""
     if isinstance(value, str):
         return {"name": value}
     if isinstance(value, dict) and isinstance(value.get("name"), str):
@@ -96,54 +95,69 @@ def as_spec(value: Any) -> Spec:
 
 
 def parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
-    """The keyword-only parameters of a component, with resolved types."""
+    """Returns the keyword-only parameters of a component by name, with resolved types.
+
+    If ``__init__`` takes ``**options``, the parameters of the base class are the component's too.
+
+    Raises:
+        ComponentError: a type cannot be resolved.
+    """
     return dict(_parameters(component))
 
 
 @lru_cache(maxsize=1024)
 def _parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
-    found: dict[str, Parameter] = {}
-    for target in _constructors(component):
-        hints = _hints(target)
-        taken = inspect.signature(target).parameters.values()
-        for parameter in taken:
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                annotation = hints.get(parameter.name, Any)
-                made = Parameter(parameter.name, annotation, parameter.default, _kind_of(annotation))
-                found.setdefault(parameter.name, made)
-        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in taken):
+    constructors: list[Callable[..., Any]] = [component]
+    if inspect.isclass(component):
+        constructors = [vars(one)["__init__"] for one in component.__mro__ if "__init__" in vars(one)]
+    options: dict[str, Parameter] = {}
+    for target in constructors:
+        try:
+            hints = typing.get_type_hints(target, include_extras=True)
+        except NameError as error:
+            where = f"{target.__module__}:{target.__qualname__}"
+            raise ComponentError("A parameter's type cannot be resolved.", where=where, got=str(error)) from error
+        signature = inspect.signature(target).parameters.values()
+        for one in signature:
+            if one.kind is one.KEYWORD_ONLY and one.name not in options:
+                annotation = hints.get(one.name, Any)
+                options[one.name] = Parameter(one.name, annotation, one.default, _kind_of(annotation))
+        if all(one.kind is not one.VAR_KEYWORD for one in signature):
             break
-    return found
+    return options
 
 
-def _constructors(component: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """A function itself; of a class its ``__init__``, then those of its bases, to which ``**options`` are passed."""
-    if not inspect.isclass(component):
-        yield component
-        return
-    yield from (vars(one)["__init__"] for one in component.__mro__ if "__init__" in vars(one))
+def documentation(component: Callable[..., Any]) -> str:
+    """Return the docstring of a component; of a class, its ``Args`` end with the bases' lines on inherited options."""
+    text = inspect.getdoc(component) or ""
+    inherited: dict[str, str] = {}
+    for base in inspect.getmro(component)[1:] if inspect.isclass(component) else ():
+        inherited = _option_lines(inspect.cleandoc(base.__doc__ or "")) | inherited
+    written = _option_lines(text)
+    more = [inherited[name] for name in parameters(component) if name in inherited and name not in written]
+    if not more:
+        return text
+    args = _ARGS.search(text)
+    head, tail = (text[: args.end()].rstrip("\n"), text[args.end() :]) if args else (f"{text}\n\nArgs:", "")
+    return "\n".join([head, *more, *([tail] if tail else [])])
+
+
+def _option_lines(text: str) -> dict[str, str]:
+    args = _ARGS.search(text)
+    return {match[1]: match[0].rstrip("\n") for match in _OPTION.finditer(args[0] if args else "")}
 
 
 @lru_cache(maxsize=1024)
 def validator(component: Callable[..., Any]) -> Any:
-    """A pydantic model of the parameters: unknown keys refused, values coerced as YAML needs."""
+    """Returns a pydantic model of the parameters: unknown keys are refused, values converted as YAML needs."""
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
-    fields: dict[str, Any] = {}
-    for parameter in parameters(component).values():
-        default = ... if parameter.required else parameter.default
-        fields[parameter.name] = (parameter.annotation, default)
+    fields: dict[str, Any] = {
+        one.name: (one.annotation, ... if one.required else one.default) for one in parameters(component).values()
+    }
     try:
         return create_model(getattr(component, "__name__", "component"), __config__=config, **fields)
     except PydanticUndefinedAnnotation as error:
         raise ComponentError("A parameter's type cannot be resolved.", got=str(error)) from error
-
-
-def _hints(target: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
-        place = f"{target.__module__}:{target.__qualname__}"
-        raise ComponentError("A parameter's type cannot be resolved.", where=place, got=str(error)) from error
 
 
 def _kind_of(annotation: Any) -> str | None:

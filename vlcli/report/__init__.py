@@ -1,4 +1,4 @@
-"""Pictures of results: curves over steps, boxes and attention drawn on a picture. Nothing here computes a result."""
+"""Draws results: curves over steps, boxes and attention on a picture, contact sheets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves over training steps as a PNG (needs the extra ``plots``)."""
+"""Draws curves over training steps as a PNG (needs the extra ``plots``)."""
 
 from __future__ import annotations
 
@@ -13,54 +13,42 @@ Series = Mapping[str, Sequence[tuple[float, float]]]
 
 
 VALIDATION = "validation"
-"""What series of validation data are labelled with; they are drawn dashed."""
+"""The label of series of validation data, which are drawn dashed."""
 MOST_SCORES = 4
 
 
 def loss_series(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> dict[str, list[tuple[float, float]]]:
-    """The losses of a training log (``step``, ``loss``, ``loss/NAME`` per row), labelled behind ``prefix``.
+    """Returns the losses of a training log (``step``, ``loss``, ``loss/NAME`` per row), labelled behind ``prefix``.
 
     Those of validation data (``eval/loss``) are labelled so. A total that is its only part in every row is left out.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():
             plain = name.removeprefix("eval/")
             if plain == "loss" or plain.startswith("loss/"):
                 label = prefix + plain.removeprefix("loss/") + (f", {VALIDATION}" if plain != name else "")
-                found.setdefault(label, []).append((row["step"], value))
-    return _without_doubles(found, prefix)
-
-
-def _without_doubles(found: dict[str, list[tuple[float, float]]], prefix: str) -> dict[str, list[tuple[float, float]]]:
+                series.setdefault(label, []).append((row["step"], value))
     for end in ("", f", {VALIDATION}"):
         total = f"{prefix}loss{end}"
-        same = [label for label in found if label != total and label.endswith(end) and found[label] == found.get(total)]
-        if same:
-            del found[total]
-    return found
+        if any(label != total and label.endswith(end) and series[label] == series.get(total) for label in series):
+            del series[total]
+    return series
 
 
 def score_series(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """The first few scores of the validation data (``eval/NAME``), without those by kind and the losses."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    """Returns the first few scores of the validation data (``eval/NAME``), without those by kind and the losses."""
+    series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         for name, value in row.items():
             plain = name.removeprefix("eval/")
             if plain != name and "/" not in plain and plain != "loss":
-                found.setdefault(plain, []).append((row["step"], value))
-    return dict(list(found.items())[:MOST_SCORES])
+                series.setdefault(plain, []).append((row["step"], value))
+    return dict(list(series.items())[:MOST_SCORES])
 
 
 def mean_score(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
-    """The mean of a validation score over a whole training: how high its curve lies, whenever it rose.
-
-    Called for a training stage that validates by its task. None where the log has no such score.
-
-    Args:
-        rows: of the training's log.
-        metric: plain name of the score (``accuracy``).
-    """
+    """Returns the mean of a validation score (``accuracy``) over a training log; None where the log has none."""
     values = [float(row[name]) for row in rows if (name := f"eval/{metric}") in row]
     return sum(values) / len(values) if values else None
 
@@ -68,7 +56,7 @@ def mean_score(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
 def draw_curves(
     series: Series, path: Path, *, value: str = "loss", title: str = "", scores: Series | None = None
 ) -> Path | None:
-    """Draw every series into ``path``, on a logarithmic scale where all of them allow it.
+    """Draws every series into ``path``, on a logarithmic scale where all of them allow it.
 
     Args:
         series: what is drawn; points at 0 are left out of a logarithmic scale.
@@ -93,7 +81,8 @@ def draw_curves(
     ratios = [2, 1] if below else [1]
     above, *others = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
     above.set(ylabel=value, title=title)
-    _lines(above, series, logarithmic=_logarithmic(series))
+    values = [height for points in series.values() for _, height in points]
+    _lines(above, series, logarithmic=min(values) >= 0 and max(values) > 0)
     for axes in others:
         axes.set(ylabel=VALIDATION)
         _lines(axes, below)
@@ -103,27 +92,15 @@ def draw_curves(
     return path
 
 
-def _logarithmic(series: Series) -> bool:
-    """Whether nothing is negative and something is above 0."""
-    values = [height for points in series.values() for _, height in points]
-    return min(values) >= 0 and max(values) > 0
-
-
 def _lines(axes: Any, series: Series, logarithmic: bool = False) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
     for label, points in series.items():
         shown = [(step, height) for step, height in points if height > 0 or not logarithmic]
         dashed = label.endswith(VALIDATION)
-        axes.plot(
-            [step for step, _ in shown],
-            [height for _, height in shown],
-            label=label if shown else f"{label} (0)",
-            linewidth=1.5,
-            linestyle="--" if dashed else "-",
-            marker="o" if len(shown) == 1 or dashed else "",
-            markersize=3,
-        )
+        look = {"linestyle": "--" if dashed else "-", "marker": "o" if len(shown) == 1 or dashed else ""}
+        steps, heights = [step for step, _ in shown], [height for _, height in shown]
+        axes.plot(steps, heights, label=label if shown else f"{label} (0)", linewidth=1.5, markersize=3, **look)
     if logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -1,4 +1,4 @@
-"""A contact sheet: pictures in a grid, lines of text below each."""
+"""Draws contact sheets: pictures in a grid, with lines of text below each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cell:
 
     Attributes:
         picture: of any size; scaled to the cell's width.
-        lines: what stands below, one (text, colour) each; long ones are wrapped, and cut after six lines.
+        lines: (text, colour) of each line below; long ones are wrapped, and cut after six lines.
     """
 
     picture: Image.Image
@@ -37,75 +37,68 @@ def contact_sheet(
     heading: tuple[str, str] | None = None,
     scale: tuple[Image.Image, str, str, str] | None = None,
 ) -> Image.Image:
-    """The cells in rows of ``columns``, each ``width`` pixels wide.
+    """Draws the cells in rows of ``columns``, each ``width`` pixels wide.
 
     Args:
         cells: the pictures.
-        columns: how many stand side by side.
+        columns: in a row.
         width: of a cell in pixels.
-        heading: a line above all of them, and its colour: what they have in common.
-        scale: a colour bar below them (any size), what its left and right ends stand for, and what it measures.
+        heading: a line above all cells, and its colour.
+        scale: a colour bar below them (any size), the labels of its left and right ends, and what it measures.
     """
-    sheet = _grid(cells, columns, width)
-    font = ImageFont.load_default(_FONT_SIZE)
-    above = [] if heading is None else wrap(heading[0], sheet.width - 2 * GAP, ImageFont.load_default(_HEAD_SIZE))
+    grid = _grid(cells, columns, width)
+    font, large = ImageFont.load_default(_FONT_SIZE), ImageFont.load_default(_HEAD_SIZE)
+    above = [] if heading is None else wrap(heading[0], grid.width - 2 * GAP, large)
     room = GAP + _HEAD_LEADING * len(above) if above else 0
-    made = Image.new("RGB", (sheet.width, room + sheet.height + (BAR + 2 * GAP if scale else 0)), PAPER)
-    pen = ImageDraw.Draw(made)
+    sheet = Image.new("RGB", (grid.width, room + grid.height + (BAR + 2 * GAP if scale else 0)), PAPER)
+    pen = ImageDraw.Draw(sheet)
     for number, text in enumerate(above):
-        place = (GAP, GAP + _HEAD_LEADING * number)
-        pen.text(place, text, fill=heading[1] if heading else INK, font=ImageFont.load_default(_HEAD_SIZE))
-    made.paste(sheet, (0, room))
+        pen.text((GAP, GAP + _HEAD_LEADING * number), text, fill=heading[1] if heading else INK, font=large)
+    sheet.paste(grid, (0, room))
     if scale is not None:
-        _draw_scale(made, pen, room + sheet.height, scale, font)
-    return made
-
-
-def _draw_scale(
-    made: Image.Image, pen: ImageDraw.ImageDraw, top: int, scale: tuple[Image.Image, str, str, str], font: _Font
-) -> None:
-    bar, low, high, what = scale
-    left = GAP
-    pen.text((left, top), low, fill=INK, font=font)
-    left += round(font.getlength(low)) + GAP
-    made.paste(bar.convert("RGB").resize((BAR_WIDTH, BAR)), (left, top))
-    pen.rectangle((left, top, left + BAR_WIDTH - 1, top + BAR - 1), outline="#808080")
-    pen.text((left + BAR_WIDTH + GAP, top), f"{high}   {what}", fill=INK, font=font)
+        bar, low, high, what = scale
+        left, top = GAP, room + grid.height
+        pen.text((left, top), low, fill=INK, font=font)
+        left += round(font.getlength(low)) + GAP
+        sheet.paste(bar.convert("RGB").resize((BAR_WIDTH, BAR)), (left, top))
+        pen.rectangle((left, top, left + BAR_WIDTH - 1, top + BAR - 1), outline="#808080")
+        pen.text((left + BAR_WIDTH + GAP, top), f"{high}   {what}", fill=INK, font=font)
+    return sheet
 
 
 def _grid(cells: Sequence[Cell], columns: int, width: int) -> Image.Image:
     font = ImageFont.load_default(_FONT_SIZE)
-    made = [_drawn(cell, width, font) for cell in cells]
-    rows = [made[start : start + columns] for start in range(0, len(made), columns)]
+    drawn = [_drawn(cell, width, font) for cell in cells]
+    rows = [drawn[start : start + columns] for start in range(0, len(drawn), columns)]
     heights = [max(cell.height for cell in row) for row in rows]
-    size = (GAP + min(columns, len(made)) * (width + GAP), GAP + sum(heights) + GAP * len(rows))
-    sheet = Image.new("RGB", size, PAPER)
+    size = (GAP + min(columns, len(drawn)) * (width + GAP), GAP + sum(heights) + GAP * len(rows))
+    grid = Image.new("RGB", size, PAPER)
     top = GAP
     for row, height in zip(rows, heights, strict=True):
-        for place, cell in enumerate(row):
-            sheet.paste(cell, (GAP + place * (width + GAP), top))
+        for column, cell in enumerate(row):
+            grid.paste(cell, (GAP + column * (width + GAP), top))
         top += height + GAP
-    return sheet
+    return grid
 
 
 def _drawn(cell: Cell, width: int, font: _Font) -> Image.Image:
     height = max(1, round(cell.picture.height * width / cell.picture.width))
     lines = [(part, colour) for text, colour in cell.lines for part in wrap(text, width, font, _MOST_LINES)]
-    made = Image.new("RGB", (width, height + LEADING * len(lines) + (4 if lines else 0)), PAPER)
-    made.paste(cell.picture.convert("RGB").resize((width, height), Image.Resampling.LANCZOS))
-    pen = ImageDraw.Draw(made)
+    drawn = Image.new("RGB", (width, height + LEADING * len(lines) + (4 if lines else 0)), PAPER)
+    drawn.paste(cell.picture.convert("RGB").resize((width, height), Image.Resampling.LANCZOS))
+    pen = ImageDraw.Draw(drawn)
     for number, (text, colour) in enumerate(lines):
         pen.text((0, height + 3 + LEADING * number), text, fill=colour, font=font)
-    return made
+    return drawn
 
 
 def wrap(text: str, width: int, font: _Font, most: int | None = None) -> list[str]:
-    """``text`` in lines of at most ``width`` pixels, broken between words; what does not fit ends in an ellipsis.
+    """Breaks ``text`` between words into lines of at most ``width`` pixels; what does not fit ends in an ellipsis.
 
     Args:
         text: any.
         width: in pixels.
-        font: it is drawn with.
+        font: of the text.
         most: lines; None for as many as it takes.
     """
     lines: list[str] = []
@@ -118,14 +111,10 @@ def wrap(text: str, width: int, font: _Font, most: int | None = None) -> list[st
     kept = lines[:most]
     if kept and len(kept) < len(lines):
         kept[-1] += _MORE
-    return [_shortened(line, width, font) for line in kept] or [""]
-
-
-def _shortened(line: str, width: int, font: _Font) -> str:
-    """A line that fits; where letters must go, an ellipsis says so."""
-    if font.getlength(line) <= width:
-        return line
-    bare = line.removesuffix(_MORE)
-    while bare and font.getlength(bare + _MORE) > width:
-        bare = bare[:-1].rstrip()
-    return bare + _MORE
+    for number, line in enumerate(kept):
+        if font.getlength(line) > width:
+            bare = line.removesuffix(_MORE)
+            while bare and font.getlength(bare + _MORE) > width:
+                bare = bare[:-1].rstrip()
+            kept[number] = bare + _MORE
+    return kept or [""]

@@ -1,4 +1,4 @@
-"""What a recipe's extractions can be known to end with before a picture is opened."""
+"""Finds faults of a recipe's extractions before a picture is opened."""
 
 from __future__ import annotations
 
@@ -12,36 +12,35 @@ from vlcli.recipe.schema import Extract, Stage
 from vlcli.registry import Spec
 
 OTHER_BOXES = ("given", "detected")
-"""What the parameter ``boxes`` of an extractor says where regions are no cells of a grid."""
+"""Values of the parameter ``boxes`` of an extractor whose regions are no cells of a grid."""
 
 
 def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:
-    """The extractors of the stages ``names`` whose parameters are right one by one and do not work together."""
+    """Returns the extractors of the stages ``names`` whose parameters are right one by one and do not work together."""
     problems = []
     for name in names:
         stage = stages[name]
+        rehearse = None
         try:
-            _try(stage.extractor) if isinstance(stage, Extract) else None
+            if isinstance(stage, Extract):
+                rehearse = getattr(registry.load("extractors", stage.extractor["name"]), "rehearse", None)
+            if isinstance(stage, Extract) and rehearse is not None:
+                _rehearse(rehearse, _parameters(stage.extractor))
         except (ComponentError, UsageError, DataError) as error:
             key = f"stages.{name}.extractor"
             problems.append(Problem(key, error.what, "", error.got, error.expected, error.hint, error.exit_code))
     return problems
 
 
-def _try(spec: Spec) -> None:
-    target = registry.extractors.load(spec["name"])
-    rehearse = getattr(target, "rehearse", None)
-    if rehearse is None:
-        return
-    given = _parameters(spec)
+def _rehearse(rehearse: Any, parameters: dict[str, Any]) -> None:
     try:
-        without_memory(lambda: rehearse(given))
+        without_memory(lambda: rehearse(parameters))
     except (ComponentError, UsageError, DataError):
-        rehearse(given)  # for real: what fails only without memory is no fault
+        rehearse(parameters)  # for real: what fails only without memory is no fault
 
 
 def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tuple[int, int] | None) -> None:
-    """Refuse extractions that will not hold the cells of the grid that a model reads.
+    """Refuses extractions that will not hold the cells of the grid that a model reads.
 
     Args:
         stages: of the recipe.
@@ -56,26 +55,23 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
         stage = stages.get(name)
         if not isinstance(stage, Extract) or stage.boxes:
             continue
-        given = _parameters(stage.extractor)
-        boxes, cells = given.get("boxes"), given.get("grid")
+        parameters = _parameters(stage.extractor)
+        boxes, cells = parameters.get("boxes"), parameters.get("grid")
         other = boxes == "grid" and cells is not None and tuple(cells) != grid
         if boxes in OTHER_BOXES or other:
-            raise RecipeError([_other_grid(name, "grid" if other else "boxes", cells if other else boxes, grid)])
-
-
-def _other_grid(name: str, key: str, got: Any, grid: tuple[int, int] | None) -> Problem:
-    rows, columns = grid or (0, 0)
-    return Problem(
-        f"stages.{name}.extractor",
-        f"the model reads a grid of features, and this stage will hold something else ({key})",
-        got=f"{key}: {list(got) if isinstance(got, tuple | list) else got}",
-        expected=f"{rows} x {columns} cells",
-        hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
-    )
+            rows, columns = grid or (0, 0)
+            key, got = ("grid", list(cells or ())) if other else ("boxes", boxes)
+            problem = Problem(
+                f"stages.{name}.extractor",
+                f"the model reads a grid of features, and this stage will hold something else ({key})",
+                got=f"{key}: {got}",
+                expected=f"{rows} x {columns} cells",
+                hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
+            )
+            raise RecipeError([problem])
 
 
 def _parameters(spec: Spec) -> dict[str, Any]:
-    """What the recipe sets and, beside it, the extractor's own defaults."""
-    known = registry.parameters(registry.extractors.load(spec["name"]))
+    known = registry.parameters(registry.load("extractors", spec["name"]))
     defaults = {name: one.default for name, one in known.items() if not one.required}
     return defaults | {key: value for key, value in spec.items() if key != "name"}

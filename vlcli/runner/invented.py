@@ -1,4 +1,4 @@
-"""Invented data of a few examples: what a stage is tried on before its own data exist."""
+"""Invents a few examples, on which a stage is tried before its own data exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SENTENCES = ("a red circle is left of a blue square", "two green stars", "there 
 
 
 def invented_tokenizer() -> Tokenizer:
-    """Of the invented sentences."""
+    """Returns a tokenizer of the invented sentences."""
     return Tokenizer.train(SENTENCES, 100)
 
 
@@ -33,53 +33,46 @@ class Invented(Reader):
     """A data set of invented examples."""
 
     def __init__(
-        self, root: Path, given: list[Example], grid: tuple[int, int] | None = None, regions: int = REGIONS
+        self, root: Path, invented: list[Example], grid: tuple[int, int] | None = None, regions: int = REGIONS
     ) -> None:
         super().__init__(root, split="train")
-        self.given, self.grid, self.regions = given, grid, regions
+        self.invented, self.grid, self.regions = invented, grid, regions
 
     def files(self) -> list[Path]:
-        """Files it reads: none."""
         return []
 
     def read(self) -> list[Example]:
-        """The examples given."""
-        return self.given
+        return self.invented
 
     def locate(self, name: str) -> Path:
-        """The file of a picture."""
         return self.root / f"{name}.png"
 
     def label_maps(self) -> dict[str, Path]:
-        """The label map of every picture."""
-        names = (name for example in self.given for name in example.images)
+        names = (name for example in self.invented for name in example.images)
         return {name: self.root / f"{name}-labels.png" for name in names}
 
     def boxes(self) -> dict[str, Any]:
-        """So many boxes as there are regions, or those of the grid, for every picture."""
         from vlcli.images.boxes import BoxList
 
         three = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
         corners = np.resize(three, (self.regions, 4))
         if self.grid is not None:
             corners = grid_boxes((32, 32), self.grid).boxes
-        names = sorted({name for example in self.given for name in example.images})
+        names = sorted({name for example in self.invented for name in example.images})
         kinds = np.arange(len(corners)) % REGIONS
         return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
 
     def class_names(self) -> list[str]:
-        """Names of the classes of boxes."""
         return ["circle", "square", "star", "triangle", "other"]
 
     def attribute_names(self) -> list[str]:
-        """Names of the attributes of boxes."""
         return ["red", "blue", "green", "other"]
 
 
 def invented_examples(
     reader: Reader | None, data_spec: DataSpec, pictures: int = 1, count: int = EXAMPLES
 ) -> list[Example]:
-    """The first examples of the stage's own data where they are there, else invented ones; pictures are invented."""
+    """Returns the first examples of ``reader``, else invented ones; pictures are invented."""
     real = [] if reader is None else reader.examples()[:count]
     numbers = itertools.count()
     if not real:
@@ -98,7 +91,7 @@ def invented_examples(
 
 
 def lengthened(examples: list[Example], words: int) -> list[Example]:
-    """The examples with sentences of so many words."""
+    """Returns the examples with sentences of so many words."""
     return [
         replace(example, text=" ".join(itertools.islice(itertools.cycle((example.text or "a").split()), words)))
         for example in examples
@@ -106,7 +99,7 @@ def lengthened(examples: list[Example], words: int) -> list[Example]:
 
 
 def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureStore:
-    """A feature store of the invented pictures."""
+    """Writes a feature store of the invented pictures."""
     path, draw = root / "features.h5", np.random.default_rng(0)
     with FeatureWriter(path) as writer:
         for name, boxes in reader.boxes().items():
@@ -122,7 +115,7 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
 
 
 def draw_pictures(reader: Invented) -> None:
-    """Write a plain picture for every name, 32 x 32, with its label map."""
+    """Writes a plain picture for every name, 32 x 32, with its label map."""
     for name in reader.boxes():
         Image.new("RGB", (32, 32), (90, 120, 150)).save(reader.locate(name))
     for path in reader.label_maps().values():

@@ -1,4 +1,4 @@
-"""Several stages at a time: each in a process of its own, its progress relayed."""
+"""Runs several stages at a time: each in a process of its own, its progress relayed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from vlcli.ahead import how_it_ended
@@ -26,41 +27,104 @@ _KINDS: dict[int, type[VlcliError]] = {2: UsageError, 4: ComponentError, 5: Data
 
 
 def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | Unwatched) -> list[StageOutcome]:
-    """As the sequential runner, but stages whose inputs are settled start together, ``jobs`` at most.
+    """Runs the stages ``names``; those whose inputs are settled start together, ``jobs`` processes at most."""
+    lane = Lane(planner, names, watch)
+    run_lanes([lane], jobs)
+    return lane.ended
 
-    Args:
-        planner: of the run.
-        names: the stages that concern it.
-        jobs: processes at a time.
-        watch: keeps the state of all of them.
+
+@dataclass
+class Lane:
+    """The stages of one recipe among all that run at the same time.
+
+    Attributes:
+        planner: of the recipe.
+        names: the stages that concern the run.
+        watch: keeps their state.
     """
-    states: dict[str, PlannedStage] = {}
-    outcomes: dict[str, StageOutcome] = {}
-    waiting = first_the_longest({name: node.stages for name, node in planner.graph.items()})
+
+    planner: Planner
+    names: list[str]
+    watch: Watch | Unwatched
+
+    def __post_init__(self) -> None:
+        self.waiting = first_the_longest({name: node.stages for name, node in self.planner.graph.items()})
+        self.open = set[str]()
+        self.states: dict[str, PlannedStage] = {}
+        self.outcomes: dict[str, StageOutcome] = {}
+
+    def begin(self) -> None:
+        """Called before the first stage begins."""
+
+    def end(self) -> None:
+        """Called when the last stage has ended."""
+
+    @property
+    def ended(self) -> list[StageOutcome]:
+        """The outcomes so far, in the order of the recipe."""
+        return [self.outcomes[name] for name in self.planner.graph if name in self.outcomes]
+
+    def next(self, making: Collection[str]) -> str | None:
+        """Takes the next chosen stage that can be settled; one that another recipe makes right now is waited for."""
+        unsettled = {*self.waiting, *self.open}
+        for name in list(self.waiting):
+            if unsettled.intersection(self.planner.graph[name].stages):
+                continue
+            step = self.planner.decide(name, self.states)
+            if step.works and step.key in making:
+                continue
+            self.states[name] = step
+            self.waiting.remove(name)
+            unsettled.discard(name)
+            if name in self.names:
+                return name
+        return None
+
+
+def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
+    """Runs stages of several recipes, ``jobs`` processes at most; what two recipes share is made once."""
     children = Children()
+    running: dict[Future[StageOutcome], tuple[Lane, str]] = {}
+    making: set[str] = set()
     with ThreadPoolExecutor(jobs) as pool:
-        running: dict[Future[StageOutcome], str] = {}
         try:
-            while waiting or running:
-                for name in startable(planner, waiting, running.values()):
-                    if len(running) >= jobs:
-                        break
-                    waiting.remove(name)
-                    states[name] = planner.decide(name, states)
-                    if name in names:
-                        watch.begins(states[name])
-                        running[pool.submit(settle, planner, states, name, watch.of(name), children.execute)] = name
-                done, _ = wait(running, return_when=FIRST_COMPLETED) if running else (set(), set())
-                for future in done:
-                    outcomes[running.pop(future)] = watch.ends(future.result())
+            while True:
+                for lane in lanes:
+                    while len(running) < jobs and (name := lane.next(making)) is not None:
+                        if not lane.outcomes and not lane.open:
+                            lane.begin()
+                        step = lane.states[name]
+                        lane.watch.begins(step)
+                        making |= {step.key} if step.works and step.key and len(lanes) > 1 else set()
+                        lane.open.add(name)
+                        progress = lane.watch.of(name)
+                        work = pool.submit(settle, lane.planner, lane.states, name, progress, children.execute)
+                        running[work] = lane, name
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    lane, name = running.pop(future)
+                    step, outcome = lane.states[name], future.result()
+                    lane.open.discard(name)
+                    lane.outcomes[name] = lane.watch.ends(outcome)
+                    if step.key in making:
+                        making.discard(step.key)
+                        if (
+                            outcome.action in ("run", "resume")
+                            and step.record is not None
+                            and step.artifact is not None
+                        ):
+                            found = lane.planner.elsewhere.setdefault(step.record.key, [])
+                            found.insert(0, (step.artifact, step.record))
+                    if not lane.open and not set(lane.names).intersection(lane.waiting):
+                        lane.end()
         except BaseException:
             children.stop()
             raise
-    return [outcomes[name] for name in planner.graph if name in outcomes]
 
 
 def first_the_longest(inputs: Mapping[str, Collection[str]]) -> list[str]:
-    """Stages by how many others wait for them in a row, the recipe's order among equals.
+    """Sorts stages by how many others wait for them in a row; equals stay in the recipe's order.
 
     A run lasts as long as its longest chain: an evaluation that nothing waits for must not delay the chain's next one.
 
@@ -74,12 +138,6 @@ def first_the_longest(inputs: Mapping[str, Collection[str]]) -> list[str]:
     return sorted(inputs, key=lambda name: -behind[name])
 
 
-def startable(planner: Planner, waiting: list[str], running: Iterable[str]) -> list[str]:
-    """Stages whose every input is settled, those of the longest chain first."""
-    open_ones = {*waiting, *running}
-    return [name for name in waiting if not open_ones.intersection(planner.graph[name].stages)]
-
-
 class Children:
     """The stage processes that are alive."""
 
@@ -90,7 +148,7 @@ class Children:
     def execute(
         self, planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress
     ) -> StageRecord:
-        """Run one stage in a process; its ``stage.json`` says how it ended."""
+        """Runs one stage in a process; its ``stage.json`` says how it ended."""
         if self.stopping:
             raise VlcliError("The run was stopped.")
         environment = dict(os.environ)
@@ -110,17 +168,17 @@ class Children:
         )
         self.alive.add(child)
         try:
-            told = relay(child, step.name, progress)
+            plain = relay(child, step.name, progress)
             code = child.wait()
         finally:
             self.alive.discard(child)
         record = stage_record.read(step.folder)
         if code != 0 or record is None or record.status != "done":
-            raise _failure(step, code, record, told)
+            raise _failure(step, code, record, [line for line in plain if line.strip()])
         return record
 
     def stop(self) -> None:
-        """Ask every process to end; after a while end it."""
+        """Asks every process to end; after a while ends it."""
         self.stopping = True
         for child in list(self.alive):
             child.terminate()
@@ -132,7 +190,7 @@ class Children:
 
 
 def command(planner: Planner, step: PlannedStage) -> list[str]:
-    """The command line of one stage's process."""
+    """Returns the command line of one stage's process."""
     options, resolved = planner.options, planner.resolved
     words = [sys.executable, "-m", "vlcli", "run", resolved.reference, *resolved.words, "--only", step.name, "--worker"]
     words += ["--output", str(options.output), "--run-folder", str(planner.folder)]
@@ -144,53 +202,47 @@ def command(planner: Planner, step: PlannedStage) -> list[str]:
     return words
 
 
-def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> str:
-    """Pass a process's events on; returns its last plain words on stderr."""
+def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[str]:
+    """Passes a process's events on; returns its last plain lines on stderr."""
     assert child.stderr is not None
     plain: deque[str] = deque(maxlen=20)
     with ExitStack() as open_tasks:
         tasks: dict[str, tuple[ExitStack, Any]] = {}
         for line in child.stderr:
-            event = _event(line)
-            if event is None:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = None
+            if not isinstance(event, dict) or "event" not in event:
                 plain.append(line.rstrip())
             elif event["event"] in ("info", "warn", "debug"):
                 getattr(progress, event["event"])(f"{name}: {event['text']}")
             elif event["event"] == "task":
                 holder = open_tasks.enter_context(ExitStack())
-                made = progress.task(f"{name}: {event['label']}", event["total"], event["unit"], event["done"])
-                tasks[event["label"]] = holder, holder.enter_context(made)
+                task = progress.task(f"{name}: {event['label']}", event["total"], event["unit"], event["done"])
+                tasks[event["label"]] = holder, holder.enter_context(task)
             elif event["label"] in tasks and event["event"] == "advance":
                 tasks[event["label"]][1].advance(event["count"], **event["facts"])
             elif event["label"] in tasks:
                 tasks.pop(event["label"])[0].close()
-    return "\n".join(plain)
+    return plain
 
 
-def _event(line: str) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and "event" in event else None
-
-
-def _failure(step: PlannedStage, code: int, record: StageRecord | None, told: str) -> VlcliError:
-    lines = [line for line in told.splitlines() if line.strip()]
+def _failure(step: PlannedStage, code: int, record: StageRecord | None, lines: list[str]) -> VlcliError:
     begun = next((i for i, line in enumerate(lines) if line.startswith("error: ")), None)
     what = "\n".join(lines[begun:]).removeprefix("error: ") if begun is not None else ""
-    if not what:
+    if what:
+        error = _KINDS.get(code, VlcliError)(what)
+    else:
         said = record.error if record is not None and record.error else ""
         killed = code < 0 and not said
-        what = said or f"The process of this stage ended: {how_it_ended(code)}."
-        hint = (
-            "run the same command again: it goes on from what is kept"
-            if killed
-            else f"run it alone: --only {step.name}"
+        again = "run the same command again: it goes on from what is kept"
+        error = VlcliError(
+            said or f"The process of this stage ended: {how_it_ended(code)}.",
+            where=str(step.folder),
+            got=lines[-1] if lines and not killed else "",
+            hint=again if killed else f"run it alone: --only {step.name}",
         )
-        error = VlcliError(what, where=str(step.folder), got=lines[-1] if lines and not killed else "", hint=hint)
-    else:
-        error = _KINDS.get(code, VlcliError)(what)
     if code == RecipeError.exit_code:
         error.exit_code = code
     return error

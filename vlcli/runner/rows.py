@@ -1,10 +1,9 @@
-"""Runs the rows of a table over seeds: shared stages are made once, a row that fails leaves the others' results."""
+"""Runs the rows of a table over seeds; shared stages are made once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -12,15 +11,14 @@ from pathlib import Path
 
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress, Silent
-from vlcli.recipe.plan import PlannedStage, RunOptions
+from vlcli.recipe.plan import RunOptions
 from vlcli.recipe.resolved import Resolved
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.recipe.table import RowTable, metrics_of
 from vlcli.runner import ranks
-from vlcli.runner.execute import StageOutcome, settle
-from vlcli.runner.parallel import Children, first_the_longest, startable
-from vlcli.runner.run import Prepared, held, prepare, run_prepared, run_recipe
-from vlcli.runner.watch import Unwatched, Watch, watched
+from vlcli.runner.execute import StageOutcome
+from vlcli.runner.parallel import Lane, run_lanes
+from vlcli.runner.run import held, prepare, run_prepared, run_recipe
+from vlcli.runner.watch import Unwatched, watched
 from vlcli.tables.results import (
     DONE,
     FAILED,
@@ -38,12 +36,9 @@ class RowRun:
     """One row with one seed.
 
     Attributes:
-        label: of the row.
-        seed: of the run.
         resolved: the row as a recipe; None where it cannot be loaded.
-        folder: the run's folder.
-        outcomes: what became of its stages.
-        error: why it did not run, or what failed.
+        folder: of the run.
+        error: why the row did not run, or what failed.
         refused: whether the checks before the run found the fault.
         seconds: time spent now.
     """
@@ -59,15 +54,26 @@ class RowRun:
 
     @property
     def state(self) -> str:
-        """In a word, as in the results of a table."""
+        """The state as the results of a table have it."""
         if self.error is not None:
             return REFUSED if self.refused else FAILED
         blocked = any(one.status in ("blocked", "failed") for one in self.outcomes)
         return UNFINISHED if blocked or not self.outcomes else DONE
 
+    @property
+    def recipe(self) -> Resolved:
+        """The row as a recipe; only of a row that could be loaded."""
+        assert self.resolved is not None
+        return self.resolved
+
+    def end(self, outcomes: list[StageOutcome], started: float) -> None:
+        """Notes what became of the stages of a run that began at ``started`` (monotonic)."""
+        self.outcomes, self.seconds = outcomes, time.monotonic() - started
+        self.error = self.error or next((one.error for one in outcomes if one.error is not None), None)
+
 
 def row_runs(table: RowTable, seeds: int = 1) -> list[RowRun]:
-    """Every row with every seed, seed by seed; the first seed is the row's own.
+    """Returns every row with every seed, seed by seed; the first seed is the row's own.
 
     A row that cannot be loaded has the error. Other rows than the first seed's get the word ``seed=N``.
     """
@@ -91,10 +97,9 @@ def run_rows(
     progress: Progress | None = None,
     begins: Callable[[RowRun], None] = lambda _: None,
 ) -> None:
-    """Run them all; what became of each stands in the runs themselves.
+    """Runs all rows, and notes in each what became of it.
 
-    Every row is checked before the first stage runs. A row in which the checks find a fault is left out; where they
-    find one in every row, nothing runs.
+    Every row is checked before the first stage runs. A row in which the checks find a fault is left out.
 
     Args:
         runs: rows with seeds.
@@ -117,38 +122,22 @@ def run_rows(
         return
     for run in sound:
         begins(run)
-        started = time.monotonic()
+        started, outcomes = time.monotonic(), list[StageOutcome]()
         try:
             if ranks.several():
-                run.outcomes = run_recipe(_resolved(run), options, progress)
-            else:
-                _one(run, options, progress)
+                outcomes = run_recipe(run.recipe, options, progress)
+            else:  # planned anew, since what other rows made meanwhile is there now
+                prepared = prepare(run.recipe, replace(options, check=False), progress)
+                prepared.planner.options = options
+                run.folder = prepared.planner.folder
+                outcomes = run_prepared(prepared, progress)
         except VlcliError as error:
             run.error = error
-        _ended(run, started)
-
-
-def _resolved(run: RowRun) -> Resolved:
-    assert run.resolved is not None
-    return run.resolved
-
-
-def _one(run: RowRun, options: RunOptions, progress: Progress) -> None:
-    """A row by itself: planned anew, since what other rows made meanwhile is there now."""
-    made = prepare(_resolved(run), replace(options, check=False), progress)
-    made.planner.options = options
-    run.folder = made.planner.folder
-    run.outcomes = run_prepared(made, progress)
-
-
-def _ended(run: RowRun, started: float) -> None:
-    run.seconds = time.monotonic() - started
-    failed = next((one.error for one in run.outcomes if one.error is not None), None)
-    run.error = run.error or failed
+        run.end(outcomes, started)
 
 
 def _check(runs: Iterable[RowRun], options: RunOptions, progress: Progress) -> None:
-    """The checks before a run, once for each row; the other seeds of a row have the same faults."""
+    # once for each row: the other seeds of a row have the same faults
     faults: dict[str, Exception | None] = {}
     for run in runs:
         if run.resolved is None or run.error is not None:
@@ -164,177 +153,99 @@ def _check(runs: Iterable[RowRun], options: RunOptions, progress: Progress) -> N
         run.refused = run.error is not None
 
 
-class _Lane:
-    """One row's stages among those of others that run at the same time."""
-
-    def __init__(self, run: RowRun, prepared: Prepared, watch: Watch | Unwatched) -> None:
-        self.run, self.planner, self.watch = run, prepared.planner, watch
-        self.names = [step.name for step in prepared.steps]
-        self.waiting = first_the_longest({name: node.stages for name, node in self.planner.graph.items()})
-        self.open = set[str]()
-        self.states: dict[str, PlannedStage] = {}
-        self.outcomes: dict[str, StageOutcome] = {}
-        self.began = time.monotonic()
-
-    def ready(self, making: set[str]) -> str | None:
-        """The next stage that can be settled; stages that another row makes right now are waited for."""
-        for name in startable(self.planner, self.waiting, self.open):
-            step = self.planner.decide(name, self.states)
-            if step.works and step.key in making:
-                continue
-            self.states[name] = step
-            return name
-        return None
-
-
 def _side_by_side(
     runs: Sequence[RowRun], options: RunOptions, jobs: int, progress: Progress, begins: Callable[[RowRun], None]
 ) -> None:
-    """Stages of several rows at a time, each in a process; what two rows share is made once."""
-    children, plain = Children(), _Lines(progress)
-    shared: dict[str, list[tuple[Path, StageRecord]]] | None = None
-    with ExitStack() as open_ones, ThreadPoolExecutor(jobs) as pool:
-        lanes = []
+    plain = _Lines(progress)
+    with ExitStack() as open_ones:
+        lanes: list[_RowLane] = []
         for run in runs:
-            prepared = prepare(_resolved(run), replace(options, check=False), plain)
+            prepared = prepare(run.recipe, replace(options, check=False), plain)
             prepared.planner.options = options
             prepared = open_ones.enter_context(held(prepared, plain))
-            run.folder = prepared.planner.folder
-            shared = prepared.planner.elsewhere if shared is None else shared
-            prepared.planner.elsewhere = shared
-            lanes.append(_Lane(run, prepared, Unwatched(plain)))
+            planner, names = prepared.planner, [step.name for step in prepared.steps]
+            run.folder = planner.folder
+            planner.elsewhere = lanes[0].planner.elsewhere if lanes else planner.elsewhere
+            lane = _RowLane(planner, names, Unwatched(plain), run, begins)
             if prepared.working:
-                watch = watched(prepared.planner, prepared.steps, jobs, plain)
-                lanes[-1].watch = open_ones.enter_context(watch)
-        try:
-            _schedule(lanes, pool, jobs, children, begins)
-        except BaseException:
-            children.stop()
-            raise
+                lane.watch = open_ones.enter_context(watched(planner, prepared.steps, jobs, plain))
+            lanes.append(lane)
+        run_lanes(lanes, jobs)
 
 
-def _schedule(
-    lanes: list[_Lane], pool: ThreadPoolExecutor, jobs: int, children: Children, begins: Callable[[RowRun], None]
-) -> None:
-    running: dict[Future[StageOutcome], tuple[_Lane, str]] = {}
-    making: set[str] = set()
-    begun: set[int] = set()
-    while running or any(lane.waiting for lane in lanes):
-        for lane in lanes:
-            while len(running) < jobs and (name := lane.ready(making)) is not None:
-                lane.waiting.remove(name)
-                if name not in lane.names:
-                    continue
-                if id(lane) not in begun:
-                    begun.add(id(lane))
-                    lane.began = time.monotonic()
-                    begins(lane.run)
-                step = lane.states[name]
-                lane.watch.begins(step)
-                making |= {step.key} if step.works and step.key else set()
-                lane.open.add(name)
-                work = pool.submit(settle, lane.planner, lane.states, name, lane.watch.of(f"{name}"), children.execute)
-                running[work] = lane, name
-        if not running:
-            break
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            lane, name = running.pop(future)
-            _settled(lane, name, future.result(), making)
+@dataclass
+class _RowLane(Lane):
+    run: RowRun
+    tell: Callable[[RowRun], None]
+    began: float = 0.0
 
+    def begin(self) -> None:
+        self.began = time.monotonic()
+        self.tell(self.run)
 
-def _settled(lane: _Lane, name: str, outcome: StageOutcome, making: set[str]) -> None:
-    """A stage has ended: rows that wait for the same can reuse it."""
-    step = lane.states[name]
-    lane.open.discard(name)
-    lane.outcomes[name] = lane.watch.ends(outcome)
-    making.discard(step.key)
-    if outcome.action in ("run", "resume") and step.record is not None and step.artifact is not None:
-        lane.planner.elsewhere.setdefault(step.record.key, []).insert(0, (step.artifact, step.record))
-    if not lane.waiting and not lane.open:
-        lane.run.outcomes = [lane.outcomes[one] for one in lane.planner.graph if one in lane.outcomes]
-        _ended(lane.run, lane.began)
+    def end(self) -> None:
+        self.run.end(self.ended, self.began)
 
 
 class _Lines:
-    """A progress that shows no view of one run, since several run at the same time."""
-
     def __init__(self, inner: Progress) -> None:
         self.info, self.warn, self.debug, self.task = inner.info, inner.warn, inner.debug, inner.task
 
 
 def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
-    """What was measured, as tables: one for each evaluate stage that the recipe's ``table`` names, by its label.
+    """Returns what was measured as tables: one for each evaluate stage that the recipe's ``table`` names, by its label.
 
     Where the recipe names one, its label is empty.
     """
-    labels, patterns = _labels(table)
-    made: dict[str, TableResults] = {}
+    named: dict[str, list[str]] = {}
+    patterns: list[str] = []
+    for row in table.chosen:
+        try:
+            named[row], of_row = metrics_of(table.member(row).document.value)
+        except VlcliError:
+            named[row] = []
+            continue
+        patterns = patterns or of_row
+    labels = list(dict.fromkeys(label for found in named.values() for label in found))
+    axes = {axis: list(values) for axis, values in table.written.axes.items()}
+    whole = table.chosen == list(table.written.rows)
+    skipped = table.written.skipped.items() if whole else ()
+    tables: dict[str, TableResults] = {}
     for label in labels:
         name = label if len(labels) > 1 else ""
         title = f"{table.title}: {name}" if name else table.title
-        axes = {axis: list(values) for axis, values in table.written.axes.items()}
-        found = TableResults(title, patterns, axes=axes, about=str(table.document.value.get("about") or ""))
-        having = [row for row in table.chosen if label in (_labels_of(table, row) or labels)]
-        found.rows = [_row(table, row, label, runs) for row in having]
-        found.rows += _left_out(table)
+        about = str(table.document.value.get("about") or "")
+        having = [row for row in table.chosen if label in (named[row] or labels)]
+        rows = [_row(table, row, label, runs, prefixed=len(named[row]) > 1) for row in having]
+        for cell, why in skipped:
+            refused = RunResults(None, REFUSED, error=why or "left out by `skip`")
+            rows.append(RowResults(cell, [refused], cell=tuple(cell.split("/"))))
         known = [*having, *(value for values in axes.values() for value in values)]
-        found.reference = table.written.reference if table.written.reference in known else None
-        made[name] = found
-    return _patterns_that_apply(made)
+        reference = table.written.reference if table.written.reference in known else None
+        tables[name] = TableResults(title, patterns, rows, reference, axes=axes, about=about)
+    return _patterns_that_apply(tables)
 
 
-def _patterns_that_apply(made: dict[str, TableResults]) -> dict[str, TableResults]:
-    """Each table keeps the patterns that match its numbers, and those that match no table's, which are then refused."""
+def _patterns_that_apply(tables: dict[str, TableResults]) -> dict[str, TableResults]:
+    # patterns that match no table's metrics stay, and are then refused
     measured = {
-        label: {name for row in one.rows for run in row.done for name in run.metrics} for label, one in made.items()
+        label: {name for row in one.rows for run in row.done for name in run.metrics} for label, one in tables.items()
     }
     every = {name for names in measured.values() for name in names}
-    for label, own in measured.items():
-        if own:
-            kept = [one for one in made[label].metrics if _matches(one, own) or not _matches(one, every)]
-            made[label].metrics = kept
-    return made
+
+    def matches(pattern: str, names: Iterable[str]) -> bool:
+        return any(fnmatchcase(name, pattern) for name in names)
+
+    for label, names in measured.items():
+        if names:
+            kept = [one for one in tables[label].metrics if matches(one, names) or not matches(one, every)]
+            tables[label].metrics = kept
+    return tables
 
 
-def _matches(pattern: str, names: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)
-
-
-def _left_out(table: RowTable) -> list[RowResults]:
-    """The cells of a grid that ``skip`` names, where the whole grid is meant."""
-    if table.chosen != list(table.written.rows):
-        return []
-    found = table.written.skipped.items()
-    refused = [(cell, RunResults(None, REFUSED, error=why or "left out by `skip`")) for cell, why in found]
-    return [RowResults(cell, [run], cell=tuple(cell.split("/"))) for cell, run in refused]
-
-
-def _labels_of(table: RowTable, row: str) -> list[str]:
-    """The evaluate stages whose numbers a row has; none where it cannot be loaded."""
-    try:
-        return metrics_of(table.member(row).document.value)[0]
-    except VlcliError:
-        return []
-
-
-def _labels(table: RowTable) -> tuple[list[str], list[str]]:
-    """Labels of evaluate stages in the order in which the rows first have them, and the patterns of metrics."""
-    labels: dict[str, None] = {}
-    patterns: list[str] = []
-    for label in table.chosen:
-        try:
-            value = table.member(label).document.value
-        except VlcliError:
-            continue
-        found, own = metrics_of(value)
-        labels |= dict.fromkeys(found)
-        patterns = patterns or own
-    return list(labels), patterns
-
-
-def _row(table: RowTable, row: str, label: str, runs: Sequence[RowRun]) -> RowResults:
+def _row(table: RowTable, row: str, label: str, runs: Sequence[RowRun], prefixed: bool) -> RowResults:
     written = table.written.rows[row]
-    prefix = f"{label}/" if len(_labels_of(table, row)) > 1 else ""
+    prefix = f"{label}/" if prefixed else ""
     published = {
         metric.removeprefix(prefix): Published(*numbers)
         for metric, numbers in written.published.items()
@@ -345,7 +256,6 @@ def _row(table: RowTable, row: str, label: str, runs: Sequence[RowRun]) -> RowRe
 
 
 def _measured(run: RowRun, label: str) -> RunResults:
-    """One run's numbers of the evaluate stage that ``label`` stands for."""
     faults = getattr(run.error, "problems", [])
     error = " ".join(str(faults[0] if faults else run.error or "").split())
     layout = run.resolved.recipe.table if run.resolved is not None else None

@@ -1,6 +1,6 @@
-"""Whether a stage can start from what it names under ``from``, found out before anything is trained.
+"""Checks before training whether a stage can start from the weights that it names under ``from``.
 
-Both models are built without memory: the names and the shapes of their weights say whether the stage will start.
+Both models are built without memory: the names and the shapes of their weights decide.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Described = tuple[dict[str, Any], list[Any]]
 
 
 def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule], data_spec: DataSpec) -> None:
-    """Refuse to start from weights of other sizes.
+    """Refuses to start from weights of other sizes.
 
     A source that is no model of vlcli, or that cannot be described yet, is left to the run itself.
 
@@ -40,7 +40,9 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
         DataError: weights of the model are not in what the stage starts from.
     """
     assert isinstance(context.config, Training)
-    names = [name for name in context.config.source if _gives(context, name)]
+    stages = context.recipe.stages  # those that extract or make data give no weights, nor do stores
+    named = context.config.source
+    names = [one for one in named if (stages[one].gives_weights if one in stages else not one.endswith(".h5"))]
     states = [state for name in names if (state := _state(context, name, data_spec)) is not None]
     if not names or len(states) < len(names):
         return
@@ -55,34 +57,27 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
     loader.finish()
 
 
-def _gives(context: StageContext, name: str) -> bool:
-    """Whether a source gives weights: stages that extract or make data do not, nor do stores."""
-    stage = context.recipe.stages.get(name)
-    return stage.gives_weights if stage is not None else not name.endswith(".h5")
-
-
 def _state(context: StageContext, name: str, data_spec: DataSpec) -> dict[str, Tensor] | None:
-    """The weights of a source, by name, without values; None where its model cannot be described or built."""
+    # without values; None where the model cannot be described or built
     try:
-        found = next(_described(context, name), None)
-        if found is None or not found[0].get("name"):
+        described = next(_described(context, name), None)
+        if described is None or not described[0].get("name"):
             return None
-        module = without_memory(lambda: build_training_module(*found, data_spec))
+        module = without_memory(lambda: build_training_module(*described, data_spec))
     except Exception:  # a fault of the source: it is found where the source itself is checked
         return None
     return dict(module.state_dict())
 
 
 def _described(context: StageContext, name: str) -> Iterator[Described]:
-    """What a source trains, by the recipe, or by the config of the trained model that lies there."""
     stage = context.recipe.stages.get(name)
     if isinstance(stage, Training):
         resolved = resolve(context.recipe, stage, lambda word: kept_by(context, word))
         yield resolved.model or {}, resolved.objectives
     elif isinstance(stage, Average):
-        yield from (found for word in stage.source for found in _described(context, word))
+        yield from (described for word in stage.source for described in _described(context, word))
     elif stage is None:
-        place = find_place(name, context.root)
-        if place is not None and find_bundle(place) is not None:
-            bundle = read_bundle(place)
+        path = find_place(name, context.root)
+        if path is not None and find_bundle(path) is not None:
+            bundle = read_bundle(path)
             yield bundle.model_spec, bundle.objectives_specs

@@ -1,4 +1,4 @@
-"""Keeps the state of all stages of a run: for the live view of a terminal, and in ``progress.json`` for others."""
+"""Keeps the state of all stages of a run: for the view on a terminal, and in ``progress.json``."""
 
 from __future__ import annotations
 
@@ -35,22 +35,12 @@ class ShowsRuns(Protocol):
     """A :class:`~vlcli.progress.Progress` that can show all stages of a run at once."""
 
     def run_shown(self, state: RunState) -> AbstractContextManager[None]:
-        """Show ``state``, which changes meanwhile, until the section ends.
-
-        :func:`watched` enters the section when the stages begin.
-        """
+        """Shows ``state``, which changes meanwhile, until the section ends; :func:`watched` enters the section."""
 
 
 @contextmanager
 def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> Iterator[Watch]:
-    """Keep the state of a run that is about to begin, until its last stage has ended; its folder is held.
-
-    Args:
-        planner: of the run.
-        steps: the stages that concern it, as planned.
-        jobs: stages that may run at the same time.
-        progress: where the stages report; shows the state where it can (:class:`ShowsRuns`).
-    """
+    """Keeps the state of a run, whose folder is held, until its last stage has ended; ``progress`` may show it."""
     watch = Watch(planner, steps, jobs, progress)
     with ExitStack() as open_ones:
         watch.changed()
@@ -65,48 +55,38 @@ def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress
 
 
 class Watch:
-    """The state of one run; its methods may be called from several threads.
-
-    Args:
-        planner: of the run.
-        steps: the stages that concern it, as planned.
-        jobs: stages that may run at the same time.
-        progress: where the stages report.
-    """
+    """The state of one run, of which ``steps`` are planned; its methods may be called from several threads."""
 
     def __init__(self, planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> None:
         self.planner, self.progress, self.lock = planner, progress, threading.RLock()
-        self.measured = Measured(record for made in planner.elsewhere.values() for _, record in made)
+        self.measured = Measured(record for found in planner.elsewhere.values() for _, record in found)
         self.configs = {
             step.name: planner.resolved.stages[step.name].model_dump(by_alias=True, mode="json") for step in steps
         }
-        stages = [self._planned(step) for step in steps]
+        stages = []
+        for step in steps:
+            after = [name for name in planner.graph[step.name].stages if name in self.configs]
+            metrics = dict(step.record.metrics) if step.record is not None else {}
+            stages.append(StageState(step.name, step.kind, _status(step), step.why, after, metrics=metrics))
         self.state = RunState(planner.resolved.reference, str(planner.folder), stages, jobs, os.getpid())
         self.state.host, self.state.began = platform.node(), time.time()
         self.codes: list[int] = []
         self._written = 0.0
 
-    def _planned(self, step: PlannedStage) -> StageState:
-        status = "waiting" if step.works else _STATUS[step.action]
-        after = [name for name in self.planner.graph[step.name].stages if name in self.configs]
-        metrics = dict(step.record.metrics) if step.record is not None else {}
-        return StageState(step.name, step.kind, status, step.why, after, metrics=metrics)
-
     def of(self, name: str) -> Progress:
-        """Where the stage ``name`` reports."""
+        """Returns where the stage ``name`` reports."""
         return _StageProgress(self, self.state.stage(name), self.progress)
 
     def begins(self, step: PlannedStage) -> None:
-        """A stage is decided on: it starts now, or there is nothing to do."""
+        """Notes that a stage starts now, or that there is nothing to do."""
         with self.lock:
             stage = self.state.stage(step.name)
-            stage.why = step.why
-            stage.status = "running" if step.works else _STATUS[step.action]
+            stage.why, stage.status = step.why, _status(step, "running")
             stage.began = time.time() if step.works else 0.0
             self.changed()
 
     def ends(self, outcome: StageOutcome) -> StageOutcome:
-        """A stage has ended; returns what it was given."""
+        """Notes that a stage has ended, and returns its outcome."""
         with self.lock:
             stage = self.state.stage(outcome.name)
             stage.work, stage.seconds, stage.metrics = [], outcome.seconds, dict(outcome.metrics)
@@ -121,39 +101,36 @@ class Watch:
         return outcome
 
     def changed(self) -> None:
-        """A stage began or ended: estimate anew, and write."""
+        """Estimates the time left again, and writes the state."""
         with self.lock:
             for stage in self.state.stages:
                 if stage.status in ("waiting", "running"):
-                    stage.expected = self._expected(stage)
+                    under_way, config = self._under_way(stage.kind), self.configs[stage.name]
+                    stage.expected = self.measured.expect(self.state.recipe, stage.name, stage.kind, config, under_way)
             self._write()
 
     def moved(self) -> None:
-        """A stage got on; written about once a second."""
+        """Writes the steps of a stage, about once a second."""
         if time.monotonic() - self._written >= _EVERY:
             self.changed()
 
-    def _expected(self, stage: StageState) -> float | None:
-        recipe, config = self.state.recipe, self.configs[stage.name]
-        return self.measured.expect(recipe, stage.name, stage.kind, config, self._under_way(stage.kind))
-
     def _under_way(self, kind: str) -> list[StageRecord]:
-        """What stages of this kind that run now will have taken, as far as that can be told."""
-        now, found = time.time(), []
+        # what stages of this kind that run now will have taken, as far as that can be told
+        now, records = time.time(), []
         for stage in self.state.stages:
             left = stage.work[0].left(now) if stage.work and stage.kind == kind else None
             if left is not None and stage.status == "running":
                 record = StageRecord(stage.name, kind, "running", "", config=self.configs[stage.name])
                 record.recipe, record.seconds = self.state.recipe, now - stage.began + left
-                found.append(record)
-        return found
+                records.append(record)
+        return records
 
     def _write(self) -> None:
         self._written = time.monotonic()
         run_state.write(self.planner.folder, self.state)
 
     def broken(self, end: BaseException) -> None:
-        """The run ends before its time: a signal, or a fault of vlcli."""
+        """Notes that a signal, or a fault of vlcli, ends the run."""
         with self.lock:
             stopped = isinstance(end, (Stopped, KeyboardInterrupt))
             self.state.status = "stopped" if stopped else "failed"
@@ -164,7 +141,7 @@ class Watch:
             self._write()
 
     def finished(self) -> None:
-        """Every stage has ended: the file goes, unless a stage failed or was held up."""
+        """Removes the file when every stage has ended, unless a stage failed or was blocked."""
         with self.lock:
             blocked = any(stage.status == "blocked" for stage in self.state.stages)
             self.state.code = self.codes[0] if self.codes else 5 if blocked else 0
@@ -176,51 +153,43 @@ class Watch:
 
 
 class Unwatched:
-    """Stands in for a :class:`Watch` where nobody keeps the state: worker processes, and runs without work.
-
-    Args:
-        progress: where the stages report.
-    """
+    """Stands in for a :class:`Watch` where nobody keeps the state: worker processes, and runs without work."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
 
     def of(self, name: str) -> Progress:
-        """Where the stage ``name`` reports."""
         return self.progress
 
     def begins(self, step: PlannedStage) -> None:
-        """Keeps nothing."""
+        pass
 
     def ends(self, outcome: StageOutcome) -> StageOutcome:
-        """Returns what it was given."""
         return outcome
 
 
-class _StageProgress:
-    """Passes on what a stage reports, and notes its steps."""
+def _status(step: PlannedStage, working: str = "waiting") -> str:
+    return working if step.works else _STATUS[step.action]
 
+
+class _StageProgress:
     def __init__(self, watch: Watch, stage: StageState, inner: Progress) -> None:
         self.watch, self.stage, self.inner = watch, stage, inner
 
     def info(self, message: str) -> None:
-        """A line the user should see."""
         with self.watch.lock:
             self.inner.info(message)
 
     def warn(self, message: str) -> None:
-        """A line the user should not miss."""
         with self.watch.lock:
             self.inner.warn(message)
 
     def debug(self, message: str) -> None:
-        """A line shown with ``-v``."""
         with self.watch.lock:
             self.inner.debug(message)
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        """A long step of the stage."""
         short = label.removeprefix(f"{self.stage.name}: ")
         work = Work(short, unit, total, done, done, time.time())
         with self.inner.task(label, total, unit, done) as shown:
@@ -238,7 +207,6 @@ class _NotedTask:
         self.watch, self.work, self.shown = watch, work, shown
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Count on, here and where it is shown."""
         with self.watch.lock:
             self.work.done += count
             self.work.facts = dict(facts) or self.work.facts

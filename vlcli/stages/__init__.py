@@ -1,1 +1,1 @@
-"""Stages: one module per kind, each with ``run(context) -> StageResult``; :mod:`vlcli.runner` runs them in order."""
+"""Runs stages: one module per kind, each with ``run(context) -> StageResult``."""

@@ -1,8 +1,9 @@
-"""Average: the last checkpoints of a training stage become one model."""
+"""Averages the last checkpoints of a training stage into one model."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import Tensor
@@ -17,7 +18,7 @@ from vlcli.recipe.schema import Average
 
 
 def run(context: StageContext) -> StageResult:
-    """Average the last checkpoints of the stage that ``from`` names.
+    """Averages the last checkpoints of the stage that ``from`` names.
 
     Raises:
         UsageError: ``from`` names not exactly one stage.
@@ -28,7 +29,12 @@ def run(context: StageContext) -> StageResult:
     sources = context.sources()
     if len(sources) != 1:
         raise UsageError("An average is of one stage.", where=f"stages.{context.name}", expected="from: STAGE")
-    chosen = _checkpoints(sources[0], config.last)
+    chosen = Checkpoints(sources[0] / "checkpoints").lasting()[-config.last :]  # the last whole ones, oldest first
+    if not chosen:
+        hint = "name the stage that trained the model; it keeps `keep: N` checkpoints"
+        raise DataError("There are no checkpoints to average.", where=str(sources[0]), hint=hint)
+    for path in chosen:
+        read_state(path)
     with context.progress.task("average", len(chosen), "checkpoint") as bar:
         state = average(chosen, bar.advance)
     _write(sources[0], context.folder / "model", state)
@@ -37,19 +43,8 @@ def run(context: StageContext) -> StageResult:
     return StageResult(files={"model": "model"}, notes=short, facts={"checkpoints": len(chosen), "steps": steps})
 
 
-def _checkpoints(stage: Path, last: int) -> list[Path]:
-    """The last whole ones, oldest first; of those by the clock none but the newest."""
-    found = Checkpoints(stage / "checkpoints").lasting()[-last:]
-    if not found:
-        hint = "name the stage that trained the model; it keeps `keep: N` checkpoints"
-        raise DataError("There are no checkpoints to average.", where=str(stage), hint=hint)
-    for path in found:
-        read_state(path)
-    return found
-
-
-def average(files: list[Path], done: object = None) -> dict[str, Tensor]:
-    """The mean of each floating-point tensor, summed in float64; integers, flags and queues are the last file's.
+def average(files: list[Path], done: Callable[[], object] = lambda: None) -> dict[str, Tensor]:
+    """Returns the mean of each floating-point tensor, summed in float64; integers, flags and queues of the last file.
 
     Tied tensors stay tied. A tensor that is equal in all files comes out equal to the bit.
 
@@ -62,30 +57,22 @@ def average(files: list[Path], done: object = None) -> dict[str, Tensor]:
         if sums and {n: v.shape for n, v in last.items()} != {n: v.shape for n, v in sums.items()}:
             raise DataError("Checkpoints of different models cannot be averaged.", where=str(path))
         for name, value in last.items():
-            summed = _is_averaged(name, value)
-            sums[name] = sums[name] + value.double() if summed and name in sums else _start(name, value)
-        if callable(done):
-            done()
+            if not _is_averaged(name, value):
+                sums[name] = value
+            else:
+                sums[name] = sums[name] + value.double() if name in sums else value.double()
+        done()
     means = {
         name: (value / len(files)).to(last[name].dtype) if _is_averaged(name, last[name]) else value
         for name, value in sums.items()
     }
-    return _tied(means, last)
-
-
-def _start(name: str, value: Tensor) -> Tensor:
-    return value.double() if _is_averaged(name, value) else value
+    first: dict[int, str] = {}  # names that shared a tensor share one again
+    return {name: means[first.setdefault(id(value), name)] for name, value in last.items()}
 
 
 def _is_averaged(name: str, value: Tensor) -> bool:
-    """A queue holds vectors of the last batches: a mean of two of them is a vector of nothing."""
+    # a queue holds vectors of the last batches: a mean of two of them is a vector of nothing
     return value.is_floating_point() and "queue" not in name.rsplit(".", 1)[-1]
-
-
-def _tied(means: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names that shared a tensor in ``like`` share one again."""
-    first: dict[int, str] = {}
-    return {name: means[first.setdefault(id(value), name)] for name, value in like.items()}
 
 
 def _write(stage: Path, final: Path, state: dict[str, Tensor]) -> None:

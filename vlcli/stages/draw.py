@@ -1,4 +1,4 @@
-"""Draw: pictures of data, of trained models, of what stages measured."""
+"""Draws pictures of data, of trained models, of what stages measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vlcli.tasks.base import Task
 
 
 def run(context: StageContext) -> StageResult:
-    """Let the stage's drawing draw into its folder.
+    """Draws the stage's drawing into its folder.
 
     Raises:
         ComponentError: the drawing is unknown, or a package it needs is not installed.
@@ -36,20 +36,16 @@ def run(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Draw)
     use_threads(config.threads)
-    drawing: Drawing = registry.drawings.build(config.drawing)
+    drawing: Drawing = registry.of(Drawing).build(config.drawing)
     with torch.no_grad():
-        made = drawing.draw(StageScene(context))
-    names = [path.relative_to(context.folder).as_posix() for path in made]
+        paths = drawing.draw(StageScene(context))
+    names = [path.relative_to(context.folder).as_posix() for path in paths]
     files = {f"picture_{number + 1}" if number else "picture": name for number, name in enumerate(names)}
     return StageResult(files=files, notes=names)
 
 
 class StageScene:
-    """What a stage's drawing is given (``vlcli.drawings.DrawingContext``).
-
-    Args:
-        context: of the stage.
-    """
+    """What a stage's drawing is given (``vlcli.drawings.DrawingContext``)."""
 
     def __init__(self, context: StageContext) -> None:
         assert isinstance(context.config, Draw)
@@ -57,52 +53,42 @@ class StageScene:
         self.folder, self.root, self.progress = context.folder, context.root, context.progress
         self.sources: Mapping[str, Path] = dict(zip(self.config.source, context.sources(), strict=True))
         self.device = resolve_device(context.device)
+        self._trained = [name for name, path in self.sources.items() if find_bundle(path) is not None]
         self._bundles: dict[str, Bundle] = {}
 
     def bundle(self, source: str | None = None) -> Bundle:
-        """The trained model of one source; None: the first that is one."""
         if not self.sources:
-            where = f"stages.{self.context.name}"
-            raise UsageError(
-                "This drawing is of a trained model.", where=where, expected="from: STAGE, or --from STAGE"
-            )
-        trained = self._trained()
-        name = source or next(iter(trained), next(iter(self.sources)))
+            where, expected = f"stages.{self.context.name}", "from: STAGE, or --from STAGE"
+            raise UsageError("This drawing is of a trained model.", where=where, expected=expected)
+        name = source or next(iter([*self._trained, *self.sources]))
         if name not in self._bundles:
             self._bundles[name] = load_bundle(self.sources[name], self.device)
         return self._bundles[name]
 
     def bundles(self) -> dict[str, Bundle]:
-        """Every trained model among the sources, by source."""
-        return {name: self.bundle(name) for name in self._trained()}
+        return {name: self.bundle(name) for name in self._trained}
 
     def records(self) -> dict[str, StageRecord]:
-        """What the sources' ``stage.json`` say, by source.
-
-        Raises:
-            DataError: one of them is no finished stage.
-        """
-        found = {name: stage_record.read(path) for name, path in self.sources.items()}
-        for name, record in found.items():
+        records = {}
+        for name, path in self.sources.items():
+            record = stage_record.read(path)
             if record is None or record.status != "done":
-                what = "This is no finished stage."
-                raise DataError(what, where=str(self.sources[name]), got=name, expected="a folder with stage.json")
-        return {name: record for name, record in found.items() if record is not None}
+                what, expected = "This is no finished stage.", "a folder with stage.json"
+                raise DataError(what, where=str(path), got=name, expected=expected)
+            records[name] = record
+        return records
 
     def resolved(self, bundle: Bundle | None = None) -> ResolvedStage:
-        """What the stage does with a trained model; None: with the first among its sources, if any."""
+        """Returns what the stage does with a trained model; None: with the first among its sources, if any."""
         return resolve_stage(self.context) if bundle is None else resolve_with(self.context, bundle)
 
     def task(self, bundle: Bundle | None = None) -> Task | None:
-        """The task that the stage names, else the model's own; None where neither has one."""
-        resolved = self.resolved(bundle)
-        made: Task | None = resolved.built_task
-        if made is not None and bundle is not None:
-            made.attach(bundle.data_spec)
-        return made
+        task: Task | None = self.resolved(bundle).built_task
+        if task is not None and bundle is not None:
+            task.attach(bundle.data_spec)
+        return task
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
-        """The data sets that the stage names, else those of the task."""
         resolved = self.resolved(bundle)
         if not resolved.data:
             where = f"stages.{self.context.name}"
@@ -111,20 +97,14 @@ class StageScene:
         return readers_of(self.context, resolved)
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
-        """The readers' examples, loaded as the model wants them; only the first ``limit`` of each."""
         readers = self.readers(bundle)
         for reader in readers:
             reader.limit = limit if reader.limit is None else min(reader.limit, limit or reader.limit)
         return assemble(self.context, bundle, readers)
 
     def runner(self, bundle: Bundle, limit: int | None = None) -> TaskRunner:
-        """The model on the data."""
         return open_runner(self.context, bundle, self.data(bundle, limit))
 
     def features(self) -> FeatureStore | None:
-        """The stores that the stage names or that come before it; None where there are none."""
         files = self.context.feature_files(self.config.features)
         return FeatureStore(files) if files else None
-
-    def _trained(self) -> dict[str, Path]:
-        return {name: path for name, path in self.sources.items() if find_bundle(path) is not None}

@@ -1,4 +1,4 @@
-"""Evaluate: a trained model on a task, its metrics, every example's prediction, and the server's files."""
+"""Scores a trained model on a task: metrics, every example's prediction, and the server's files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.engine.joint_evaluation import JointEvaluation
 from vlcli.engine.processes import resolve_device, use_threads
-from vlcli.engine.together import Together
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.metrics.baseline import suspicious
@@ -38,35 +38,33 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def run(context: StageContext) -> StageResult:
-    """Score the model that ``from`` names on its task, or on the task the stage names."""
+    """Scores the model that ``from`` names on its task, or on the task that the stage names."""
     config = context.config
     assert isinstance(config, Evaluate)
     use_threads(config.threads)
-    if config.fit or (config.task is not None and _is_fitted(registry.tasks.load(config.task["name"]))):
-        return run_fitted(context, config)
+    if config.fit or (config.task is not None and _is_fitted(registry.of(Task).load(config.task["name"]))):
+        return StageResult() if processes.rank() else run_fitted(context, config)
     resolved = resolve_stage(context)
     if processes.rank() and not is_joint(choose_task(context, resolved)):
-        return StageResult({}, {})  # rank 0 does it
-    bundle = open_bundle(context)
+        return StageResult()  # rank 0 does it
+    bundle = load_bundle(source_of(context), resolve_device(context.device))
     task = choose_task(context, resolved)
     check_capabilities(task, bundle, context.name)
-    readers = readers_of(context, resolved)
-    data = assemble(context, bundle, readers, task)
+    data = assemble(context, bundle, readers_of(context, resolved), task)
     runner = open_runner(context, bundle, data)
-    result = evaluate(task, runner) if runner.share.count == 1 else _evaluate_together(task, runner)
+    if runner.share.count == 1:
+        result = evaluate(task, runner)
+    else:
+        meeting = JointEvaluation()
+        runner.share = meeting.share()
+        result = meeting.run(lambda: evaluate(task, runner))
     if processes.rank():
-        return StageResult({}, {})
-    files = write_result(context, task, result, data)
-    facts: dict[str, object] = {"examples": data.total, "model": str(bundle.folder)}
-    return StageResult(
-        result.metrics, files, _told(context, [*_notes(result, data), *suspicious(result.metrics)]), facts
-    )
+        return StageResult()
+    return _stage_result(context, task, result, data, suspicious(result.metrics), {"model": str(bundle.folder)})
 
 
 def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
-    """Score a task that needs no model, fitted on the data that ``fit`` names; the first process does it."""
-    if processes.rank():
-        return StageResult({}, {})
+    """Scores a task that needs no model, fitted on the data that ``fit`` names."""
     task = fitted_task(context.name, config)
     needs = task.input_spec(InputSpec(regions=True), False)
     readers = readers_of(context, resolve_stage(context))
@@ -80,63 +78,62 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
         for some in (readers, known)
     )
     result = task.solve(Given(data, fit, stores.regions, context.progress))
+    return _stage_result(context, task, result, data, fit.notes(), {"fitted": fit.total})
+
+
+def _stage_result(
+    context: StageContext, task: Task, result: Result, data: Pipeline, doubts: list[str], facts: dict[str, object]
+) -> StageResult:
+    notes = []
+    if not result.metrics and len(data.unreadable) >= data.total:
+        notes.append("no example's picture can be read: nothing was scored")
+    elif not result.metrics:
+        notes.append("the data have no labels: predictions were written, nothing was scored")
+    notes += [*data.notes(), *doubts]
     files = write_result(context, task, result, data)
-    facts: dict[str, object] = {"examples": data.total, "fitted": fit.total}
-    return StageResult(result.metrics, files, _told(context, [*_notes(result, data), *fit.notes()]), facts)
+    for line in notes:
+        context.progress.warn(line)
+    return StageResult(result.metrics, files, notes, {"examples": data.total, **facts})
 
 
 def fitted_task(stage: str, config: Evaluate) -> Task:
-    """The task of a stage without a model.
+    """Returns the task of a stage without a model.
 
     Raises:
         RecipeError: the stage names no task that needs none, names no data to fit it on, or a model.
     """
-    task: Task | None = None if config.task is None else registry.tasks.build(config.task)
-    place, name = f"stages.{stage}", "no task" if config.task is None else str(config.task["name"])
+    task: Task | None = None if config.task is None else registry.of(Task).build(config.task)
+    key, name = f"stages.{stage}", "no task" if config.task is None else str(config.task["name"])
     if task is None or not _is_fitted(task):
-        raise RecipeError([Problem(f"{place}.fit", "`fit` is for tasks that need no model", got=name)])
+        raise RecipeError([Problem(f"{key}.fit", "`fit` is for tasks that need no model", got=name)])
     if not config.fit:
         what = "this task is fitted without a model, and no data are named to fit it on"
-        raise RecipeError([Problem(f"{place}.task", what, got=name, expected="fit: DATA in the stage")])
+        raise RecipeError([Problem(f"{key}.task", what, got=name, expected="fit: DATA in the stage")])
     if config.source:
         what = "a task that is fitted without a model takes none"
-        raise RecipeError([Problem(f"{place}.from", what, got=", ".join(config.source), expected="leave `from` out")])
+        raise RecipeError([Problem(f"{key}.from", what, got=", ".join(config.source), expected="leave `from` out")])
     return task
 
 
 def _is_fitted(task: object) -> bool:
-    """Whether a task needs no model; a stranger's may do without the base class."""
-    return bool(getattr(task, "fitted", False))
-
-
-def open_bundle(context: StageContext) -> Bundle:
-    """The first trained model among what ``from`` names.
-
-    Raises:
-        UsageError: ``from`` names nothing.
-        DataError: nothing there is a trained model.
-    """
-    return load_bundle(source_of(context), resolve_device(context.device))
+    return bool(getattr(task, "fitted", False))  # a stranger's may do without the base class
 
 
 def source_of(context: StageContext) -> Path:
-    """The first trained model among what ``from`` names, else the first thing it names.
+    """Returns the first trained model among what ``from`` names, else the first thing it names.
 
     Raises:
         UsageError: ``from`` names nothing.
     """
     sources = context.sources()
     if not sources:
-        raise UsageError(
-            "This stage does not say which model to take.",
-            where=f"stages.{context.name}",
-            expected="from: STAGE, or --checkpoint FOLDER",
-        )
+        what, expected = "This stage does not say which model to take.", "from: STAGE, or --checkpoint FOLDER"
+        raise UsageError(what, where=f"stages.{context.name}", expected=expected)
     return next((source for source in sources if find_bundle(source) is not None), sources[0])
 
 
 def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
-    """The task the stage names, else the one the model was fine-tuned on.
+    """Returns the task that the stage names, else the one the model was fine-tuned on.
 
     Raises:
         UsageError: neither says.
@@ -144,12 +141,12 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
     if resolved.task is None:
         what, where = "The model was trained on no task.", str(source_of(context))
         raise UsageError(what, where=where, expected="task: NAME in the stage")
-    made: Task = resolved.built_task
-    return made
+    task: Task = resolved.built_task
+    return task
 
 
 def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
-    """Refuse a task that asks for what the model cannot do.
+    """Refuses a task that asks for what the model cannot do.
 
     Raises:
         RecipeError: what it lacks.
@@ -163,14 +160,14 @@ def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
 
 
 def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
-    """The stage's data sets, or the task's own; ``split`` stands in for the split they name."""
+    """Opens the stage's data sets, or the task's own."""
     readers = open_readers(resolved.data, context.root, context.progress, context.cache)
     task: Task | None = resolved.built_task
     return readers if task is None else task.arrange(readers)
 
 
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task: Task | None = None) -> Pipeline:
-    """The evaluation data as model and task want them."""
+    """Assembles the evaluation data as model and task want them."""
     config = context.config
     assert isinstance(config, Reading)
     needs = bundle.model.input_spec()
@@ -194,7 +191,7 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task:
 
 
 def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRunner:
-    """The model and the data, in the stage's precision."""
+    """Returns the model on the data, in the stage's precision."""
     config = context.config
     assert isinstance(config, Reading)
     assert bundle.module is not None
@@ -212,19 +209,13 @@ def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRu
 
 
 def evaluate(task: Task, runner: TaskRunner) -> Result:
-    """The task's evaluation without gradient (a task that reads gradients turns them on for its own passes)."""
+    """Evaluates a task without gradient (a task that reads gradients turns them on for its own passes)."""
     with evaluating(runner.module), torch.no_grad():
         return task.evaluate(runner)
 
 
-def _evaluate_together(task: Task, runner: TaskRunner) -> Result:
-    meeting = Together()
-    runner.share = meeting.share()
-    return meeting.run(lambda: evaluate(task, runner))
-
-
 def write_result(context: StageContext, task: Task, result: Result, data: Pipeline) -> dict[str, str]:
-    """``metrics.json``, ``predictions.jsonl``, ``images.jsonl`` and the submission's files, by role."""
+    """Writes metrics, predictions, images and the submission; returns the files by role."""
     write_json(context.folder / "metrics.json", result.metrics)
     files = {"metrics": "metrics.json"}
     if result.predictions:
@@ -236,20 +227,3 @@ def write_result(context: StageContext, task: Task, result: Result, data: Pipeli
     for number, path in enumerate(written):
         files["submission" if not number else f"submission_{number + 1}"] = path.name
     return files
-
-
-def _notes(result: Result, data: Pipeline) -> list[str]:
-    """What a reader of the scores has to know: why there are none, what makes them doubtful, what was left out."""
-    notes = []
-    if not result.metrics and len(data.unreadable) >= data.total:
-        notes.append("no example's picture can be read: nothing was scored")
-    elif not result.metrics:
-        notes.append("the data have no labels: predictions were written, nothing was scored")
-    return notes + data.notes()
-
-
-def _told(context: StageContext, notes: list[str]) -> list[str]:
-    """The same lines, each shown at the stage's end."""
-    for line in notes:
-        context.progress.warn(line)
-    return notes

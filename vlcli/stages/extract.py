@@ -1,10 +1,11 @@
-"""Extract: the images of some data sets (or of a folder) become an HDF5 store of region features."""
+"""Extracts region features of the images of data sets (or of a folder) into an HDF5 store."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from vlcli.data.picture_index import path_id
 from vlcli.data.reader import Reader
 from vlcli.data.reader_errors import share_id
 from vlcli.data.remote import local_copy
-from vlcli.detection.cluster import RayCluster
-from vlcli.detection.extraction import ExtractionReport, Share, extract_images
+from vlcli.detection.extraction import Share, extract_images
 from vlcli.detection.extractor import Extractor
-from vlcli.detection.given import stored_boxes, stored_labels
+from vlcli.detection.jobs import Cluster
+from vlcli.detection.stored_boxes import stored_boxes, stored_labels
 from vlcli.engine import processes
 from vlcli.engine.bundle import WEIGHTS, verified
 from vlcli.errors import DataError, UsageError
@@ -39,7 +40,7 @@ LISTS = (".txt", ".lst", ".list")
 
 
 def run(context: StageContext) -> StageResult:
-    """Extract every image the stage's data name, each once, into ``features.h5``; several processes share the work."""
+    """Extracts every image that the stage's data name, each once; several processes share the work."""
     config = context.config
     assert isinstance(config, Extract)
     cluster = _cluster(context)
@@ -78,18 +79,23 @@ def run(context: StageContext) -> StageResult:
         labels=labels,
         cluster=cluster,
     )
-    if report.errors and processes.rank() == 0:
-        context.progress.warn(_without(report, context.folder))
+    summary, errors = f"{report.images} images, {report.regions} regions in {STORE}", len(report.errors)
+    if errors:
+        summary += f", {errors} could not be read (errors.jsonl)"
+        first, file = report.errors[0], context.folder / "errors.jsonl"
+        lacking = f"{errors} of {report.images + errors} pictures are not in the store ({file})"
+        if processes.rank() == 0:
+            context.progress.warn(f"{lacking}; the first: {first.path or first.id}: {first.reason}")
     return StageResult(
-        metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(len(report.errors))},
-        files={"features": STORE} | ({"errors": "errors.jsonl"} if report.errors else {}),
-        notes=[*extractor.notes(), *left_out, _summary(report, context.folder / STORE)],
+        metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(errors)},
+        files={"features": STORE} | ({"errors": "errors.jsonl"} if errors else {}),
+        notes=[*extractor.notes(), *left_out, summary],
         facts={"provenance": extractor.provenance()},
     )
 
 
 def readers_of(context: StageContext) -> list[Reader]:
-    """The stage's data sets; ``images: FOLDER`` alone stands for a folder of pictures."""
+    """Opens the stage's data sets; with ``images: FOLDER`` alone, a folder of pictures."""
     config = context.config
     assert isinstance(config, Extract)
     specs = list(config.data) or [{"name": "folder", "images": config.images or "."}]
@@ -97,118 +103,109 @@ def readers_of(context: StageContext) -> list[Reader]:
 
 
 def listed_images(context: StageContext) -> dict[str, Path | str] | None:
-    """The pictures of ``images: LIST.txt`` (a path or an address a line) or of ``images: ADDRESS``; None where neither.
+    """Returns the pictures of ``images: LIST.txt`` (a path or an address a line) or of ``images: ADDRESS``, by id.
+
+    None where ``images`` is neither. Where two have one name, the ids are paths.
 
     Raises:
         DataError: the list is empty or names a file outside the root; nothing is at the address.
     """
-    config = context.config
+    config, root = context.config, context.root
     assert isinstance(config, Extract)
     if config.data or config.images is None:
         return None
+    pictures: list[Path | str] = []
     if Path(config.images).suffix.lower() in LISTS:
-        return _of_list(_file(context, config.images), context.root)
-    if is_remote(config.images):
-        found = [name for name in files_below(config.images) if Path(name).suffix.lower() in IMAGE_SUFFIXES]
-        return _by_id(found, context.root)
-    return None
-
-
-def _of_list(path: Path, root: Path) -> dict[str, Path | str]:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    rows = [(line.strip(), f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
-    if not rows:
-        raise DataError("The list names no picture.", where=str(path), expected="a path a line")
-    return _by_id([line if is_remote(line) else under(root, line, where, there=False) for line, where in rows], root)
-
-
-def _by_id(pictures: Sequence[Path | str], root: Path) -> dict[str, Path | str]:
-    """Pictures by name; where two have one name, all by path."""
-    found = {image_id(picture): picture for picture in pictures}
-    if len(found) < len(set(pictures)):
-        found = {path_id(root, root, str(picture).rpartition("://")[2]): picture for picture in pictures}
-    if len(found) < len(set(pictures)):
-        found = {path_id(root, root, str(picture).rpartition("://")[2], ending=True): picture for picture in pictures}
-    return found
+        path = _file(context, config.images)
+        for number, text in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if line := text.strip():
+                pictures.append(line if is_remote(line) else under(root, line, f"{path}:{number}", there=False))
+        if not pictures:
+            raise DataError("The list names no picture.", where=str(path), expected="a path a line")
+    elif is_remote(config.images):
+        pictures += [name for name in files_below(config.images) if Path(name).suffix.lower() in IMAGE_SUFFIXES]
+    else:
+        return None
+    by_id = {image_id(picture): picture for picture in pictures}
+    for ending in (False, True):
+        if len(by_id) < len(set(pictures)):
+            paths = {picture: str(picture).rpartition("://")[2] for picture in pictures}
+            by_id = {path_id(root, root, path, ending=ending): picture for picture, path in paths.items()}
+    return by_id
 
 
 def _file(context: StageContext, name: str) -> Path:
-    """A file under the data root, or the copy of a remote one."""
     return local_copy(name) if is_remote(name) else under(context.root, name)
 
 
-def _cluster(context: StageContext) -> RayCluster | None:
-    """The Ray cluster that extracts, where the stage asks for one.
-
-    Raises:
-        UsageError: a launcher started several processes, too.
-        ComponentError: Ray is not installed.
-    """
+def _cluster(context: StageContext) -> Cluster | None:
     config = context.config
     assert isinstance(config, Extract)
     if config.engine == "local":
         return None
     if processes.world() > 1:
         raise UsageError("With engine: ray, one process gives out the work.", got=f"{processes.world()} of a launcher")
-    return RayCluster(config.workers, config.threads or 1, context.device, context.progress)
+    engine = entry_points(group="vlcli.engines")[config.engine].load()
+    cluster: Cluster = engine(config.workers, config.threads or 1, context.device, context.progress)
+    return cluster
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
-    """Image id -> file over all data sets, in order.
+    """Returns the image files of all data sets by id, in order.
 
     Raises:
         DataError: two different files share an id, or there is no image at all.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for reader in readers:
         for name, path in reader.image_files().items():
-            if found.setdefault(name, path) != path:
-                raise share_id(name, found[name], path, reader.ids, reader.label)
-    if not found:
+            if files.setdefault(name, path) != path:
+                raise share_id(name, files[name], path, reader.ids, reader.label)
+    if not files:
         raise DataError("The data name no picture.", where=", ".join(str(reader.image_folder) for reader in readers))
-    return found
+    return files
 
 
 def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]) -> tuple[dict[str, BoxList], Labels]:
-    """Given boxes by image, and what their numbers stand for: of the files (or stores) named, else of the data sets.
+    """Returns boxes by image and their labels: of the files (or stores) that the stage names, else of the data sets.
 
     ``notes`` gets a line for every file of which boxes are left out.
     """
     config = context.config
     assert isinstance(config, Extract)
-    own = [(reader.boxes(), labels_of(reader)) for reader in readers]
-    if not config.boxes:
-        return together(own)
-    files = [_file(context, name) for name in config.boxes]
-    stored = [(stored_boxes(file), stored_labels(file)) for file in files if file.suffix in STORES]
-    paths = [file for file in files if file.suffix not in STORES]
-    read = [read_boxes(path) for path in paths]
-    notes += [
-        f"{p}: left out {one.without_area} {NO_AREA}" for p, one in zip(paths, read, strict=True) if one.without_area
+    of_data = [
+        (
+            reader.boxes(),
+            Labels(tuple(reader.class_names()), tuple(reader.class_ids()), tuple(reader.attribute_names())),
+        )
+        for reader in readers
     ]
-    return together([*stored, *number_files(read, [labels for _, labels in own])])
-
-
-def labels_of(reader: Reader) -> Labels:
-    """How a data set numbers the labels of its boxes."""
-    return Labels(tuple(reader.class_names()), tuple(reader.class_ids()), tuple(reader.attribute_names()))
+    if not config.boxes:
+        return together(of_data)
+    paths = [_file(context, name) for name in config.boxes]
+    stored = [(stored_boxes(path), stored_labels(path)) for path in paths if path.suffix in STORES]
+    files = {path: read_boxes(path) for path in paths if path.suffix not in STORES}
+    notes += [f"{p}: left out {one.without_area} {NO_AREA}" for p, one in files.items() if one.without_area]
+    return together([*stored, *number_files(list(files.values()), [labels for _, labels in of_data])])
 
 
 def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[str, BoxList], Labels]]:
-    """Box files with their classes numbered from 0, all in one way where they list no categories of their own."""
-    nameless = [file for file in files if not file.categories]
-    ids = {number for file in nameless for number in ids_used(file)}
+    """Numbers the classes of box files from 0, all in one way where they list no categories of their own."""
+    ids = {number for file in files if not file.categories for number in ids_used(file)}
     named = {number: name for file in files for number, name in file.categories.items()}
-    table = class_table(ids, named, next((labels for labels in known if labels.class_ids), None))
-    found = []
+    shared = class_table(ids, named, next((labels for labels in known if labels.class_ids), None))
+    tables = []
     for file in files:
-        own = class_table(ids_used(file), file.categories) if file.categories else table if ids_used(file) else Labels()
-        found.append((numbered(file, own), replace(own, attributes=file.attributes)))
-    return found
+        if file.categories:
+            labels = class_table(ids_used(file), file.categories)
+        else:
+            labels = shared if ids_used(file) else Labels()
+        tables.append((numbered(file, labels), replace(labels, attributes=file.attributes)))
+    return tables
 
 
 def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
-    """The regions that an extractor reads in place of pictures; None where it reads pictures.
+    """Opens the regions that an extractor reads in place of pictures; None where it reads pictures.
 
     Raises:
         DataError: it reads regions, and the stage names no store of them.
@@ -217,22 +214,19 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
     assert isinstance(config, Extract)
     if extractor.reads != "regions":
         return None
-    found = sort_files(context.feature_files(config.features))[0] if config.features else []
-    if not found:
+    files = sort_files(context.feature_files(config.features))[0] if config.features else []
+    if not files:
         raise DataError(
             "The extractor reads region features, and the stage names no store of them.",
             where=f"stages.{context.name}",
             expected="features: STAGE or a file",
             hint="add an extract stage before this one and name it here",
         )
-    return FeatureStore(found)
+    return FeatureStore(files)
 
 
 def build_extractor(context: StageContext) -> Extractor:
-    """The extractor, its ``weights`` taken from the stage that ``from`` names or found under the data root.
-
-    A file of ``words`` lies under the data root too.
-    """
+    """Builds the extractor, with ``weights`` from the stage that ``from`` names or under the data root."""
     config = context.config
     assert isinstance(config, Extract)
     spec: dict[str, Any] = dict(config.extractor)
@@ -243,12 +237,12 @@ def build_extractor(context: StageContext) -> Extractor:
         spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
     if isinstance(spec.get("words"), str):
         spec["words"] = str(under(context.root, spec["words"], there=False))
-    extractor: Extractor = registry.extractors.build(spec)
+    extractor: Extractor = registry.of(Extractor).build(spec)
     return extractor
 
 
 def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
-    """``name`` under the data root; absolute paths are taken as they are, links are followed wherever they lead.
+    """Returns ``name`` under the data root; absolute paths stay as they are, links are followed wherever they lead.
 
     Args:
         root: the data root.
@@ -274,15 +268,3 @@ def under(root: Path, name: str, where: str = "", there: bool = True) -> Path:
     if there and not path.exists():
         raise DataError("There is no such file.", where=str(path), hint="set `root` to the folder that holds the data")
     return path
-
-
-def _summary(report: ExtractionReport, store: Path) -> str:
-    bad = f", {len(report.errors)} could not be read (errors.jsonl)" if report.errors else ""
-    return f"{report.images} images, {report.regions} regions in {store.name}{bad}"
-
-
-def _without(report: ExtractionReport, folder: Path) -> str:
-    """One line on the pictures that the store lacks."""
-    first, count = report.errors[0], len(report.errors)
-    lacking = f"{count} of {report.images + count} pictures are not in the store ({folder / 'errors.jsonl'})"
-    return f"{lacking}; the first: {first.path or first.id}: {first.reason}"

@@ -1,4 +1,4 @@
-"""Fine-tune: a model on a task; its data set and objectives are the task's unless the stage names others."""
+"""Fine-tunes a model on a task, with the task's data set and objectives unless the stage names others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vlcli.stages.training import run_training
 
 
 def run(context: StageContext) -> StageResult:
-    """Train as the task and the stage say.
+    """Trains as the task and the stage say.
 
     Raises:
         RecipeError: the stage names no task.

@@ -1,4 +1,4 @@
-"""Make: a generated world becomes the data root of the stages that name this one in ``root``."""
+"""Generates a world, which becomes the data root of the stages that name this one in ``root``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(context: StageContext) -> StageResult:
-    """Generate the world that the stage names into ``world/``."""
+    """Generates the world that the stage names into ``world/``."""
     config = context.config
     assert isinstance(config, Make)
     workers = config.threads or min(4, os.cpu_count() or 1)
@@ -33,7 +33,7 @@ def run(context: StageContext) -> StageResult:
 
 
 def world_config(world: dict[str, Any], stage: str) -> World:
-    """The world that a recipe describes, checked.
+    """Returns the world that a recipe describes, checked.
 
     Raises:
         RecipeError: an unknown world, an unknown key or a value that does not fit.
@@ -41,41 +41,30 @@ def world_config(world: dict[str, Any], stage: str) -> World:
     problems = check(world, f"stages.{stage}.world")
     if problems:
         raise RecipeError(problems)
-    made: World = _adapter(registry.worlds.load(world["name"])).validate_python(
-        {k: v for k, v in world.items() if k != "name"}
-    )
-    return made
+    options = {key: value for key, value in world.items() if key != "name"}
+    config: World = TypeAdapter(registry.load("worlds", world["name"])).validate_python(options)
+    return config
 
 
 def check(world: dict[str, Any], key: str) -> list[Problem]:
-    """Every fault of a recipe's ``world``."""
+    """Returns every fault of a recipe's ``world``."""
     try:
-        target: Any = registry.worlds.load(world["name"])
+        target: Any = registry.load("worlds", world["name"])
     except ComponentError as error:
         return [Problem(f"{key}.name", error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
-    given = {name: value for name, value in world.items() if name != "name"}
+    options = {name: value for name, value in world.items() if name != "name"}
     known = [field.name for field in dataclasses.fields(target)]
     problems = [
         Problem(f"{key}.{name}", f"unknown key {name!r}", expected=", ".join(known))
-        for name in given
+        for name in options
         if name not in known
     ]
     try:
-        _adapter(target).validate_python({name: value for name, value in given.items() if name in known})
+        TypeAdapter(target).validate_python({name: value for name, value in options.items() if name in known})
     except ValidationError as error:
-        problems += [
-            Problem(
-                f"{key}.{fault['loc'][0] if fault['loc'] else ''}",
-                "this value does not fit",
-                got=repr(fault["input"]),
-                expected=fault["msg"],
-            )
-            for fault in error.errors()
-        ]
+        for fault in error.errors():
+            name, got = fault["loc"][0] if fault["loc"] else "", repr(fault["input"])
+            problems.append(Problem(f"{key}.{name}", "this value does not fit", got=got, expected=fault["msg"]))
     except VlcliError as error:
         problems.append(Problem(key, error.what, got=error.got, expected=error.expected, hint=error.hint))
     return problems
-
-
-def _adapter(target: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(target, config=ConfigDict(extra="forbid") if not dataclasses.is_dataclass(target) else None)

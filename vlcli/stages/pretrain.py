@@ -1,4 +1,4 @@
-"""Pre-train: a model on objectives; ``from`` goes on from weights, nothing starts from scratch."""
+"""Pre-trains a model on objectives, from the weights that ``from`` names or from scratch."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from vlcli.stages.training import run_training
 
 
 def run(context: StageContext) -> StageResult:
-    """Train as the stage says."""
+    """Trains as the stage says."""
     return run_training(context)

@@ -1,4 +1,4 @@
-"""What 8-bit weights cost: a task's metric with the float files of an export, and with the 8-bit ones."""
+"""Scores the float files of an export and the 8-bit ones on the task."""
 
 from __future__ import annotations
 
@@ -22,18 +22,13 @@ from vlcli.recipe.schema import Evaluate
 from vlcli.stages import evaluate
 
 Run = Callable[[str, tuple[Tensor, ...]], dict[str, Tensor]]
-"""Outputs by name of a graph's file, of its stem and its inputs."""
+"""Runs the file of a graph (its stem) on inputs; returns the outputs by name."""
 
 
 class FileRunner(TaskRunner):
     """A task's evaluation whose outputs come from files instead of the model.
 
-    Args:
-        module: model and objectives, for all that no file computes.
-        data: to score on.
-        batch_size: examples at a time.
-        graphs: the exported graphs, by the objective that each computes (``text`` and ``image`` by these names).
-        run: runs a file.
+    ``graphs`` are by the objective that each computes (``text`` and ``image`` by these names).
     """
 
     def __init__(self, module: Any, data: Any, batch_size: int, graphs: dict[str, Graph], run: Run) -> None:
@@ -41,7 +36,6 @@ class FileRunner(TaskRunner):
         self.graphs, self.run = graphs, run
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        """Outputs of the files, by objective."""
         chosen = {name: graph for name, graph in self.graphs.items() if only in (None, name)}
         return {
             name: self.run(graph.stem, graph.form.inputs(step.batch))
@@ -50,12 +44,11 @@ class FileRunner(TaskRunner):
         }
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
-        """Vectors of the batch's unique sentences or pictures."""
         return self.run(side, self.graphs[side].form.inputs(step.batch, unique=True))["vectors"]
 
 
 def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tuple[dict[str, float], list[str]]:
-    """The metric of the float and of the 8-bit files on the evaluation split, and their difference, with a line on it.
+    """Returns the metric of the float and of the 8-bit files on the evaluation split, their difference, and a note.
 
     Args:
         context: of the export stage, whose folder holds the files.
@@ -63,46 +56,45 @@ def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tup
         graphs: what was exported, by objective (``text`` and ``image`` by these names).
     """
     try:
-        own, task, data = _evaluation(context, bundle)
-        found = [_scored(context.folder, ending, own, task, data, bundle, graphs) for ending in ("", ".int8")]
+        section, task, data = _evaluation(context, bundle)
+        scores = [
+            _scored(context.folder, ending, section.batch_size, task, data, bundle, graphs) for ending in ("", ".int8")
+        ]
     except (VlcliError, KeyError) as error:
         reason = error.what if isinstance(error, VlcliError) else f"no file computes {error}"
         return {}, [f"the 8-bit files were not scored: {reason}"]
     name = task.metric
-    if any(name not in metrics for metrics in found):
+    if any(name not in metrics for metrics in scores):
         return {}, [f"the 8-bit files were not scored: the data give no {name}"]
-    whole, small = (metrics[name] for metrics in found)
-    split = own.split or task.eval_split
+    whole, small = (metrics[name] for metrics in scores)
+    split = section.split or task.eval_split
     line = f"int8: {name} {small:.4g}, float {whole:.4g}, difference {small - whole:+.2g}, on {split}"
     return {f"float/{name}": whole, f"int8/{name}": small, f"int8_difference/{name}": small - whole}, [line]
 
 
 def _evaluation(context: StageContext, bundle: Bundle) -> tuple[Evaluate, Any, Any]:
-    """The recipe's evaluation of the same model, or else the task's own split: its section, task and data."""
+    # the recipe's evaluation of the same model, or else the task's own split
     named, stages = set(context.config.source), context.recipe.stages.values()
-    own = next((one for one in stages if isinstance(one, Evaluate) and named & set(one.source) and not one.task), None)
-    own = own or Evaluate(kind="evaluate", **{"from": list(named)})
-    source = next(iter(context.sources()))
-    record = stage_record.read(source)
+    sections = (one for one in stages if isinstance(one, Evaluate) and named & set(one.source) and not one.task)
+    section = next(sections, None) or Evaluate(kind="evaluate", **{"from": list(named)})
+    record = stage_record.read(next(iter(context.sources())))
     if record is not None:
-        features = own.features or [path for path in record.features if Path(path).is_file()]
-        own = own.model_copy(update={"features": features})
+        features = section.features or [path for path in record.features if Path(path).is_file()]
+        section = section.model_copy(update={"features": features})
         context = replace(context, root=Path(record.root) if record.root else context.root)
-    asked = replace(context, config=own)
-    resolved = resolve_stage(asked)
-    task = evaluate.choose_task(asked, resolved)
-    return own, task, evaluate.assemble(asked, bundle, evaluate.readers_of(asked, resolved), task)
+    context = replace(context, config=section)
+    resolved = resolve_stage(context)
+    task = evaluate.choose_task(context, resolved)
+    return section, task, evaluate.assemble(context, bundle, evaluate.readers_of(context, resolved), task)
 
 
 def _scored(
-    folder: Path, ending: str, own: Evaluate, task: Any, data: Any, bundle: Bundle, graphs: dict[str, Graph]
+    folder: Path, ending: str, batch_size: int, task: Any, data: Any, bundle: Bundle, graphs: dict[str, Graph]
 ) -> dict[str, float]:
-    """The task's metrics with the files of an ending."""
     from vlcli.export.onnx import run as run_file
     from vlcli.export.onnx import session_of
 
     files = {graph.stem: (graph, session_of(folder / f"{graph.stem}{ending}.onnx")) for graph in graphs.values()}
-
     asked: set[str] = set()
 
     def run(stem: str, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
@@ -112,7 +104,7 @@ def _scored(
         return dict(zip(names, run_file(session, graph, inputs), strict=True))
 
     with torch.no_grad():
-        metrics: dict[str, float] = task.evaluate(FileRunner(bundle.module, data, own.batch_size, graphs, run)).metrics
+        metrics: dict[str, float] = task.evaluate(FileRunner(bundle.module, data, batch_size, graphs, run)).metrics
     if not asked:
         raise KeyError("what the task scores")  # it has asked the model itself
     return metrics

@@ -1,4 +1,4 @@
-"""What pre-training and fine-tuning share: assemble, train, leave a model that stands on its own."""
+"""Trains a stage: assembles model and data, trains, and writes the bundle of the best weights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.collapse import CollapseWatch
 from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
+from vlcli.engine.joint_evaluation import JointEvaluation
 from vlcli.engine.optim import freeze
-from vlcli.engine.together import Together
 from vlcli.engine.trackers import Tracker, read_log
 from vlcli.engine.trainer import Score, Trainer, TrainingOutcome
 from vlcli.files import write_json
@@ -31,7 +31,7 @@ MODEL = "model"
 
 
 def run_training(context: StageContext) -> StageResult:
-    """Train as the stage says; the artifact is ``model/``, a bundle of the best weights (the last without validation).
+    """Trains as the stage says, and writes ``model/``: a bundle of the best weights (the last without validation).
 
     With several processes every one calls this; only rank 0 writes.
 
@@ -41,13 +41,21 @@ def run_training(context: StageContext) -> StageResult:
     config = context.config
     assert isinstance(config, Training)
     context.folder.mkdir(parents=True, exist_ok=True)
-    progress = context.progress if processes.rank() == 0 else Silent()
+    first = processes.rank() == 0
+    progress = context.progress if first else Silent()
     threads = processes.use_threads(config.threads)
     processes.set_hang_timeout(context.recipe.hang_timeout)
     processes.start(context.device, config.precision)  # joins the other processes before anything takes long
     parts = assemble(context)
     check_task(parts.task, parts.module, context.name)
-    counts = _tell_start(parts, config, progress)
+    evaluator = None
+    if parts.validation is not None:
+        joint = processes.world() > 1 and (parts.task is None or is_joint(parts.task))
+        evaluator = Validation(parts, config, context.seed, progress, joint)
+    for line in _sources(parts):
+        progress.info(line)
+    counts = freeze(parts.module, config.trainable, config.frozen)
+    progress.info(f"training {counts['trained']:,} of {counts['total']:,} parameters on {len(parts.data):,} examples")
     trainer = Trainer(
         parts.module,
         parts.data,
@@ -56,45 +64,33 @@ def run_training(context: StageContext) -> StageResult:
         seed=context.seed,
         device=context.device,
         progress=progress,
-        evaluate=_evaluator(parts, config, context, progress),
-        trackers=_trackers(context, config),
+        evaluate=evaluator,
+        trackers=[registry.of(Tracker).build(spec, context.folder) for spec in config.trackers] if first else [],
         resume=context.resume,
     )
     if trainer.rate_line:
         progress.info(trainer.rate_line)
     watch = CollapseWatch(parts.module, parts.data, trainer.config, progress)
-    trainer.trackers += [watch] if processes.rank() == 0 else []
+    trainer.trackers += [watch] if first else []
     outcome = trainer.run()
     if outcome.stopped:
         progress.info(f"stopped: {outcome.stopped}")
-    if processes.rank() == 0:
+    if first:
         outcome = _write_model(context, parts, trainer, outcome)
     processes.wait()
     facts: dict[str, object] = {**counts, "threads": threads, "processes": processes.world()}
     facts |= {"learning_rate": trainer.rate_line} if trainer.rate_line else {}
-    facts |= {"collapsed": collapsed} if processes.rank() == 0 and (collapsed := watch.verdict(outcome)) else {}
+    facts |= {"collapsed": collapsed} if first and (collapsed := watch.verdict(outcome)) else {}
     return _result(context, parts, outcome, facts)
 
 
-def _tell_start(parts: Assembly, config: Training, progress: Progress) -> dict[str, int]:
-    """Freeze what is not to be trained; say what was loaded and what is trained."""
+def _sources(parts: Assembly) -> list[str]:
+    if parts.report:
+        return parts.report.lines()
     named = ", ".join(parts.module.model.tower_folders(parts.model_spec).values())
-    drawn = (
-        f"towers from {named}; the rest is drawn from the seed"
-        if named
-        else "weights drawn from the seed: training from scratch"
-    )
-    for line in parts.report.lines() if parts.report else [drawn]:
-        progress.info(line)
-    counts = freeze(parts.module, config.trainable, config.frozen)
-    progress.info(f"training {counts['trained']:,} of {counts['total']:,} parameters on {len(parts.data):,} examples")
-    return counts
-
-
-def _trackers(context: StageContext, config: Training) -> list[Tracker]:
-    if processes.rank() != 0:
-        return []
-    return [registry.trackers.build(spec, context.folder) for spec in config.trackers]
+    if named:
+        return [f"towers from {named}; the rest is drawn from the seed"]
+    return ["weights drawn from the seed: training from scratch"]
 
 
 @dataclass(frozen=True)
@@ -116,14 +112,14 @@ class Validation:
     joint: bool
 
     def __call__(self, autocast: Autocast, epoch: int) -> Score:
-        """The score; with several processes all of them call this, where ``joint``."""
+        """Returns the score; with several processes all of them call this, where ``joint``."""
         if not self.joint:
             return self.alone(autocast, epoch)
-        meeting = Together()
+        meeting = JointEvaluation()
         return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
 
     def alone(self, autocast: Autocast, epoch: int) -> Score:
-        """The score, by this process."""
+        """Returns the score, computed by this process alone."""
         return self._score(autocast, epoch, Share())
 
     def _score(self, autocast: Autocast, epoch: int, share: Share) -> Score:
@@ -137,31 +133,21 @@ class Validation:
             autocast=autocast,
             share=share,
         )
-        if self.parts.task is not None:
-            metrics = score_task(self.parts.task, runner)
-            value = _value(self.parts.task.metric, metrics, epoch, self.progress) if share.rank == 0 else 0.0
-            return Score(metrics, value)
-        metrics = mean_losses(self.parts.module, runner, epoch=epoch, seed=self.seed)
-        return Score(metrics, -metrics["loss"])
-
-
-def _evaluator(parts: Assembly, config: Training, context: StageContext, progress: Progress) -> Validation | None:
-    if parts.validation is None:
-        return None
-    joint = processes.world() > 1 and (parts.task is None or is_joint(parts.task))
-    return Validation(parts, config, context.seed, progress, joint)
-
-
-def _value(metric: str, metrics: dict[str, float], epoch: int, progress: Progress) -> float:
-    """What chooses the best checkpoint; where the data do not give it, the later one is the better."""
-    if metric not in metrics:
-        progress.warn(f"the validation data give no {metric}: the last evaluated weights are kept, not the best")
-    return metrics.get(metric, float(epoch))
+        task = self.parts.task
+        if task is None:
+            metrics = mean_losses(self.parts.module, runner, epoch=epoch, seed=self.seed)
+            return Score(metrics, -metrics["loss"])
+        metrics = score_task(task, runner)
+        if share.rank != 0:
+            return Score(metrics, 0.0)
+        if task.metric not in metrics:  # the later score is then the better
+            lacks = f"the validation data give no {task.metric}"
+            self.progress.warn(f"{lacks}: the last evaluated weights are kept, not the best")
+        return Score(metrics, metrics.get(task.metric, float(epoch)))
 
 
 def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outcome: TrainingOutcome) -> TrainingOutcome:
-    """The bundle: best weights where anything was evaluated; averaged ones where they are kept."""
-    outcome, state = trainer.chosen(outcome)
+    outcome, state = trainer.select_weights(outcome)
     save_bundle(
         context.folder / MODEL,
         parts.module,
@@ -191,37 +177,30 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     files |= {"log": log.name} if log.is_file() else {}
     curve = draw_curve(log) if processes.rank() == 0 else None
     files |= {"curve": curve.name} if curve else {}
-    notes = parts.report.lines() if parts.report else []
-    chosen = f"step {outcome.best}, the best on the validation data" if outcome.best >= 0 else "the last step"
-    doubts = suspicious(outcome.metrics)
-    for line in doubts:
-        context.progress.warn(f"validation: {line}")
-    left_out = parts.data.notes()
-    for line in left_out:
+    doubts, left_out = suspicious(outcome.metrics), parts.data.notes()
+    for line in [*(f"validation: {line}" for line in doubts), *left_out]:
         context.progress.warn(line)
     facts |= {"stopped": outcome.stopped} if outcome.stopped else {}
-    told = [f"{name}: {facts[name]}" for name in ("learning_rate", "stopped", "collapsed") if name in facts]
     if "collapsed" in facts:
         context.progress.warn(f"collapsed: {facts['collapsed']}")
-    notes += [*left_out, *doubts, *told, f"{MODEL}/ holds {chosen}"]
+    chosen = f"step {outcome.best}, the best on the validation data" if outcome.best >= 0 else "the last step"
+    notes = [*(parts.report.lines() if parts.report else []), *left_out, *doubts]
+    notes += [f"{name}: {facts[name]}" for name in ("learning_rate", "stopped", "collapsed") if name in facts]
+    notes.append(f"{MODEL}/ holds {chosen}")
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
     dropped = getattr(parts.data, "dropped", 0)
     facts |= {"dropped": dropped if isinstance(dropped, int) else len(dropped)}
     metrics = {f"train/{name}": value for name, value in outcome.losses.items() if name not in ("lr", "grad_norm")}
-    return StageResult({**metrics, **outcome.metrics, **_mean(parts, log)}, files, notes, facts)
-
-
-def _mean(parts: Assembly, log: Path) -> dict[str, float]:
-    """``mean/METRIC``: the mean of the task's score over all validations of the training."""
-    if parts.task is None or parts.validation is None or not log.is_file():
-        return {}
-    mean = mean_score(read_log(log), parts.task.metric)
-    return {} if mean is None else {f"mean/{parts.task.metric}": mean}
+    metrics |= outcome.metrics
+    if parts.task is not None and parts.validation is not None and log.is_file():
+        mean = mean_score(read_log(log), parts.task.metric)
+        metrics |= {} if mean is None else {f"mean/{parts.task.metric}": mean}
+    return StageResult(metrics, files, notes, facts)
 
 
 def draw_curve(log: Path) -> Path | None:
-    """Losses over the steps, and below them the validation's scores, as ``loss.png`` beside the log.
+    """Draws losses over the steps, and the validation's scores below them, as ``loss.png`` beside the log.
 
     None without a log or without matplotlib.
     """

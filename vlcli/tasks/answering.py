@@ -1,44 +1,59 @@
-"""What tasks of question answering share: an answer table, classification over it, predictions by string."""
+"""Question answering over an answer table: VQA v2, GQA and multiple choice."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from vlcli.data.answers import read_answers, table_file
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec
+from vlcli.data.answers import AnswerList, best_answer, read_answers, table_file
+from vlcli.files import write_json
+from vlcli.metrics import gqa, vqa
+from vlcli.metrics.baseline import CHANCE, most_frequent
+from vlcli.metrics.nlvr2 import by_kind
+from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Predict, Task
-from vlcli.tasks.outputs import likeliest, logits_of, target
+from vlcli.tasks.base import Examples, Find, Predict, Result, Runner, Task
+from vlcli.tasks.outputs import likeliest, logits_of, mean, target
 
 Loss = Literal["bce", "ce"]
+_TYPES = ("answer_type", "question_type")
 
 
 class Answering(Task):
-    """Base of tasks that choose an answer of a table. The usual one overrides ``count``, ``dataset`` and ``score``."""
+    """Base of tasks that choose an answer of a table. The usual one overrides ``count`` and ``score``.
 
+    Attributes:
+        usual_table: path of the published table in the authors' data folder.
+        facts_of_questions: targets that predictions keep.
+        smoothing: label smoothing of the loss ``ce``.
+    """
+
+    metric = "accuracy"
     usual_table: ClassVar[str] = ""
-    """Where the authors' data folder has the published table."""
     facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)
-    """Targets that predictions keep."""
-    answers_file: str | None = None
     smoothing: float = 0.0
-    """Label smoothing of the loss ``ce``."""
 
-    def set_up(self, answers: str | None, loss: Loss, only: Only, head: str | None, source_answers: str | None) -> None:
-        """Keep the parameters that these tasks share."""
-        self.answers_file = answers
+    def __init__(
+        self,
+        *,
+        answers: str | None = None,
+        min_count: int = 1,
+        loss: Loss = "bce",
+        only: Only = "both",
+        head: str | None = None,
+        source_answers: str | None = None,
+    ) -> None:
+        self.answers_file, self.min_count = answers, min_count
         self.loss, self.only, self.head, self.source_answers = loss, only, head, source_answers
         self.answers: tuple[str, ...] = ()
 
     def objectives(self) -> list[Spec]:
-        """Classification over the answer table."""
         spec: Spec = {"name": "answering", "loss": self.loss}
         spec |= {"only": self.only} if self.only != "both" else {}
         spec |= {"head": self.head} if self.head is not None else {}
@@ -46,35 +61,31 @@ class Answering(Task):
         return [spec | ({"source_answers": self.source_answers} if self.source_answers is not None else {})]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The answer table: a published one, else made of the training questions."""
         file = table_file(self.answers_file, readers, self.usual_table) if self.usual_table else None
         return self.count(readers) if file is None else read_answers(file).strings
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
-        """The answers of the training questions that are worth a row."""
+        """Return the answers of ``min_count`` training questions or more; called where there is no published table."""
         raise NotImplementedError(f"{type(self).__name__} makes no table")
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The answer table the model was trained on."""
         self.answers = data_spec.answers
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (the answer), ``score`` (its logit), and what the data say of the question."""
-        score, chosen = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).max(-1)
-        return self.answered(batch, [self.answers[place] for place in chosen.tolist()], score.tolist())
+        # ``prediction`` (the answer), ``score`` (its logit), and what the data say of the question
+        score, best = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).max(-1)
+        return self.answered(batch, [self.answers[row] for row in best.tolist()], score.tolist())
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Answers, whether or not a table has them."""
         answers = [str(row["prediction"]) for row in predictions]
         return self.answered(batch, answers, [row.get("score", 0.0) for row in predictions])
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Answers of the table: each by its own sigmoid where ``loss`` is ``bce``, else by a softmax."""
         logits = full_precision(logits_of(predict(step), "answering", classes=len(self.answers)))
         return likeliest(self.answers, logits.sigmoid() if self.loss == "bce" else logits.softmax(-1))
 
     def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
-        """A prediction of every question, with what the data say of it."""
+        """Return a prediction of every question, with what the data say of it."""
         rows: list[dict[str, Any]] = [
             {"key": key, "prediction": answer, "score": value}
             for key, answer, value in zip(batch.keys, answers, scores, strict=True)
@@ -85,6 +96,177 @@ class Answering(Task):
         return rows
 
 
-def mean(rows: Sequence[dict[str, Any]], key: str) -> float:
-    """The mean of a field; 0 of none."""
-    return sum(float(row[key]) for row in rows) / len(rows) if rows else 0.0
+class VQA(Answering):
+    """Answer questions; official accuracy, overall and by type of answer and question.
+
+    Args:
+        answers: file of the answer table under the data root; None: ``vqa/trainval_label2ans.json`` where it is there,
+            else a table made of the training questions.
+        min_count: an answer belongs to a table made of the questions if it is the chosen one of so many.
+        loss: ``bce`` against soft scores, or ``ce`` against the best answer.
+        only: ``text`` or ``images`` make the control that sees one modality.
+        head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
+        source_answers: for starting weights that are not vlcli's: the file of the answers of their answer head's rows,
+            a path from the current folder.
+        smoothing: label smoothing of the loss ``ce``.
+    """
+
+    paper = "Goyal et al. 2017, Making the V in VQA Matter; Teney et al. 2018 (answer table, soft scores)"
+    eval_split = "val"
+    usual_data = "vqa"
+    usual_answers = 3129
+    usual_table = "vqa/trainval_label2ans.json"
+    facts_of_questions = ("question_id", *_TYPES)
+
+    def __init__(self, *, min_count: int = 9, smoothing: float = 0.0, **options: Any) -> None:
+        super().__init__(min_count=min_count, **options)
+        self.smoothing = smoothing
+
+    def count(self, readers: list[Any]) -> tuple[str, ...]:
+        targets = (example.targets for reader in readers for example in reader.examples())
+        best = ((best_answer(scores), scores.get("answer_form") == "plain") for scores in targets)
+        counts = Counter(answer if plain else vqa.table_form(answer) for answer, plain in best if answer is not None)
+        return vqa.answer_vocabulary(counts, self.min_count)
+
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+        # where the true answers are known: ``accuracy``, and ``answers`` with the accuracy of each
+        rows = super().answered(batch, answers, scores)
+        for row, people, soft in zip(rows, target(batch, "raw_answers"), target(batch, "answers"), strict=True):
+            if people:
+                row.update(accuracy=vqa.accuracy(row["prediction"], people), answers=vqa.accuracies(people))
+            elif soft is not None:
+                normalised = vqa.set_form if row.get("answer_type") == "set" else vqa.table_form
+                form = row["prediction"] if row["prediction"] in soft else normalised(row["prediction"])
+                row.update(accuracy=float(soft.get(form, 0.0)), answers=dict(soft))
+        return rows
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        rows = [row for row in predictions if "accuracy" in row]
+        if not rows:
+            return {}
+        metrics = {"accuracy": mean(rows, "accuracy"), **most_frequent(rows)}
+        for kind in _TYPES:
+            metrics |= {f"accuracy/{name}": value for name, value in by_kind(rows, kind, "accuracy").items()}
+            metrics |= most_frequent(rows, kind)
+        return metrics
+
+    def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
+        ids = [row.get("question_id", row["key"]) for row in predictions]
+        numbers = [int(name) if str(name).isdecimal() else name for name in ids]  # integers in the official files
+        rows = [{"question_id": n, "answer": row["prediction"]} for n, row in zip(numbers, predictions, strict=True)]
+        return [write_json(folder / "vqa.json", rows)]
+
+
+class MultipleChoice(VQA):
+    """Choose one of the choices that a question comes with, by the scores of the answer table; accuracy.
+
+    The data name the choices: ``choices: COLUMN`` of tables. A choice that the table lacks is chosen only if it lacks
+    all of them, and then the first is. The options are those of ``vqa``.
+    """
+
+    paper = "Schwenk et al. 2022, A-OKVQA: A Benchmark for Visual Question Answering using World Knowledge"
+
+    def dataset(self) -> Spec:
+        columns = {"text": "question", "id": "question_id", "answers": "direct_answers", "choices": "choices"}
+        return {"name": "json", "file": "aokvqa_v1p0_{split}.json", "image": "{image_id:012}.jpg", **columns}
+
+    def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
+        # ``prediction`` (the choice) and ``score`` (its logit); where the right one is known, ``correct``
+        logits = full_precision(logits_of(outputs, "answering", classes=len(self.answers))).tolist()
+        table = AnswerList(self.answers)
+        words, values = [], []
+        for row, choices in zip(logits, target(batch, "choices"), strict=True):
+            columns = [table.find(vqa.table_form(choice)) for choice in choices or ()]
+            scores = [float("-inf") if column is None else row[column] for column in columns]
+            best = max(range(len(scores)), key=lambda k: scores[k], default=None)
+            words.append("" if best is None else choices[best])
+            values.append(0.0 if best is None else max(scores[best], -1e9))
+        return self.answered(batch, words, values)
+
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+        rows = super(VQA, self).answered(batch, answers, scores)
+        for row, choices, right in zip(rows, target(batch, "choices"), target(batch, "choice"), strict=True):
+            if right is not None:
+                hit = vqa.same(row["prediction"], right)
+                row.update(label=right, correct=hit, accuracy=float(hit), chance=1 / len(choices))
+        return rows
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        rows = [row for row in predictions if "correct" in row]
+        return {"accuracy": mean(rows, "accuracy"), f"{CHANCE}/accuracy": mean(rows, "chance")} if rows else {}
+
+    def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
+        # A-OKVQA's form
+        rows = {str(row.get("question_id", row["key"])): {"multiple_choice": row["prediction"]} for row in predictions}
+        return [write_json(folder / "multiple_choice.json", rows)]
+
+
+class GQA(Answering):
+    """Answer questions; accuracy, by type, and what else the official evaluation finds.
+
+    ``binary`` and ``open``, ``consistency`` and ``distribution`` come where the question file says enough, ``validity``
+    and ``plausibility`` where the file of choices is there.
+
+    Args:
+        answers: file of the answer table under the data root; None: ``gqa/trainval_label2ans.json`` where it is there,
+            else the answers of the training questions.
+        min_count: an answer belongs to a table made of the questions if it is that of so many.
+        loss: ``bce``, or ``ce`` against the one answer.
+        only: ``text`` or ``images`` make the control that sees one modality.
+        head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
+        source_answers: for starting weights that are not vlcli's: the file of the answers of their answer head's rows,
+            a path from the current folder.
+    """
+
+    paper = "Hudson and Manning 2019, GQA: A New Dataset for Real-World Visual Reasoning"
+    joint = True
+    eval_split = "testdev"
+    usual_data = "gqa"
+    usual_answers = 1842
+    usual_table = "gqa/trainval_label2ans.json"
+    facts_of_questions = (
+        "question_id",
+        "answer",
+        "structural",
+        "semantic",
+        "detailed",
+        "group",
+        "balanced",
+        "entailed",
+    )
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.choices: dict[str, dict[str, list[str]]] = {}
+
+    def count(self, readers: list[Any]) -> tuple[str, ...]:
+        answers = (best_answer(example.targets) for reader in readers for example in reader.examples())
+        counts = Counter(answer for answer in answers if answer is not None)
+        return tuple(sorted(answer for answer, count in counts.items() if count >= self.min_count))
+
+    def evaluate(self, runner: Runner) -> Result:
+        self._read_choices(runner)
+        return super().evaluate(runner)
+
+    def rescore(self, find: Find, runner: Examples) -> Result:
+        self._read_choices(runner)
+        return super().rescore(find, runner)
+
+    def _read_choices(self, runner: Examples) -> None:
+        readers = [reader for reader in getattr(runner.data, "readers", ()) if hasattr(reader, "choices")]
+        self.choices = {key: row for reader in readers for key, row in reader.choices().items()}
+
+    def answered(self, batch: Batch, answers: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+        rows = super().answered(batch, answers, scores)
+        for row in rows:
+            if "answer" in row:
+                row["correct"] = vqa.same(row["prediction"], str(row["answer"]))
+        return rows
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        return gqa.scores([row for row in predictions if "answer" in row], self.choices)
+
+    def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
+        ids = (str(row.get("question_id", row["key"])) for row in predictions)
+        rows = [{"questionId": n, "prediction": row["prediction"]} for n, row in zip(ids, predictions, strict=True)]
+        return [write_json(folder / "gqa.json", rows)]

@@ -1,4 +1,4 @@
-"""Small networks on bags of words and pooled features: what a page of code reaches in a core-minute.
+"""Trains small networks on bags of words and pooled features.
 
 Words and picture are added or multiplied in one hidden layer (Zhou et al. 2015; Ren et al. 2015). A tenth of the
 pictures is held out: the epoch with the best accuracy there is kept, and training ends where it no longer improves.
@@ -15,33 +15,28 @@ from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.data.sample import Example
 
 How = Literal["words", "words+image", "words*image", "probe"]
-HIDDEN, WORDS, LONGEST = 512, 4000, 40
-"""Width of the hidden layer; most words that are known; most words of a sentence."""
+HIDDEN, WORDS, LONGEST = 512, 4000, 40  # width of the hidden layer; most known words; most words of a sentence
+# Most rounds (an epoch, or several of few examples); least steps of a round; most steps of all; rounds without a better
+# accuracy before the end; share of pictures held out
 ROUNDS, LEAST_STEPS, STEPS, PATIENCE, HELD = 40, 50, 4000, 8, 0.1
-"""Most rounds (an epoch, or several of few examples); least steps of a round; most steps of all; rounds without a
-better accuracy before the end; share of pictures held out."""
 RATE, DECAY, SMOOTHING = 1e-3, 0.3, 0.1
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Examples as the networks read them.
-
-    Attributes:
-        words: (N, L) numbers of each sentence's words from 1 on, 0 at the end.
-        image: (N, D) pooled features; (N, 0) where pictures are not read.
-    """
+    """Word numbers (N, L) from 1 on, 0 at the end of a sentence; pooled features (N, D), (N, 0) without pictures."""
 
     words: Tensor
     image: Tensor
 
     def at(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Some of the examples."""
+        """Select some of the examples."""
         return self.words[rows], self.image[rows]
 
 
@@ -62,55 +57,52 @@ class Network(nn.Module):
         self.out = nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(HIDDEN, answers))
 
     def forward(self, words: Tensor, image: Tensor) -> Tensor:
-        """(B, A) logits of word numbers (B, L) and features (B, D)."""
-        logits: Tensor
-        if self.how == "probe":
-            logits = self.out(image)
-            return logits
-        weights = nn.functional.dropout((words > 0).float(), 0.2, self.training)
-        hidden = self.words(words, per_sample_weights=weights) + self.bias  # (B, H)
-        if self.how != "words":
+        hidden = image  # (B, D)
+        if self.how != "probe":
+            weights = F.dropout((words > 0).float(), 0.2, self.training)  # (B, L)
+            hidden = self.words(words, per_sample_weights=weights) + self.bias  # (B, H)
+        if self.how in ("words+image", "words*image"):
             seen = self.strength * self.image(image)  # (B, H)
             hidden = hidden + seen if self.how == "words+image" else hidden * (1 + seen)
-        logits = self.out(hidden)
+        logits: Tensor = self.out(hidden)  # (B, A)
         return logits
 
 
 def words_of(text: str | None) -> list[str]:
-    """The words of a sentence in lower case, without signs."""
+    """Return the words of a sentence in lower case, without punctuation."""
     return re.findall(r"\w+", (text or "").casefold())
 
 
 def numbers(examples: Sequence[Example], vocabulary: dict[str, int]) -> Tensor:
-    """(N, L) numbers of the words of each sentence, each word once; 0 where a sentence has ended."""
+    """Return (N, L) numbers of the words of each sentence, each word once; 0 where a sentence has ended."""
     rows = [[vocabulary[w] for w in dict.fromkeys(words_of(e.text)) if w in vocabulary][:LONGEST] for e in examples]
-    made = torch.zeros(len(rows), max([1, *map(len, rows)]), dtype=torch.long)
-    for place, row in enumerate(rows):
-        made[place, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return made
+    padded = torch.zeros(len(rows), max([1, *map(len, rows)]), dtype=torch.long)
+    for line, row in zip(padded, rows, strict=True):
+        line[: len(row)] = torch.tensor(row, dtype=torch.long)
+    return padded
 
 
 def vocabulary_of(examples: Sequence[Example]) -> dict[str, int]:
-    """The words of two sentences or more, the most frequent first, from 1 on."""
+    """Number the words of two sentences or more, the most frequent first, from 1 on."""
     counts = Counter(word for example in examples for word in dict.fromkeys(words_of(example.text)))
     words = sorted((word for word, count in counts.items() if count > 1), key=lambda word: (-counts[word], word))
     return {word: number for number, word in enumerate(words[:WORDS], 1)}
 
 
 def held_out(examples: Sequence[Example], seed: int) -> Tensor:
-    """(N,) bool: the examples about a tenth of the pictures, at least one and never all."""
+    """Return (N,) bool: the examples about a tenth of the pictures, at least one and never all."""
     pictures = [example.images[0] if example.images else example.key for example in examples]
     each = sorted(set(pictures))
     count = min(max(1, round(HELD * len(each))), len(each) - 1)
-    chosen = {each[place] for place in np.random.default_rng(seed).permutation(len(each))[:count]}
-    return torch.tensor([name in chosen for name in pictures])
+    drawn = {each[row] for row in np.random.default_rng(seed).permutation(len(each))[:count]}
+    return torch.tensor([name in drawn for name in pictures])
 
 
 def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed: int) -> float:
-    """Train until the accuracy on the held-out examples no longer improves; keep the best weights.
+    """Train in place until the accuracy on the held-out examples no longer improves; keep the best weights.
 
     Args:
-        network: that is trained in place.
+        network: to train.
         inputs: N examples.
         answers: (N,) their classes, or (N, A) 1 for each label that an example has.
         held: (N,) bool, those that are held out.
@@ -133,17 +125,16 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
             network.train()
             for some in (some for _ in range(passes) for some in rows[torch.randperm(len(rows))].split(size)):
                 logits, truth = network(*inputs.at(some)), answers[some]
-                loss = (
-                    nn.functional.binary_cross_entropy_with_logits(logits, truth)
-                    if several
-                    else nn.functional.cross_entropy(logits, truth, label_smoothing=SMOOTHING)
-                )
+                if several:
+                    loss = F.binary_cross_entropy_with_logits(logits, truth)
+                else:
+                    loss = F.cross_entropy(logits, truth, label_smoothing=SMOOTHING)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-            found, truth = chances(network, inputs, judged, several=several), answers[judged]
-            good = (found * truth + (1 - found) * (1 - truth)).log() if several else (found.argmax(1) == truth).float()
-            score = float(good.clamp(min=-100).mean())
+            scores, truth = probabilities(network, inputs, judged, several=several), answers[judged]
+            right = (scores * truth + (1 - scores) * (1 - truth)).log() if several else scores.argmax(1) == truth
+            score = float(right.float().clamp(min=-100).mean())
             waited = 0 if score > best else waited + 1
             if not waited:
                 best, state = score, copy.deepcopy(network.state_dict())
@@ -154,8 +145,8 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
 
 
 @torch.no_grad()
-def chances(network: Network, inputs: Inputs, rows: Tensor | None = None, *, several: bool = False) -> Tensor:
-    """(N, A) probabilities of the answers, of all examples or of some; each by itself where there may be several."""
+def probabilities(network: Network, inputs: Inputs, rows: Tensor | None = None, *, several: bool = False) -> Tensor:
+    """Return (N, A) probabilities of the answers of all examples or some; each by itself where there may be several."""
     network.eval()
     rows = torch.arange(len(inputs.words)) if rows is None else rows
     logits = torch.cat([network(*inputs.at(some)) for some in rows.split(1024)])

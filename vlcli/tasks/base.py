@@ -1,4 +1,4 @@
-"""The task seam: what a benchmark asks, how it is scored and what its server wants."""
+"""Base class of tasks: the data of a benchmark, decoding, metrics and submission files."""
 
 from __future__ import annotations
 
@@ -11,45 +11,36 @@ from torch import Tensor
 
 from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec, InputSpec, Model, Recorder
+from vlcli.nn import Batch, DataSpec, ForwardPasses, InputSpec, Model, Recorder
 from vlcli.progress import Progress
 from vlcli.registry import Spec
 
+# ``predict`` of every objective that has one, by objective name
 Predict = Callable[[ForwardPasses], dict[str, dict[str, Tensor]]]
-"""``predict`` of every objective that has one, by objective name."""
-
-
-T = TypeVar("T")
-
+# Returns the predictions of a batch that were made elsewhere, in its order
 Find = Callable[[Batch], list[dict[str, Any]]]
-"""Returns the predictions of a batch that were made elsewhere, in its order."""
+T = TypeVar("T")
 
 
 class Examples(Protocol):
-    """What a task is given that scores predictions without a model."""
+    """Keys and targets, for tasks that score predictions without a model."""
 
     progress: Progress
-    data: Any
-    """The assembled data (``vlcli.data.pipeline.Pipeline``): keys and targets."""
+    data: Any  # vlcli.data.pipeline.Pipeline
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
-        """The batches in order (or those of other data)."""
+        """Yield the batches of the evaluation data, or of other data, in order."""
         ...
 
 
 class Runner(Protocol):
-    """What a task's evaluation is given."""
+    """Batches, forward passes and predictions, for a task's evaluation."""
 
     progress: Progress
-    data: Any
-    """The assembled evaluation data (``vlcli.data.pipeline.Pipeline``), for a loop of one's own."""
+    data: Any  # vlcli.data.pipeline.Pipeline
     batch_size: int
     share: Share
-    """This process's part, where several evaluate a task that is ``joint``."""
-    folder: Path | None
-    """Where what is worth keeping may be kept: the stage's folder; None while training."""
+    folder: Path | None  # of the stage, for files that a resumed evaluation reads; None while training
 
     @property
     def model(self) -> Model:
@@ -62,33 +53,33 @@ class Runner(Protocol):
         ...
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
-        """The evaluation batches in order (or those of other data), on the model's device."""
+        """Yield the batches of the evaluation data, or of other data, in order, on the model's device."""
         ...
 
     def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
-        """What ``make`` gives for every batch, in order; the processes that evaluate together take batches in turn."""
+        """Return ``make(batch)`` of all batches, joined in order; the processes of an evaluation share the batches."""
         ...
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
-        """Vectors of a batch's unique sentences or pictures, in float32."""
+        """Return the float32 vectors (N, D) of a batch's unique texts or images."""
         ...
 
     def identity(self, objective: str) -> dict[str, Any]:
-        """What the vectors of an objective depend on besides the data: weights, precision."""
+        """Return what an objective's vectors depend on besides the data: weights, precision."""
         ...
 
     def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
-        """Passes over one batch, no gradient (with gradient where ``record.gradients``)."""
+        """Return forward passes over a batch, without gradient unless ``record.gradients``."""
         ...
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        """``predict`` of every objective that has one (or of ``only`` this one), by objective name."""
+        """Return ``predict`` of every objective that has one, or of ``only`` this one, by objective name."""
         ...
 
 
 @dataclass
 class Result:
-    """What an evaluation found.
+    """Metrics and predictions of an evaluation.
 
     Attributes:
         metrics: by name; fractions in [0, 1] unless the name says otherwise.
@@ -101,11 +92,11 @@ class Result:
 
 @dataclass
 class Given:
-    """What a task that needs no model is given.
+    """Data of a task that is fitted without a model.
 
     Attributes:
-        data: the assembled data it is scored on (``vlcli.data.pipeline.Pipeline``).
-        fit: those it is fitted on.
+        data: data to score on (``vlcli.data.pipeline.Pipeline``).
+        fit: data to fit on.
         store: region features of both; None where the task does without.
         progress: where to report.
     """
@@ -126,6 +117,7 @@ class Task:
         eval_split: split that ``vlcli eval TASK`` and an evaluate stage without ``split`` read.
         joint: whether all processes take part in :meth:`evaluate`, by ``runner.rows`` or ``runner.share``; else only
             the first. A task that leaves :meth:`evaluate` as it is need not say so.
+        usual_data: reader of fine-tuning and evaluation where a recipe names none.
         fitted: whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``.
         reads_pixels: of a fitted task, whether it reads the pictures' files where there is no store of region features.
         usual_answers: rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none.
@@ -137,6 +129,7 @@ class Task:
     requires: ClassVar[frozenset[str]] = frozenset({"fuse"})
     metric: ClassVar[str] = "accuracy"
     eval_split: ClassVar[str] = "dev"
+    usual_data: ClassVar[str] = ""
     joint: ClassVar[bool] = False
     fitted: ClassVar[bool] = False
     reads_pixels: ClassVar[bool] = False
@@ -159,64 +152,37 @@ class Task:
         """Reader of fine-tuning and evaluation where a recipe names none; called when a stage is resolved.
 
         Returns:
-            A recipe entry without ``split``.
+            A recipe entry without ``split``; by default :attr:`usual_data`.
 
         Raises:
             NotImplementedError: the task has no usual data set.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no default data set")
+        if not self.usual_data:
+            raise NotImplementedError(f"{type(self).__name__} has no default data set")
+        return {"name": self.usual_data}
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """Arrange the data for evaluation (one example per image, for instance); called once after readers are opened.
-
-        Args:
-            readers: as the recipe names them.
-
-        Returns:
-            Readers; by default those given.
-        """
+        """Arrange the data for evaluation (one example per image, say); called once after readers are opened."""
         return readers
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        """Arrange the data for training; called once after readers are opened.
-
-        Args:
-            readers: as the recipe names them.
-
-        Returns:
-            Readers; by default those of :meth:`arrange`.
-        """
+        """Arrange the data for training, by default as :meth:`arrange`; called once after readers are opened."""
         return self.arrange(readers)
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """Answer or label strings of the task's head; called once before the model is built. None by default.
+        """Strings of the rows of the task's head, none by default; called once before the model is built.
 
         Args:
             readers: of the training data.
-
-        Returns:
-            One string per row of the head.
         """
         return ()
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
-        """What must be loaded beyond the model's spec, or at another size; called once when data are opened.
-
-        Args:
-            spec: of the model.
-            training: whether the data are for training; else they are scored.
-
-        Returns:
-            The spec of the data.
-        """
+        """Inputs to load beyond the model's ``spec``, or at another size; called once when data are opened."""
         return spec
 
     def attach(self, data_spec: DataSpec) -> None:
-        """Receive the sizes and answers that the model was trained with; called once, before anything is decoded.
-
-        Args:
-            data_spec: of the trained model.
-        """
+        """Receive the sizes and answers that the model was trained with; called once, before anything is decoded."""
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """Turn outputs into predictions.
@@ -281,14 +247,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} has no score")
 
     def evaluate(self, runner: Runner) -> Result:
-        """Evaluate the model; called once per evaluate stage and per validation. Retrieval and grounding override it.
-
-        Args:
-            runner: gives batches, forward passes and outputs.
-
-        Returns:
-            Metrics and predictions.
-        """
+        """Evaluate the model; called once per evaluate stage and validation. Retrieval and grounding override it."""
         self.attach(runner.data_spec)
         tokenizer = getattr(runner.data, "tokenizer", None)
         predictions = runner.rows(lambda batch: self.predictions(runner.step(batch), runner.predict, tokenizer))
@@ -312,28 +271,12 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} is not scored without a model")
 
     def rescore(self, find: Find, runner: Examples) -> Result:
-        """Score predictions that were made elsewhere; called once per ``vlcli eval --predictions``.
-
-        Args:
-            find: returns the predictions of a batch, in order.
-            runner: gives the batches of keys and targets; it has no model.
-
-        Returns:
-            Metrics and predictions.
-        """
+        """Score predictions that were made elsewhere; called once per ``vlcli eval --predictions``."""
         rows = [row for batch in runner.batches() for row in self.judge(find(batch), batch)]
         return Result(self.score(rows), rows)
 
-    def solve(self, given: Given) -> Result:
-        """Evaluate without a model, where ``fitted`` is true.
-
-        Called once per evaluate stage instead of :meth:`evaluate`.
-
-        Args:
-            given: data to fit on and data to score on.
-
-        Returns:
-            Metrics and predictions.
+    def solve(self, inputs: Given) -> Result:
+        """Evaluate without a model; called once per evaluate stage where ``fitted`` is true.
 
         Raises:
             NotImplementedError: the task needs a model.
@@ -341,11 +284,11 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} is not fitted without a model")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """Write the files that an evaluation server takes; called once after :meth:`evaluate`. None by default.
+        """Write the files that an evaluation server takes, none by default; called once after :meth:`evaluate`.
 
         Args:
             predictions: of all examples.
-            folder: where to write, existing.
+            folder: existing folder to write to.
 
         Returns:
             The files.

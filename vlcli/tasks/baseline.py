@@ -1,10 +1,10 @@
-"""Baselines beside trained models: what is reached in seconds, scored by the task's own scorer."""
+"""Baselines beside trained models, which train in seconds and are scored as the models' task scores."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -16,17 +16,16 @@ from vlcli.data.collate import CLEAN, Item, collate
 from vlcli.data.sample import Example, Sample
 from vlcli.errors import ComponentError, DataError
 from vlcli.metrics.baseline import true_answer
-from vlcli.nn.batch import Batch
-from vlcli.nn.model import InputSpec
+from vlcli.nn import Batch, InputSpec
 from vlcli.progress import Progress
 from vlcli.registry import Spec, TaskSpec
 from vlcli.tasks.bag_of_words import (
     How,
     Inputs,
     Network,
-    chances,
     held_out,
     numbers,
+    probabilities,
     train,
     vocabulary_of,
     words_of,
@@ -34,12 +33,10 @@ from vlcli.tasks.bag_of_words import (
 from vlcli.tasks.base import Given, Result, Task
 from vlcli.tasks.correlation import unit
 from vlcli.tasks.outputs import likeliest
-from vlcli.tasks.pairs import trains_no_model
-from vlcli.tasks.pooled import Pooled
+from vlcli.tasks.pooled import Pooled, trains_no_model
 
 By = Literal["frequent", "question", "nearest", "words", "words+image", "words*image", "probe"]
-TOP, BATCH = 5, 256
-"""Answers of an example that are written; examples that are scored at a time."""
+TOP, BATCH = 5, 256  # Answers of an example that are written; examples that are scored at a time
 Row = dict[str, Any]
 
 
@@ -64,7 +61,7 @@ class Baseline(Task):
     fitted = reads_pixels = True
 
     def __init__(self, *, by: By = "frequent", task: TaskSpec = "vqa") -> None:
-        self.by, self.task = by, registry.tasks.build(task)
+        self.by, self.task = by, registry.of(Task).build(task)
         if type(self.task).judge is Task.judge or by not in get_args(By):
             what = "There is no such baseline." if by not in get_args(By) else "There is no baseline of this task."
             expected = ", ".join(get_args(By)) + "; a task that gives one answer an example"
@@ -72,87 +69,69 @@ class Baseline(Task):
         self.images = self.task.images
 
     def objectives(self) -> list[Spec]:
-        """None: it is not trained by steps.
-
-        Raises:
-            ComponentError: always, with the stage it belongs to.
-        """
         raise trains_no_model("baseline", "vqa or classification")
 
     def dataset(self) -> Spec:
-        """That of the task."""
         return self.task.dataset()
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """As the task arranges them."""
         return self.task.arrange(readers)
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
-        """Nothing of pictures where only words are read."""
         return replace(spec, regions=self.by not in ("frequent", "question", "words"))
 
-    def solve(self, given: Given) -> Result:
-        """Learn from ``fit``, answer, and score by the task.
-
-        Raises:
-            DataError: no example in ``fit`` has an answer.
-        """
-        examples, asked = list(given.fit.examples), list(given.data.examples)
-        labels = _Truths(given.fit, given.progress)
+    def solve(self, inputs: Given) -> Result:
+        examples, asked = list(inputs.fit.examples), list(inputs.data.examples)
+        labels = _Truths(inputs.fit, inputs.progress)
         rows = self.task.rescore(lambda batch: [{"prediction": "true"} for _ in batch.keys], labels).predictions
         several = any(isinstance(row.get("labels"), list) for row in rows)
-        truths = [tuple(row["labels"]) if "labels" in row else _one(row) for row in rows]
-        pairs = [(e, truth) for e, truth in zip(examples, truths, strict=True) if truth is not None]
-        if not pairs:
+        answers = [tuple(row["labels"]) if "labels" in row else true_answer(row) for row in rows]
+        known = _Known(several=several)
+        for example, answer in zip(examples, answers, strict=True):
+            if answer is not None:
+                known.examples.append(example)
+                known.answers.append((answer,) if isinstance(answer, str) else answer)
+        if not known.examples:
             raise DataError("No example has an answer to learn from.", where="fit", got=f"{len(examples)} examples")
-        known = _Known([example for example, _ in pairs], [truth for _, truth in pairs], several)
-        answers = iter(self._answered(known, asked, given))
-        return self.task.rescore(lambda batch: [next(answers) for _ in batch.keys], _Truths(given.data, given.progress))
+        predictions, truths = iter(self._answered(known, asked, inputs)), _Truths(inputs.data, inputs.progress)
+        return self.task.rescore(lambda batch: [next(predictions) for _ in batch.keys], truths)
 
-    def _answered(self, known: _Known, asked: list[Example], given: Given) -> list[Row]:
-        if known.several and self.by in ("frequent", "question"):
-            return [dict(known.shares) for _ in asked]
+    def _answered(self, known: _Known, asked: list[Example], inputs: Given) -> list[Row]:
         if self.by in ("frequent", "question"):
-            found = by_question(known) if self.by == "question" else {}
-            return [{"prediction": found.get(question(example), known.frequent)} for example in asked]
+            if known.several:  # the same for all: how often each label occurs
+                counts = Counter(name for names in known.answers for name in names)
+                shares = {name: counts[name] / len(known.answers) for name in sorted(counts)}
+                return [_labelled(shares) for _ in asked]
+            frequent = most_common(known.answers)[0]
+            groups: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+            for example, answer in zip(known.examples, known.answers, strict=True):
+                groups[question(example)].append(answer)
+            best = {text: most_common(answers)[0] for text, answers in groups.items() if self.by == "question"}
+            return [{"prediction": best.get(question(example), frequent)} for example in asked]
         pooled = None
-        if given.fit.needs.regions or given.fit.needs.pixels:
-            files = None if given.store is not None else {**given.fit.pictures.files, **given.data.pictures.files}
-            pooled = Pooled.of(known.examples, asked, given.store, files)
+        if inputs.fit.needs.regions or inputs.fit.needs.pixels:
+            files = None if inputs.store is not None else {**inputs.fit.pictures.files, **inputs.data.pictures.files}
+            pooled = Pooled(known.examples, asked, inputs.store, files)
         if self.by == "nearest":
             assert pooled is not None
             return nearest(known, asked, pooled)
-        return learned(cast("How", self.by), known, asked, pooled, given.data.seed, given.progress)
+        return learned(cast("How", self.by), known, asked, pooled, inputs.data.seed, inputs.progress)
 
     def submission(self, predictions: list[Row], folder: Path) -> list[Path]:
-        """None: nobody sends a baseline to a server."""
-        return []
+        return []  # nobody sends a baseline to a server
 
 
 @dataclass(frozen=True)
 class _Known:
-    """Examples with their answers: one each, or the labels of each picture where there may be ``several``."""
-
-    examples: list[Example]
-    answers: list[tuple[str, ...]]
-    several: bool = False
-
-    @property
-    def frequent(self) -> str:
-        """The most frequent answer; of equally frequent ones, the first by the alphabet."""
-        return most_common(self.answers)[0]
-
-    @property
-    def shares(self) -> Row:
-        """The answer to everything where there may be several: how often each label occurs."""
-        counts = Counter(name for names in self.answers for name in names)
-        return _labelled({name: counts[name] / len(self.answers) for name in sorted(counts)})
+    # Examples with their answers: one each, or the labels of each picture where there may be ``several``
+    several: bool
+    examples: list[Example] = field(default_factory=list)
+    answers: list[tuple[str, ...]] = field(default_factory=list)
 
 
 @dataclass
 class _Truths:
-    """Batches of keys and targets (``vlcli.tasks.base.Examples``): no picture is loaded to score an answer."""
-
+    # Batches of keys and targets (vlcli.tasks.base.Examples): no picture is loaded to score an answer
     data: Any
     progress: Progress
 
@@ -164,13 +143,8 @@ class _Truths:
 
 
 def question(example: Example) -> str:
-    """What makes two questions the same: their words."""
+    """Return the words of a question; equal ones make two questions the same."""
     return " ".join(words_of(example.text))
-
-
-def _one(row: Row) -> tuple[str, ...] | None:
-    answer = true_answer(row)
-    return None if answer is None else (answer,)
 
 
 def _labelled(scores: dict[str, float]) -> Row:
@@ -178,56 +152,45 @@ def _labelled(scores: dict[str, float]) -> Row:
 
 
 def most_common(answers: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The most frequent of some answers; of equally frequent ones, the first by the alphabet."""
+    """Return the most frequent answer; of equally frequent ones, the first by the alphabet."""
     counts = Counter(answers)
     return min(counts, key=lambda answer: (-counts[answer], answer))
 
 
-def by_question(known: _Known) -> dict[str, str]:
-    """The most frequent answer to each question."""
-    found: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for example, answer in zip(known.examples, known.answers, strict=True):
-        found[question(example)].append(answer)
-    return {asked: most_common(answers)[0] for asked, answers in found.items()}
-
-
 def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row]:
-    """The answer about the most alike picture, of those with the same question where there are any.
+    """Return the answer about the most alike picture, of those with the same question where there are any.
 
     Of equally near pictures the first in the data's order; of several answers about the nearest, the most frequent.
     """
     rows = unit(pooled.rows(known.examples).astype(np.float64))
     questions: dict[str, list[int]] = defaultdict(list)
     pictures: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place, example in enumerate(known.examples):
-        questions[question(example)].append(place)
-        pictures[tuple(example.images)].append(place)
-    firsts = np.array([places[0] for places in pictures.values()])
-    found = []
+    for row, example in enumerate(known.examples):
+        questions[question(example)].append(row)
+        pictures[tuple(example.images)].append(row)
+    firsts = np.array([group[0] for group in pictures.values()])
+    predictions: list[Row] = []
     for example, vector in zip(asked, unit(pooled.rows(asked).astype(np.float64)), strict=True):
-        places = np.array(questions.get(question(example), firsts) if question(example) else firsts)
-        cosines = rows[places] @ vector
-        near = tuple(known.examples[int(places[cosines.argmax()])].images)
+        candidates = np.array(questions.get(question(example), firsts) if question(example) else firsts)
+        cosines = rows[candidates] @ vector
+        near = tuple(known.examples[int(candidates[cosines.argmax()])].images)
         alike = set(pictures[near]) & set(questions.get(question(example), pictures[near]))
-        said = most_common([known.answers[place] for place in alike])
-        found.append(
-            {"prediction": list(said)} if known.several else {"prediction": said[0], "score": float(cosines.max())}
-        )
-    return found
+        answer = most_common([known.answers[row] for row in alike])
+        score = {} if known.several else {"score": float(cosines.max())}
+        predictions.append({"prediction": list(answer) if known.several else answer[0], **score})
+    return predictions
 
 
 def learned(
     how: How, known: _Known, asked: Sequence[Example], pooled: Pooled | None, seed: int, progress: Progress
 ) -> list[Row]:
-    """The answers of a small network that was trained on the known examples."""
+    """Return the answers of a small network that is trained on the known examples."""
     names = sorted({name for answers in known.answers for name in answers})
-    places = {name: place for place, name in enumerate(names)}
+    index = {name: row for row, name in enumerate(names)}
     vocabulary = vocabulary_of(known.examples)
 
     def inputs(examples: Sequence[Example]) -> Inputs:
-        image = torch.zeros(len(examples), 0)
-        if pooled is not None:
-            image = torch.from_numpy(pooled.rows(examples))
+        image = torch.zeros(len(examples), 0) if pooled is None else torch.from_numpy(pooled.rows(examples))
         return Inputs(numbers(examples, vocabulary), image)
 
     seen = inputs(known.examples)
@@ -238,11 +201,11 @@ def learned(
         rows = [[float(name in answers) for name in names] for answers in known.answers]
         truths = torch.tensor(rows)  # (N, A)
     else:
-        truths = torch.tensor([places[answers[0]] for answers in known.answers])  # (N,)
+        truths = torch.tensor([index[answers[0]] for answers in known.answers])  # (N,)
     best = train(network, seen, truths, held_out(known.examples, seed), seed)
     progress.info(f"baseline {how}: {best:.3f} on the held-out examples, {len(names)} answers")
+    scores = probabilities(network, inputs(asked), several=known.several)
     if known.several:
-        each = chances(network, inputs(asked), several=True).tolist()
-        return [_labelled(dict(zip(names, row, strict=True))) for row in each]
-    ranked = likeliest(names, chances(network, inputs(asked)), TOP)
+        return [_labelled(dict(zip(names, row, strict=True))) for row in scores.tolist()]
+    ranked = likeliest(names, scores, TOP)
     return [{"prediction": row[0][0], "score": row[0][1], "top": [name for name, _ in row]} for row in ranked]

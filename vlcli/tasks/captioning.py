@@ -1,30 +1,30 @@
-"""Captioning: say what is in a picture, scored against what people said."""
+"""Captioning: describes pictures, scored against the captions that people wrote."""
 
 from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from vlcli import registry
+from vlcli.data.reader import Reader
 from vlcli.data.references import REFERENCES, WithReferences
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, DataError
 from vlcli.files import write_json, written
+from vlcli.images.boxes import BoxList
+from vlcli.metrics.captions.facts import Claims, Thing, fact_metrics
 from vlcli.metrics.captions.measure import NAMES, Metric, measure, same_for_all
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.nn.generation import Generation
-from vlcli.nn.model import DataSpec
 from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Examples, Find, Given, Predict, Result, Runner, Task
-from vlcli.tasks.caption_facts import check_facts
 from vlcli.tasks.outputs import target
 
-SERVER = ("val2014", "test2014")
-"""The splits that the COCO caption server wants, each in a file of its own."""
+SERVER = ("val2014", "test2014")  # splits that the COCO caption server wants, each in a file
 
 
 class Captioning(Task):
@@ -57,6 +57,7 @@ class Captioning(Task):
     metric = "cider_d"
     joint = True
     eval_split = "test"
+    usual_data = "karpathy"
 
     def __init__(
         self,
@@ -89,63 +90,56 @@ class Captioning(Task):
         self._constant: dict[int, tuple[str, float]] = {}
 
     def objectives(self) -> list[Spec]:
-        """Sequence-to-sequence language modelling."""
         return [{"name": "s2slm"}]
 
-    def dataset(self) -> Spec:
-        """A Karpathy split file."""
-        return {"name": "karpathy"}
-
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """One example a picture, which knows all its captions."""
-        return [_referring(reader, by_picture=True) for reader in readers]
+        return self._with_references(readers, by_picture=True)
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        """One example a caption or a picture; either knows all the picture's captions."""
-        return [_referring(reader, by_picture=self.train_on == "pictures") for reader in readers]
+        return self._with_references(readers, by_picture=self.train_on == "pictures")
+
+    @staticmethod
+    def _with_references(readers: list[Any], by_picture: bool) -> list[Any]:
+        return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=by_picture) for r in readers]
 
     def attach(self, data_spec: DataSpec) -> None:
-        """Which id stands for words outside the vocabulary."""
         self.unk_id = data_spec.unk_id
 
     def generation(self, tokenizer: Any) -> Generation:
-        """The settings, with the ids that are never said."""
-        from dataclasses import replace
-
+        """Return the settings, with the ids that are never generated."""
         pieces = {number for word in self.bad_words for number in tokenizer.pieces(word)}
         pieces |= set() if self.unknown else {self.unk_id}
         return replace(self.settings, bad_words=tuple(sorted(pieces)))
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """A caption of every example: ``prediction``, ``score`` (its log probability) and the ``references``."""
-        batch = step.batch
-        found = step.generate(self.generation(tokenizer), generator=_draws(step))
-        said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
-        return self._rows(batch, said, found.scores[:, 0].tolist())
-
-    @staticmethod
-    def _rows(batch: Batch, said: Sequence[str], scores: Sequence[float | None]) -> list[dict[str, Any]]:
-        given = zip(batch.keys, said, scores, target(batch, REFERENCES), strict=True)
-        return [
-            {"key": key, "image_id": coco_number(key), "prediction": text, "score": score, REFERENCES: known or []}
-            for key, text, score, known in given
-        ]
+        # ``prediction``, ``score`` (its log probability) and the ``references``
+        image = step.pictures().hidden
+        rng = torch.Generator(image.device).manual_seed(int(step.batch.seeds[0]))  # a second evaluation draws the same
+        captions = step.generate(self.generation(tokenizer), generator=rng)
+        texts = [tokenizer.decode(words[0]) for words in captions.words(tokenizer.ids["sep"])]
+        scores = captions.scores[:, 0].tolist()
+        return self.judge([{"prediction": t, "score": s} for t, s in zip(texts, scores, strict=True)], step.batch)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Captions beside the references."""
-        said = [str(row["prediction"]) for row in predictions]
-        return self._rows(batch, said, [row.get("score") for row in predictions])
+        return [
+            {
+                "key": key,
+                "image_id": coco_number(key),
+                "prediction": str(row["prediction"]),
+                "score": row.get("score"),
+                REFERENCES: references or [],
+            }
+            for key, row, references in zip(batch.keys, predictions, target(batch, REFERENCES), strict=True)
+        ]
 
     def rescore(self, find: Find, runner: Examples) -> Result:
-        """Score the captions; say which metrics could not be computed."""
         return self.measured(super().rescore(find, runner), runner)
 
     def evaluate(self, runner: Runner) -> Result:
-        """Caption every picture; say which metrics could not be computed."""
         return self.measured(super().evaluate(runner), runner)
 
     def measured(self, result: Result, runner: Examples | Given) -> Result:
-        """The same result, its captions scored against the references."""
+        """Score the captions of a result against the references; report metrics that cannot be computed."""
         if self.facts is not None:
             result.metrics |= check_facts(self.facts, runner, result.predictions)
         rows = self.scored(result.predictions)
@@ -159,62 +153,87 @@ class Captioning(Task):
             runner.progress.info(line)
         result.metrics |= measured.metrics | {"pictures": float(len(rows))}
         if self.baseline:
-            text, value = self._same(references)
+            key = hash(tuple(map(tuple, references)))
+            if key not in self._constant:
+                self._constant[key] = same_for_all(references)
+            text, value = self._constant[key]
             runner.progress.info(f"said of every picture: {text!r}, CIDEr-D {value:.3f}")
             result.metrics["baseline/cider_d"] = value
         return result
 
     def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those of the predictions that are measured against references: all that have any."""
+        """Return the predictions that have references."""
         return [row for row in rows if row[REFERENCES]]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Words a caption and different captions, as a share; the rest needs references."""
-        said = [row["prediction"] for row in predictions]
-        if not said:
+        """Return words a caption, and different captions as a share; other metrics need references."""
+        texts = [row["prediction"] for row in predictions]
+        if not texts:
             return {}
-        return {"words": sum(len(text.split()) for text in said) / len(said), "distinct": len(set(said)) / len(said)}
+        words = sum(len(text.split()) for text in texts) / len(texts)
+        return {"words": words, "distinct": len(set(texts)) / len(texts)}
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """COCO's result file, ``captions.json``; the server's pair and its zip where the pictures are its splits'."""
+        # COCO's result file; the server's pair and its zip where the pictures are its splits'
+        files = {split: f"captions_{split}_{self.algorithm}_results.json" for split in SERVER}
         by_split = {split: [row for row in predictions if f"_{split}_" in str(row["key"])] for split in SERVER}
-        files = [write_json(folder / "captions.json", _results(predictions))]
-        for split, rows in by_split.items():
-            if rows:
-                files.append(write_json(folder / f"captions_{split}_{self.algorithm}_results.json", _results(rows)))
+        paths = [
+            write_json(folder / name, [{"image_id": row["image_id"], "caption": row["prediction"]} for row in rows])
+            for name, rows in (
+                ("captions.json", predictions),
+                *((files[s], rows) for s, rows in by_split.items() if rows),
+            )
+        ]
         if all(by_split.values()):
-            files.append(_zipped(folder / "results.zip", files[1:]))
-        return files
-
-    def _same(self, references: Sequence[Sequence[str]]) -> tuple[str, float]:
-        place = hash(tuple(map(tuple, references)))
-        if place not in self._constant:
-            self._constant[place] = same_for_all(references)
-        return self._constant[place]
-
-
-def _referring(reader: Any, *, by_picture: bool) -> Any:
-    return reader if isinstance(reader, WithReferences) else WithReferences(reader, by_picture=by_picture)
-
-
-def _draws(step: ForwardPasses) -> torch.Generator:
-    """Of a batch's own, so that an evaluation repeated is the same."""
-    image = step.pictures().hidden
-    return torch.Generator(image.device).manual_seed(int(step.batch.seeds[0]))
+            with (
+                written(folder / "results.zip") as beside,
+                zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive,
+            ):
+                for path in paths[1:]:
+                    archive.write(path, path.name)
+            paths.append(folder / "results.zip")
+        return paths
 
 
 def coco_number(key: str) -> int | str:
-    """COCO's number of an image: of ``000000391895`` or ``COCO_val2014_000000391895``; other ids stay."""
-    found = re.fullmatch(r"(?:COCO_\w+?_)?(\d+)", key)
-    return int(found.group(1)) if found else key
+    """Return COCO's number of ``000000391895`` or ``COCO_val2014_000000391895``; other ids as they are."""
+    match = re.fullmatch(r"(?:COCO_\w+?_)?(\d+)", key)
+    return int(match.group(1)) if match else key
 
 
-def _results(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"image_id": row["image_id"], "caption": row["prediction"]} for row in rows]
+def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return shares of true captions; the ``facts`` of each row become what its caption claims, true or false.
+
+    Args:
+        spec: a data set with boxes, classes and, where it has any, attributes.
+        runner: its data's first reader gives the root.
+        rows: predictions; ``key`` is the picture.
+
+    Raises:
+        DataError: the data set has no boxes, or none of these pictures.
+    """
+    reader = registry.of(Reader).build(spec, runner.data.readers[0].root)
+    reader.ids = runner.data.readers[0].ids
+    boxes, kinds = reader.boxes(), reader.class_names()
+    known = [row for row in rows if row["key"] in boxes]
+    if rows and not (known and kinds):
+        what = "no boxes with classes" if not kinds else "none of the captioned pictures"
+        hint = "name the splits that are captioned: facts: {name: coco-instances, split: [val, test]}"
+        raise DataError(f"The data set that captions are checked against has {what}.", where=reader.label, hint=hint)
+    attributes = reader.attribute_names()
+    claims = Claims(kinds, sorted({word for name in attributes for word in name.split()}))
+    truths = [claims.check(row["prediction"], _things(boxes[row["key"]], kinds, attributes)) for row in known]
+    for row, truth in zip(known, truths, strict=True):
+        values = {"look": truth.look, "number": truth.number, "place": truth.place}
+        row["facts"] = {name: value for name, value in values.items() if value is not None}
+    return fact_metrics(truths)
 
 
-def _zipped(path: Path, files: Sequence[Path]) -> Path:
-    with written(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in files:
-            archive.write(file, file.name)
-    return path
+def _things(boxes: BoxList, kinds: list[str], attributes: list[str]) -> list[Thing]:
+    height, width = boxes.size or (1, 1)
+    things = []
+    for row, (x1, y1, x2, y2) in enumerate(boxes.boxes.tolist()):
+        kind = "" if boxes.classes is None else kinds[int(boxes.classes[row])]
+        looks = "" if boxes.attributes is None or not attributes else attributes[int(boxes.attributes[row])]
+        things.append(Thing(kind, frozenset(looks.split()), (x1 + x2) / 2 / width, (y1 + y2) / 2 / height))
+    return things

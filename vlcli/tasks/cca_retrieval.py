@@ -1,23 +1,22 @@
-"""Retrieval without a neural encoder of pairs: what words and mean features alone find."""
+"""Retrieval without a neural network: canonical correlation of words and mean region features."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from vlcli.data.sides import Sides, split
+from vlcli.data.sides import split
 from vlcli.errors import ComponentError
-from vlcli.features import FeatureStore
 from vlcli.registry import Spec
 from vlcli.tasks.base import Given, Result
-from vlcli.tasks.correlation_fit import FitSetting, Fitted, fit
-from vlcli.tasks.pairs import blocks_of, refuse_known, sentences_by_picture, trains_no_model
-from vlcli.tasks.places import Ranking, RankingVectors, groups_of
+from vlcli.tasks.correlation_fit import FitSetting, fit
+from vlcli.tasks.pooled import blocks_of, refuse_known, sentences_by_picture, trains_no_model
+from vlcli.tasks.rank_counts import Ranking, groups_of
 from vlcli.tasks.retrieval import Retrieval
 
-BLOCK = 4096
-"""Sentences whose words are counted at a time."""
+BLOCK = 4096  # Sentences whose words are counted at a time
 
 
 class CCARetrieval(Retrieval):
@@ -50,47 +49,32 @@ class CCARetrieval(Retrieval):
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
         super().__init__(objective=None, first="cca", memory=memory, folds=folds, ks=ks)
-        self.dims, self.ridge, self.words = (_listed(value) for value in (dims, ridge, words))
-        for name, values in (("dims", self.dims), ("ridge", self.ridge), ("words", self.words)):
-            if not values or not all(0 < value < 1e6 for value in values):
+        choices: dict[str, Any] = {"words": words, "ridge": ridge, "dims": dims}
+        for name, value in choices.items():
+            choices[name] = tuple(value) if isinstance(value, tuple | list) else (value,)
+            if not choices[name] or not all(0 < number < 1e6 for number in choices[name]):
                 raise ComponentError(
                     "There is nothing to choose among.",
                     where=f"task cca-retrieval: {name}",
-                    got=str(list(values)),
+                    got=str(list(choices[name])),
                     expected="one number above 0, or several",
                 )
+        self.choices = [FitSetting(*each) for each in itertools.product(*choices.values())]
 
     def objectives(self) -> list[Spec]:
-        """None: it is not trained by steps.
-
-        Raises:
-            ComponentError: always, with the stage it belongs to.
-        """
         raise trains_no_model("cca-retrieval", "retrieval")
 
-    def solve(self, given: Given) -> Result:
-        """Choose, fit and rank.
-
-        Raises:
-            DataError: too few pictures, some of them tested too, or nothing varies.
-        """
-        assert given.store is not None
-        texts, sides = sentences_by_picture(given.fit.examples), split(given.data)
+    def solve(self, inputs: Given) -> Result:
+        assert inputs.store is not None
+        texts, sides = sentences_by_picture(inputs.fit.examples), split(inputs.data)
         refuse_known(texts, sides.image_keys)
-        found = fit(texts, given.store, FitSetting.each(self.words, self.ridge, self.dims))
-        chosen = found.choice
-        given.progress.info(f"canonical correlation: {chosen.words} words, ridge {chosen.ridge:g}, {chosen.dims} dims")
-        ranking = Ranking(sides, self._vectors(found, sides, given.store), self.memory)
+        fitted = fit(texts, inputs.store, self.choices)
+        chosen = fitted.choice
+        inputs.progress.info(f"canonical correlation: {chosen.words} words, ridge {chosen.ridge:g}, {chosen.dims} dims")
+        queries = [str(example.text) for example in sides.texts.examples]
+        text = [fitted.texts(queries[start : start + BLOCK]) for start in range(0, len(queries), BLOCK)]
+        image = [fitted.images(rows) for _, rows in blocks_of(inputs.store, sides.image_keys)]
+        ranking = Ranking(sides, (np.concatenate(text), np.concatenate(image)), self.memory)
         result = self._result(ranking, groups_of(sides, self.folds), None)
         result.metrics |= {f"chosen/{name}": float(value) for name, value in vars(chosen).items()}
         return result
-
-    def _vectors(self, found: Fitted, sides: Sides, store: FeatureStore) -> RankingVectors:
-        asked = [str(example.text) for example in sides.texts.examples]
-        texts = [found.texts(asked[start : start + BLOCK]) for start in range(0, len(asked), BLOCK)]
-        images = [found.images(rows) for _, rows in blocks_of(store, sides.image_keys)]
-        return RankingVectors(np.concatenate(texts), np.concatenate(images))
-
-
-def _listed(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, tuple | list) else (value,)

@@ -1,4 +1,4 @@
-"""Visual concepts: the words of a picture's captions, told from the picture."""
+"""Visual concepts: predicts the words of a picture's captions from the picture."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.images.shards import is_there
 from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.nn.model import DataSpec
+from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
 from vlcli.tasks.base import Predict, Result, Runner, Task
@@ -50,6 +48,7 @@ class ConceptPrediction(Task):
     metric = "f1@own"
     joint = True
     eval_split = "val"
+    usual_data = "coco-captions"
     usual_answers = 1000
 
     def __init__(
@@ -68,120 +67,114 @@ class ConceptPrediction(Task):
         self.min_count, self.top, self.keep, self.sheet = min_count, tuple(top), keep, sheet
         self.usual_answers = size
         self.words: tuple[str, ...] = ()
-        self.number: dict[str, int] = {}
+        self.index: dict[str, int] = {}
         self._pictures: list[tuple[Path, dict[str, Any]]] = []
 
     def objectives(self) -> list[Spec]:
-        """Noisy-OR over the instances of a picture."""
         return [{"name": "concepts"}]
 
-    def dataset(self) -> Spec:
-        """COCO captions."""
-        return {"name": "coco-captions"}
-
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """Captions by picture."""
         return [reader if isinstance(reader, ByImage) else ByImage(reader) for reader in readers]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The vocabulary, the words that most training pictures have first: their order is the baseline."""
+        # the words that most training pictures have first: their order is the baseline
         inner = [reader.inner if isinstance(reader, ByImage) else reader for reader in readers]
         captions = list(captions_by_image(inner).values())
         if self.vocabulary is not None:
-            words = [word.word for word in read_vocabulary(inside(inner[0].root, self.vocabulary))]
+            vocabulary = read_vocabulary(inside(inner[0].root, self.vocabulary))
         else:
-            found = build_vocabulary(
-                captions, self.size, pos=self.pos, function_words=self.function_words, min_count=self.min_count
-            )
-            words = [word.word for word in found]
+            options: dict[str, Any] = {"function_words": self.function_words, "min_count": self.min_count}
+            vocabulary = build_vocabulary(captions, self.size, pos=self.pos, **options)
         pictures = Counter(word for texts in captions for word in {w for text in texts for w in tokens(text)})
-        return tuple(sorted(words, key=lambda word: -pictures[word]))
+        return tuple(sorted((word.word for word in vocabulary), key=lambda word: -pictures[word]))
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The vocabulary the model was trained on."""
         self.words = data_spec.answers
-        self.number = {word: place for place, word in enumerate(self.words)}
+        self.index = {word: row for row, word in enumerate(self.words)}
+
+    def logits(self, outputs: dict[str, dict[str, Tensor]]) -> Tensor:
+        """Return the logits (B, W) in float32."""
+        return logits_of(outputs, "concepts", classes=len(self.words)).float()
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (words, best first) with ``scores``; ``words``, the true ones, with their ``ranks``."""
-        logits = logits_of(outputs, "concepts", classes=len(self.words)).float()
+        # ``prediction`` (words, best first) with ``scores``; ``words``, the true ones, with their ``ranks``
+        logits = self.logits(outputs)
         order = logits.argsort(stable=True, dim=-1, descending=True)  # (B, W)
-        places = torch.arange(order.shape[1], device=order.device).expand_as(order)
-        rank = torch.empty_like(order).scatter_(1, order, places)
-        chances = logits.sigmoid()
+        columns = torch.arange(order.shape[1], device=order.device).expand_as(order)
+        rank = torch.empty_like(order).scatter_(1, order, columns)  # (B, W)
+        scores = logits.sigmoid()
         rows = []
-        for row, (key, given) in enumerate(zip(batch.keys, target(batch, "words"), strict=True)):
-            best = order[row, : self.keep]
-            found: dict[str, Any] = {
-                "key": key,
-                "prediction": [self.words[i] for i in best.tolist()],
-                "scores": [round(score, 5) for score in chances[row, best].tolist()],
-            }
-            if given is not None:
-                true = [word for word in given if word in self.number]
-                numbers = [self.number[word] for word in true]
-                found |= {"words": true, "ranks": rank[row, numbers].tolist()}
-            rows.append(found)
+        for number, (key, words) in enumerate(zip(batch.keys, target(batch, "words"), strict=True)):
+            best = order[number, : self.keep]
+            row: dict[str, Any] = {"key": key, "prediction": [self.words[i] for i in best.tolist()]}
+            row["scores"] = [round(score, 5) for score in scores[number, best].tolist()]
+            if words is not None:
+                row["words"] = [word for word in words if word in self.index]
+                row["ranks"] = rank[number, [self.index[word] for word in row["words"]]].tolist()
+            rows.append(row)
         return rows
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Of the words, each by its own noisy-OR."""
-        return likeliest(self.words, logits_of(predict(step), "concepts", classes=len(self.words)).float().sigmoid())
+        return likeliest(self.words, self.logits(predict(step)).sigmoid())
 
     def evaluate(self, runner: Runner) -> Result:
-        """As usual, and mean average precision over the words; the first pictures are kept for the sheet."""
+        # as usual, and mean average precision over the words; the first pictures are kept for the sheet
         self.attach(runner.data_spec)
 
-        def told(batch: Batch) -> list[tuple[dict[str, Any], Tensor]]:
+        def decoded(batch: Batch) -> list[tuple[dict[str, Any], Tensor]]:
             outputs = runner.predict(runner.step(batch))
-            logits = logits_of(outputs, "concepts", classes=len(self.words)).float().cpu()
-            return list(zip(self.decode(outputs, batch), logits, strict=True))
+            return list(zip(self.decode(outputs, batch), self.logits(outputs).cpu(), strict=True))
 
-        rows = runner.rows(told)
+        rows = runner.rows(decoded)
         predictions = [row for row, _ in rows]
         metrics = self.score(predictions)
         if metrics:
-            metrics["map"] = self._mean_average_precision(torch.stack([one for _, one in rows]), predictions)
-        self._pictures = [
-            (path, row) for row in predictions[: self.sheet] if (path := _file(runner.data, row["key"])) is not None
-        ]
+            metrics["map"] = self._mean_average_precision(torch.stack([logits for _, logits in rows]), predictions)
+        readers = getattr(runner.data, "readers", ())
+        self._pictures = []
+        for row in predictions[: self.sheet]:
+            path = next((path for reader in readers if is_there(path := reader.locate(row["key"]))), None)
+            self._pictures += [] if path is None else [(path, row)]
         return Result(metrics, predictions)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Precision, recall and F1 at every M: per picture, ``pooled/...`` and ``baseline/...``."""
+        """Return precision, recall and F1 at every M: per picture, ``pooled/...`` and ``baseline/...``."""
         rows = [row for row in predictions if row.get("words")]
         if not rows:
             return {}
-        model = [row["ranks"] for row in rows]
         # Words are numbered from the most frequent one on, so a word's number is its rank in the baseline.
-        constant = [[self.number[word] for word in row["words"]] for row in rows]
-        found = _table("", model, self.top) | _table("baseline/", constant, self.top)
-        return found | {"words_per_image": sum(map(len, model)) / len(model)}
+        ranks = {"": [r["ranks"] for r in rows], "baseline/": [[self.index[word] for word in r["words"]] for r in rows]}
+        counts: tuple[Count, ...] = ("own", *self.top)
+        metrics = {
+            f"{prefix}{kind}{name}@{count}": value
+            for prefix, of_rows in ranks.items()
+            for kind, measure in (("", per_image), ("pooled/", pooled))
+            for count in counts
+            for name, value in measure(of_rows, count).items()
+        }
+        return metrics | {"words_per_image": sum(map(len, ranks[""])) / len(rows)}
 
     def _mean_average_precision(self, logits: Tensor, predictions: list[dict[str, Any]]) -> float:
-        truth = torch.zeros_like(logits, dtype=torch.bool)
-        for row, found in enumerate(predictions):
-            truth[row, [self.number[word] for word in found.get("words", ())]] = True
-        each = [
-            average_precision(logits[:, word].tolist(), truth[:, word].tolist())
-            for word in truth.any(0).nonzero().flatten().tolist()
-        ]
+        truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
+        for row, prediction in zip(truth, predictions, strict=True):
+            row[[self.index[word] for word in prediction.get("words", ())]] = True
+        columns = truth.any(0).nonzero().flatten().tolist()
+        each = [average_precision(logits[:, word].tolist(), truth[:, word].tolist()) for word in columns]
         known = [value for value in each if value is not None]
         return sum(known) / len(known) if known else 0.0
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``."""
+        # ``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``
         rows = [{"image_id": row["key"], "image_concepts": row["prediction"]} for row in predictions]
-        written = [write_json(folder / "concepts.json", rows)]
+        files = [write_json(folder / "concepts.json", rows)]
         if self._pictures:
-            picture = folder / "concepts.png"
-            draw_sheet(self._pictures).save(picture)
-            written.append(picture)
-        return written
+            files.append(folder / "concepts.png")
+            draw_sheet(self._pictures).save(files[-1])
+        return files
 
 
 def draw_sheet(pictures: Sequence[tuple[Path, dict[str, Any]]], words: int = 8) -> Image.Image:
-    """Pictures, each with its best words: green where a caption has the word, grey where none has."""
+    """Draw pictures, each with its best words: green where a caption has the word, grey where none has."""
     cells = []
     for path, row in pictures:
         true = set(row.get("words", ()))
@@ -189,19 +182,3 @@ def draw_sheet(pictures: Sequence[tuple[Path, dict[str, Any]]], words: int = 8) 
         lines = [(f"{word} {score:.2f}", RIGHT if word in true else WRONG) for word, score in best]
         cells.append(Cell(load_image(path), lines))
     return contact_sheet(cells)
-
-
-def _table(prefix: str, ranks: list[list[int]], top: Sequence[int]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    counts: tuple[Count, ...] = ("own", *top)
-    for count in counts:
-        found |= {f"{prefix}{name}@{count}": value for name, value in per_image(ranks, count).items()}
-    for count in counts:
-        found |= {f"{prefix}pooled/{name}@{count}": value for name, value in pooled(ranks, count).items()}
-    return found
-
-
-def _file(data: Any, image: str) -> Path | None:
-    """Where a picture lies, where it is there to be shown."""
-    places = (reader.locate(image) for reader in getattr(data, "readers", ()))
-    return next((path for path in places if is_there(path)), None)

@@ -1,8 +1,8 @@
-"""Regularised canonical correlation of words and pictures, from sums that need no more memory for more data.
+"""Regularised canonical correlation of words and pictures, from sums whose memory does not grow with the data.
 
-Words are counted, weighted by how rare they are (tf-idf) and brought to length 1; so is the mean feature of a picture.
-Canonical correlation (Hotelling 1936) finds directions of both in which pairs agree most. Its sums of products take
-memory by the square of the number of words and of the width of features, whatever the number of pairs.
+Words are counted, weighted by tf-idf and brought to length 1; so is the mean feature of a picture. Canonical
+correlation (Hotelling 1936) finds directions of both in which pairs agree most. Its sums of products take memory by
+the square of the number of words and of the width of features, whatever the number of pairs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from vlcli.errors import DataError
 from vlcli.metrics.captions.tokens import tokenize
 
 Rows = NDArray[np.float64]
-LEAST = 1e-6
-"""Correlations below this share of the greatest are rounding, and their directions are left out."""
+LEAST = 1e-6  # Correlations below this share of the greatest are rounding, and their directions are left out
+
+
+def unit(rows: Rows) -> Rows:
+    """Return rows (N, D) divided by their lengths; rows of zeros stay."""
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(length > 0, length, 1)
 
 
 @dataclass(frozen=True)
 class CountedWords:
-    """Which words are counted, the most frequent first.
+    """The words that are counted, the most frequent first.
 
     Attributes:
-        columns: place of each word in a row.
+        columns: column of each word.
         rarity: (W,) the inverse document frequency: ln((1 + N) / (1 + n)) + 1 for a word of n of N sentences.
     """
 
@@ -37,54 +42,42 @@ class CountedWords:
 
     @classmethod
     def of(cls, texts: Sequence[str], most: int) -> Self:
-        """The ``most`` frequent words; those of one sentence alone are left out where others are there.
+        """Count the ``most`` frequent words; those of one sentence alone are left out where others are there.
 
         Raises:
             DataError: the sentences hold no word.
         """
-        found = Counter(word for text in texts for word in dict.fromkeys(tokenize(text)))
-        if not found:
+        counts = Counter(word for text in texts for word in dict.fromkeys(tokenize(text)))
+        if not counts:
             raise DataError("The sentences hold no word.", got=f"{len(texts)} sentences")
-        least = min(2, max(found.values()))
-        kept = sorted((word for word in found if found[word] >= least), key=lambda word: (-found[word], word))[:most]
-        seen = np.array([found[word] for word in kept], np.float64)
-        return cls({word: place for place, word in enumerate(kept)}, np.log((1 + len(texts)) / (1 + seen)) + 1)
+        least = min(2, max(counts.values()))
+        kept = sorted((word for word in counts if counts[word] >= least), key=lambda word: (-counts[word], word))[:most]
+        seen = np.array([counts[word] for word in kept], np.float64)
+        return cls({word: column for column, word in enumerate(kept)}, np.log((1 + len(texts)) / (1 + seen)) + 1)
 
     def rows(self, texts: Sequence[str]) -> Rows:
-        """(N, W) of length 1; a sentence without any of the words is zero."""
-        made = np.zeros((len(texts), len(self.columns)))
-        for row, text in zip(made, texts, strict=True):
+        """Return (N, W) vectors of length 1; a sentence without any of the words is zero."""
+        rows = np.zeros((len(texts), len(self.columns)))
+        for row, text in zip(rows, texts, strict=True):
             for word, count in Counter(tokenize(text)).items():
                 if word in self.columns:
                     row[self.columns[word]] = count
-        return unit(made * self.rarity)
+        return unit(rows * self.rarity)
 
 
-@dataclass
 class Moments:
     """Sums over pairs of a row of words (W,) and a row of a picture (D,), each with the other's products.
 
-    Attributes:
-        count: pairs.
-        words: (W,).
-        image: (D,).
-        both_words: (W, W).
-        both_image: (D, D).
-        across: (W, D).
+    Args:
+        words: W.
+        image: D.
     """
 
-    count: int
-    words: Rows
-    image: Rows
-    both_words: Rows
-    both_image: Rows
-    across: Rows
-
-    @classmethod
-    def none(cls, words: int, image: int) -> Self:
-        """Of no pair, for rows of these widths."""
-        shapes = ((words,), (image,), (words, words), (image, image), (words, image))
-        return cls(0, *(np.zeros(shape) for shape in shapes))
+    def __init__(self, words: int, image: int) -> None:
+        self.count = 0
+        self.words, self.image = np.zeros(words), np.zeros(image)
+        self.both_words, self.both_image = np.zeros((words, words)), np.zeros((image, image))
+        self.across = np.zeros((words, image))
 
     def add(self, words: Rows, image: Rows) -> None:
         """Count pairs in: (n, W) and (n, D)."""
@@ -97,12 +90,11 @@ class Moments:
 
     def merge(self, other: Moments) -> None:
         """Count in the pairs of another."""
-        self.count += other.count
-        for name in ("words", "image", "both_words", "both_image", "across"):
-            getattr(self, name).__iadd__(getattr(other, name))
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
     def covariance(self, side: str, words: int | None = None) -> Rows:
-        """Of the first ``words`` words (W, W), the picture (D, D), or ``across`` (W, D)."""
+        """Return that of the first ``words`` words (W, W), the picture (D, D), or ``across`` (W, D)."""
         sums = {
             "words": (self.both_words[:words, :words], self.words[:words], self.words[:words]),
             "image": (self.both_image, self.image, self.image),
@@ -114,7 +106,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Axes:
-    """The principal axes of one side: with them, whitening under any ridge is a product by a diagonal.
+    """Principal axes of one side: with them, whitening under any ridge is a product by a diagonal.
 
     Attributes:
         mean: (W,).
@@ -128,7 +120,7 @@ class Axes:
 
     @classmethod
     def of(cls, mean: Rows, covariance: Rows, what: str) -> Self:
-        """Of a covariance.
+        """Return the axes of a covariance.
 
         Raises:
             DataError: nothing varies.
@@ -139,9 +131,9 @@ class Axes:
         return cls(mean, np.maximum(spread, 0), axes)
 
     def scale(self, ridge: float) -> Rows:
-        """(W,) what each axis is multiplied by; ``ridge`` is a share of the mean variance."""
-        made: Rows = 1 / np.sqrt(self.spread + ridge * self.spread.mean())
-        return made
+        """Return the factor of each axis (W,); ``ridge`` is a share of the mean variance."""
+        factors: Rows = 1 / np.sqrt(self.spread + ridge * self.spread.mean())
+        return factors
 
 
 @dataclass(frozen=True)
@@ -159,23 +151,25 @@ class Canonical:
     image: tuple[Rows, Rows]
 
     def vectors(self, rows: Rows, side: str, dims: int | None = None) -> Rows:
-        """(N, K) of rows of one side, length 1: their first ``dims`` coordinates times the correlations."""
+        """Return (N, K) vectors of one side's rows, of length 1: their first ``dims`` coordinates times the
+        correlations.
+        """
         mean, directions = self.words if side == "words" else self.image
         return unit((rows - mean) @ (directions[:, :dims] * self.correlations[:dims]))
 
 
 def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Canonical:
-    """The first ``dims`` directions, fewer where the data have no more.
+    """Return the first ``dims`` directions, fewer where the data have no more.
 
     Args:
         words: axes of the words (W).
         image: axes of the pictures (D).
         across: (W, D) covariance of the two in these axes.
-        ridge: what is added to the variances, as a share of their mean.
-        dims: how many.
+        ridge: added to the variances, as a share of their mean.
+        dims: number of directions.
     """
     scale = words.scale(ridge), image.scale(ridge)
-    whitened = scale[0][:, None] * across * scale[1]
+    whitened = scale[0][:, None] * across * scale[1]  # (W, D)
     turned = whitened if len(whitened) <= whitened.shape[1] else whitened.T
     squares, near = np.linalg.eigh(turned @ turned.T)
     strength = np.sqrt(np.maximum(squares[::-1][:dims], 0))
@@ -183,13 +177,8 @@ def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Ca
     strength, near = strength[kept], near[:, ::-1][:, :dims][:, kept]
     far = turned.T @ near / strength
     sides = (near, far) if turned is whitened else (far, near)
-    found = [
-        (one.mean, one.axes @ (by[:, None] * side)) for one, by, side in zip((words, image), scale, sides, strict=True)
+    directions = [
+        (axes.mean, axes.axes @ (by[:, None] * side))
+        for axes, by, side in zip((words, image), scale, sides, strict=True)
     ]
-    return Canonical(strength, found[0], found[1])
-
-
-def unit(rows: Rows) -> Rows:
-    """Rows (N, D) of length 1; what is zero stays so."""
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(length > 0, length, 1)
+    return Canonical(strength, directions[0], directions[1])

@@ -1,4 +1,4 @@
-"""VQA by generation: a decoder says answers, and a list of candidates is ranked by how likely it says them."""
+"""VQA by generation: a decoder ranks a list of answers by their likelihood, or generates any words."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Any, Literal
 
 from vlcli.data.collate import collate_texts
 from vlcli.errors import ComponentError
-from vlcli.nn.batch import Text
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import DataSpec, ForwardPasses, Text
 from vlcli.nn.generation import Generation, generate, rank
-from vlcli.nn.model import DataSpec, EncoderOutput
 from vlcli.registry import Spec
+from vlcli.tasks.answering import VQA
 from vlcli.tasks.base import Predict
-from vlcli.tasks.vqa import VQA
 
 
 class GenerativeVQA(VQA):
@@ -57,11 +55,9 @@ class GenerativeVQA(VQA):
         self._ids: tuple[tuple[str, ...], Text] | None = None
 
     def objectives(self) -> list[Spec]:
-        """Saying the answers that people gave, softened by a momentum copy."""
         return [{"name": "answer-generation"}]
 
     def attach(self, data_spec: DataSpec) -> None:
-        """The answer list the model was trained with."""
         super().attach(data_spec)
         if self.decoding == "rank" and not self.answers:
             raise ComponentError(
@@ -72,28 +68,23 @@ class GenerativeVQA(VQA):
             )
 
     def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """The likeliest answer of every question, with its probability among the candidates (or log probability)."""
+        # with the probability among the candidates as ``score``, or the log probability of what is generated
         if self.decoding == "generate":
-            found = generate(step.model, step.fused().text, Generation("greedy", max_length=self.max_length))
-            said = [tokenizer.decode(words[0]) for words in found.words(tokenizer.ids["sep"])]
-            return self.answered(step.batch, said, found.scores[:, 0].tolist())
+            answers = generate(step.model, step.fused().text, Generation("greedy", max_length=self.max_length))
+            words = [tokenizer.decode(best[0]) for best in answers.words(tokenizer.ids["sep"])]
+            return self.answered(step.batch, words, answers.scores[:, 0].tolist())
         best = self.ranked(step, tokenizer)
         return self.answered(step.batch, [row[0][0] for row in best], [row[0][1] for row in best])
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """The answers of the list that were said in full; none where any words may be said."""
         return self.ranked(step, tokenizer) if self.decoding == "rank" else [[] for _ in step.batch.keys]
 
     def ranked(self, step: ForwardPasses, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """The answers of the list said in full, likeliest first, with their probabilities: for every question."""
-        seen = step.fused().text
-        found = rank(step.model, seen, self._list(tokenizer, seen), self.candidates, **self.options)
-        rows = zip(*(part.tolist() for part in found), strict=True)
-        return [[(self.answers[p], c) for p, c in zip(*row, strict=True)] for row in rows]
-
-    def _list(self, tokenizer: Any, seen: EncoderOutput) -> Text:
-        """The answers as ids, made once."""
+        """Return the candidates of every question, likeliest first, with their probabilities."""
         if self._ids is None or self._ids[0] != self.answers:
             encoded = [tokenizer.encode_answer(answer) for answer in self.answers]
             self._ids = self.answers, collate_texts(encoded, tokenizer.ids["pad"])
-        return self._ids[1].to(seen.hidden.device)
+        fused = step.fused().text
+        ranks = rank(step.model, fused, self._ids[1].to(fused.hidden.device), self.candidates, **self.options)
+        rows = zip(*(part.tolist() for part in ranks), strict=True)
+        return [[(self.answers[place], p) for place, p in zip(*row, strict=True)] for row in rows]

@@ -1,4 +1,4 @@
-"""Weakly supervised grounding: where a model that only learnt which sentence fits looks for what it speaks of."""
+"""Weakly supervised grounding: locates expressions by the attention of a model that learnt matching alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlcli.nn.batch import Batch
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.heat import box_heat, contrast_maps, heat_map, hottest, matching_maps, overlaps
-from vlcli.tasks.outputs import target
+from vlcli.tasks.outputs import mean, target, with_target
 
 
 class Grounding(Task):
@@ -49,6 +49,7 @@ class Grounding(Task):
     metric = "accuracy"
     joint = True
     eval_split = "val"
+    usual_data = "refcoco"
 
     def __init__(
         self,
@@ -67,50 +68,46 @@ class Grounding(Task):
         self.detections, self.area, self.overlap, self.specials = detections, area, overlap, specials
 
     def objectives(self) -> list[Spec]:
-        """Matching, or contrast: boxes are never shown."""
         return [{"name": "matching" if self.of == "words" else "contrast"}]
 
-    def dataset(self) -> Spec:
-        """RefCOCO+."""
-        return {"name": "refcoco"}
-
     def evaluate(self, runner: Runner) -> Result:
-        """One pass forward and one back for each batch."""
         boxes = self._candidates(runner.data.readers) if self.by == "boxes" else {}
         rows = runner.rows(lambda batch: self.rows(runner, batch, boxes))
         return Result(self.score(rows), rows)
 
     def rows(self, runner: Runner, batch: Batch, boxes: dict[str, BoxList]) -> list[dict[str, Any]]:
-        """One prediction an expression: ``point``, ``prediction`` (the best box, pixels), ``score``, what is right."""
+        """Return a prediction per expression: ``point``, ``prediction`` (the best box in pixels), ``score``, truth."""
         values, layout = self.maps(runner, batch)
-        sizes, view = picture_sizes(batch), batch.clean
+        view = batch.clean
         assert view.images is not None
-        truths, kinds = target(batch, "box"), target(batch, "kind")
+        source = view.images.regions if view.images.pixels is None else view.images.pixels
+        assert source is not None
+        sizes = source.sizes[view.image_rows[:, 0]].tolist()  # on the disk
         rows = []
-        for number, key in enumerate(batch.keys):
-            heat = heat_map(values[number], layout, number, sizes[number])
-            row: dict[str, Any] = {"key": key, "point": list(hottest(values[number], layout, number, sizes[number]))}
-            given = boxes_for(boxes, view.images.keys[int(view.image_rows[number, 0])]) if boxes else None
-            if given is not None and len(given):
-                heats = box_heat(heat, given.boxes, self.area)
-                row |= {"prediction": given.boxes[heats.argmax()].tolist(), "score": float(heats.max())}
-            if truths[number] is not None:
-                row |= self._judged(row, np.asarray(truths[number], np.float32), sizes[number], given)
-            rows.append(row if kinds[number] in (None, "") else {**row, "kind": kinds[number]})
-        return rows
+        for number, (key, (high, wide), truth) in enumerate(zip(batch.keys, sizes, target(batch, "box"), strict=True)):
+            size = (int(high), int(wide))
+            row: dict[str, Any] = {"key": key, "point": list(hottest(values[number], layout, number, size))}
+            candidates = boxes_for(boxes, view.images.keys[int(view.image_rows[number, 0])]) if boxes else None
+            if candidates is not None and len(candidates):
+                heats = box_heat(heat_map(values[number], layout, number, size), candidates.boxes, self.area)
+                row |= {"prediction": candidates.boxes[heats.argmax()].tolist(), "score": float(heats.max())}
+            if truth is not None:
+                row |= self._judged(row, np.asarray(truth, np.float32), size, candidates)
+            rows.append(row)
+        return with_target(rows, batch, "kind")
 
     def maps(self, runner: Runner, batch: Batch) -> tuple[Tensor, Any]:
-        """(B, R) one number an image token, and where the tokens lie."""
+        """Return one number an image token (B, R), and the tokens' layout."""
         options = (runner, batch, self.objective, self.layer, self.head, "task grounding")
         if self.of == "image":
             return contrast_maps(*options)
-        found = matching_maps(*options)
-        return found.whole(self.specials), found.image
+        maps = matching_maps(*options)
+        return maps.whole(self.specials), maps.image
 
     def _judged(
-        self, row: dict[str, Any], share: NDArray[np.float32], size: tuple[int, int], given: BoxList | None
+        self, row: dict[str, Any], share: NDArray[np.float32], size: tuple[int, int], candidates: BoxList | None
     ) -> dict[str, Any]:
-        """What is right of a row, the true box being ``share`` of the picture's sides."""
+        # the true box is ``share`` of the picture's sides
         box = share * np.array([size[1], size[0]] * 2, np.float32)
         x, y = row["point"]
         inside_box = bool(box[0] <= x <= box[2] and box[1] <= y <= box[3])
@@ -118,71 +115,48 @@ class Grounding(Task):
         judged = {"box": box.tolist(), "pointing": inside_box, "pointing_chance": covered}
         if self.by == "point":
             return judged | {"correct": inside_box, "chance": covered}
-        if "prediction" not in row or given is None:
+        if "prediction" not in row or candidates is None:
             return judged | {"correct": False, "chance": 0.0}
         overlap = float(overlaps(box, np.array([row["prediction"]], np.float32))[0])
-        chance = float((overlaps(box, given.boxes) >= self.overlap).mean())
+        chance = float((overlaps(box, candidates.boxes) >= self.overlap).mean())
         return judged | {"overlap": overlap, "correct": overlap >= self.overlap, "chance": chance}
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy and pointing beside chance, and by the data's kinds of expression."""
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
-        found = {"accuracy": accuracy([row["correct"] for row in rows])}
-        for name in ("chance", "pointing", "pointing_chance"):
-            found[name] = sum(float(row[name]) for row in rows) / len(rows)
-        found |= {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
-        return found | {f"pointing/{kind}": share for kind, share in by_kind(rows, "kind", "pointing").items()}
+        metrics = {"accuracy": accuracy([row["correct"] for row in rows])}
+        metrics |= {name: mean(rows, name) for name in ("chance", "pointing", "pointing_chance")}
+        metrics |= {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
+        return metrics | {f"pointing/{kind}": share for kind, share in by_kind(rows, "kind", "pointing").items()}
 
     def _candidates(self, readers: list[Any]) -> dict[str, BoxList]:
-        """The boxes to choose from, by image.
-
-        Raises:
-            ComponentError: there are none.
-        """
         if self.detections is not None:
             return read_detections(inside(readers[0].root, self.detections))
-        found: dict[str, BoxList] = {}
-        for reader in readers:
-            found |= reader.boxes()
-        if not found:
-            raise ComponentError(
-                "There are no boxes to choose from.",
-                where="task grounding",
-                expected="`detections: FILE`, data with boxes, or `by: point`",
-            )
-        return found
-
-
-def picture_sizes(batch: Batch) -> list[tuple[int, int]]:
-    """Height and width in pixels of every example's (first) picture, as it lies on the disk."""
-    view = batch.clean
-    assert view.images is not None
-    source = view.images.regions if view.images.pixels is None else view.images.pixels
-    assert source is not None
-    return [(int(high), int(wide)) for high, wide in source.sizes[view.image_rows[:, 0]].tolist()]
+        boxes = {name: row for reader in readers for name, row in reader.boxes().items()}
+        if not boxes:
+            what, expected = "There are no boxes to choose from.", "`detections: FILE`, data with boxes, or `by: point`"
+            raise ComponentError(what, where="task grounding", expected=expected)
+        return boxes
 
 
 def read_detections(path: Path) -> dict[str, BoxList]:
-    """Detected boxes by image: ``{image: [[x, y, width, height, ...], ...]}``, or any file of boxes that vlcli reads.
+    """Read boxes by image: ``{image: [[x, y, width, height, ...], ...]}``, or any file of boxes that vlcli reads.
 
     Raises:
         DataError: it is neither.
     """
-    content = read_json(path, (dict, list)) if path.suffix == ".json" else None
-    if not isinstance(content, dict) or not content or not all(isinstance(rows, list) for rows in content.values()):
+    content: Any = read_json(path, (dict, list)) if path.suffix == ".json" else None
+    by_image = isinstance(content, dict) and content and all(isinstance(rows, list) for rows in content.values())
+    if not by_image or {"images", "annotations"} <= set(content):
         return dict(read_boxes(path))
-    if {"images", "annotations"} <= set(content):
-        return dict(read_boxes(path))
-    made = {}
+    boxes = {}
     for name, rows in content.items():
         try:
             corners = np.array([row[:4] for row in rows], np.float32).reshape(-1, 4)
         except (TypeError, ValueError):
-            raise DataError(
-                "Detections are not understood.", where=f"{path}: {name}", expected="[[x, y, width, height, ...], ...]"
-            ) from None
+            where, expected = f"{path}: {name}", "[[x, y, width, height, ...], ...]"
+            raise DataError("Detections are not understood.", where=where, expected=expected) from None
         corners[:, 2:] += corners[:, :2]
-        made[str(name)] = BoxList(corners)
-    return made
+        boxes[str(name)] = BoxList(corners)
+    return boxes

@@ -1,4 +1,4 @@
-"""Heat maps over a picture, made of one number an image token, and what they say of places and boxes."""
+"""Makes heat maps of one number an image token, and scores boxes and points by them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
-from vlcli.nn.model import Recorder
+from vlcli.nn import Batch, Layout, Recorder
 from vlcli.nn.saliency import WordMaps, image_maps, word_maps
 from vlcli.tasks.base import Runner
 from vlcli.tasks.outputs import logits_of
@@ -21,7 +19,7 @@ Heat = NDArray[np.float32]
 def matching_maps(
     runner: Runner, batch: Batch, objective: str, layer: str | None, head: int | None, where: str
 ) -> WordMaps:
-    """Grad-CAM of each example's score for a match, by word (ALBEF's ``itm``)."""
+    """Return Grad-CAM of each example's score for a match, by word (ALBEF's ``itm``)."""
     with torch.enable_grad():
         step = runner.step(batch, Recorder(gradients=True))
         logits = logits_of(runner.predict(step), objective)
@@ -31,7 +29,7 @@ def matching_maps(
 def contrast_maps(
     runner: Runner, batch: Batch, objective: str, layer: str | None, head: int | None, where: str
 ) -> tuple[Tensor, Layout]:
-    """Grad-CAM of each example's cosine of text and picture (ALBEF's ``itc``): (B, R), and where R tokens lie."""
+    """Return Grad-CAM (B, R) of each example's cosine of text and picture (ALBEF's ``itc``), and the tokens' layout."""
     with torch.enable_grad():
         step = runner.step(batch, Recorder(gradients=True))
         outputs = runner.predict(step)
@@ -40,14 +38,14 @@ def contrast_maps(
 
 
 def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> Heat:
-    """One number an image token as a map (height, width).
+    """Return a map (height, width) of one number an image token.
 
     A grid is enlarged by bicubic interpolation. Of regions, a pixel has the number of the highest that covers it.
 
     Args:
         values: (R,) of one picture's tokens.
-        layout: where they lie, of one picture or a batch.
-        row: which of the batch.
+        layout: of one picture or a batch.
+        row: picture of the batch.
         size: height and width.
     """
     row = 0 if len(layout.valid) == 1 else row
@@ -55,23 +53,20 @@ def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) ->
     kept = values[placed].float().cpu()
     if layout.boxes is None and layout.grid is not None:
         cells = kept.view(1, 1, *layout.grid)
-        wide: Heat = F.interpolate(cells, size=size, mode="bicubic", align_corners=False)[0, 0].numpy()
-        return wide
+        enlarged: Heat = F.interpolate(cells, size=size, mode="bicubic", align_corners=False)[0, 0].numpy()
+        return enlarged
     assert layout.boxes is not None
-    return _painted(kept.numpy(), layout.boxes[row][placed].float().cpu().numpy(), size)
-
-
-def _painted(values: Heat, boxes: NDArray[np.float32], size: tuple[int, int]) -> Heat:
-    made = np.full(size, min(0.0, float(values.min(initial=0))), np.float32)
+    painted = np.full(size, min(0.0, float(kept.numpy().min(initial=0))), np.float32)
+    boxes: NDArray[np.float32] = layout.boxes[row][placed].float().cpu().numpy()
     corners = boxes * np.array([size[1], size[0]] * 2, np.float32)
-    for value, (left, top, right, bottom) in zip(values, corners.round().astype(int), strict=True):
-        area = made[max(top, 0) : max(bottom, top + 1), max(left, 0) : max(right, left + 1)]
+    for value, (left, top, right, bottom) in zip(kept.numpy(), corners.round().astype(int), strict=True):
+        area = painted[max(top, 0) : max(bottom, top + 1), max(left, 0) : max(right, left + 1)]
         np.maximum(area, value, out=area)
-    return made
+    return painted
 
 
 def hottest(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> tuple[float, float]:
-    """X and y in pixels of the middle of the highest image token.
+    """Return x and y in pixels of the middle of the highest image token.
 
     The enlarged map is not asked: at the picture's border its curves rise beyond the cells they are drawn through.
     """
@@ -84,31 +79,30 @@ def hottest(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) -> 
 
 
 def _placed(layout: Layout, row: int) -> Tensor:
-    """(R,) bool: tokens that lie somewhere on the picture."""
+    # (R,) bool: tokens that lie somewhere on the picture
     return layout.valid[row] & ~layout.special[row] & ~layout.centre[row, :, 0].isnan()
 
 
 def box_heat(heat: Heat, boxes: NDArray[np.float32], power: float) -> NDArray[np.float64]:
-    """(N,) the sum of a map inside each box (N, 4: x1 y1 x2 y2 in pixels) over its area to a ``power``.
+    """Return the sum of a map inside each box (N, 4: x1 y1 x2 y2 in pixels) over its area to a ``power`` (N,).
 
     Whole pixels are summed, from the rounded-down corner to the rounded-down corner, as ALBEF's code does; the area is
-    the box's own.
+    that of the box before rounding.
     """
     sums = np.zeros((heat.shape[0] + 1, heat.shape[1] + 1))
     sums[1:, 1:] = heat.astype(np.float64).cumsum(0).cumsum(1)
-    left, top = (np.clip(boxes[:, at].astype(int), 0, heat.shape[1 - at]) for at in (0, 1))
-    right, bottom = (np.clip(boxes[:, at + 2].astype(int), 0, heat.shape[1 - at]) for at in (0, 1))
+    left, top, right, bottom = (np.clip(boxes[:, k].astype(int), 0, heat.shape[1 - k % 2]) for k in range(4))
     right, bottom = np.maximum(right, left), np.maximum(bottom, top)
     inside = sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left]
     area = np.maximum((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]), 1e-6).astype(np.float64)
-    found: NDArray[np.float64] = inside / area**power
-    return found
+    scores: NDArray[np.float64] = inside / area**power
+    return scores
 
 
 def overlaps(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.float64]:
-    """(N,) intersection over union of a box (4,) with boxes (N, 4)."""
-    one, many = torch.from_numpy(np.asarray(box, np.float64))[None], torch.from_numpy(np.asarray(boxes, np.float64))
+    """Return the intersection over union (N,) of a box (4,) with boxes (N, 4)."""
     from torchvision.ops import box_iou
 
-    found: NDArray[np.float64] = box_iou(one, many)[0].numpy()
-    return found
+    one, many = torch.from_numpy(np.asarray(box, np.float64))[None], torch.from_numpy(np.asarray(boxes, np.float64))
+    shares: NDArray[np.float64] = box_iou(one, many)[0].numpy()
+    return shares

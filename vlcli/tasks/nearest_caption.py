@@ -1,4 +1,4 @@
-"""Captions without a language model: what people said of the picture that is most alike."""
+"""Captions without a language model: the caption of the picture that is most alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlcli.registry import DatasetSpec, Spec
 from vlcli.tasks.base import Given, Result
 from vlcli.tasks.captioning import Captioning, coco_number
 from vlcli.tasks.correlation import unit
-from vlcli.tasks.pairs import blocks_of, mean_features, refuse_known, sentences_by_picture, trains_no_model
+from vlcli.tasks.pooled import blocks_of, mean_features, refuse_known, sentences_by_picture, trains_no_model
 
 
 class NearestCaption(Captioning):
@@ -46,58 +46,44 @@ class NearestCaption(Captioning):
         super().__init__(metrics=metrics, baseline=baseline, facts=facts, algorithm=algorithm)
 
     def objectives(self) -> list[Spec]:
-        """None: it is not trained by steps.
-
-        Raises:
-            ComponentError: always, with the stage it belongs to.
-        """
         raise trains_no_model("nearest-caption", "captioning")
 
-    def solve(self, given: Given) -> Result:
-        """Find the nearest picture of each, take its first caption and score it.
-
-        Raises:
-            DataError: too few pictures, or some of them are captioned too.
-        """
-        assert given.store is not None
-        texts = sentences_by_picture(given.fit.examples)
-        examples = given.data.examples
+    def solve(self, inputs: Given) -> Result:
+        assert inputs.store is not None
+        texts, examples = sentences_by_picture(inputs.fit.examples), inputs.data.examples
         refuse_known(texts, [name for example in examples for name in example.images])
+        groups = [example.images for example in examples]
+        starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
+        rows = mean_features(inputs.store, [name for group in groups for name in group])
+        means = unit(np.add.reduceat(rows, starts, axis=0))  # (N, D)
         known = list(texts)
-        near, score = nearest(given.store, known, _means(given.store, [example.images for example in examples]))
-        rows: list[dict[str, Any]] = [
+        best, cosines = nearest(inputs.store, known, means)
+        predictions: list[dict[str, Any]] = [
             {
                 "key": example.key,
                 "image_id": coco_number(example.key),
-                "prediction": texts[known[place]][0],
-                "score": float(value),
-                "nearest": known[place],
+                "prediction": texts[known[row]][0],
+                "score": float(cosine),
+                "nearest": known[row],
                 REFERENCES: example.targets.get(REFERENCES) or [],
             }
-            for example, place, value in zip(examples, near.tolist(), score.tolist(), strict=True)
+            for example, row, cosine in zip(examples, best.tolist(), cosines.tolist(), strict=True)
         ]
-        return self.measured(Result(self.score(rows), rows), given)
-
-
-def _means(store: FeatureStore, groups: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """(N, D) the mean feature of each group of pictures, length 1."""
-    rows = mean_features(store, [name for group in groups for name in group])
-    starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
-    return unit(np.add.reduceat(rows, starts, axis=0))
+        return self.measured(Result(self.score(predictions), predictions), inputs)
 
 
 def nearest(
-    store: FeatureStore, names: Sequence[str], asked: NDArray[np.float64]
+    store: FeatureStore, names: Sequence[str], queries: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The place (N,) in ``names`` of the picture nearest to each of ``asked`` (N, D), and its cosine (N,).
+    """Return the row (N,) in ``names`` of the picture nearest to each query (N, D), and its cosine (N,).
 
     The pictures are read some at a time, so that memory does not grow with them.
     """
-    place, best, start = np.zeros(len(asked), np.int64), np.full(len(asked), -np.inf), 0
-    for some, rows in blocks_of(store, names):
-        cosines = asked @ rows.T
-        here = cosines.argmax(1)
-        found = cosines[np.arange(len(asked)), here]
-        place, best = np.where(found > best, here + start, place), np.maximum(found, best)
+    rows, best, start = np.zeros(len(queries), np.int64), np.full(len(queries), -np.inf), 0
+    for some, features in blocks_of(store, names):
+        cosines = queries @ features.T  # (N, n)
+        nearest_here = cosines.argmax(1)
+        highest = cosines[np.arange(len(queries)), nearest_here]
+        rows, best = np.where(highest > best, nearest_here + start, rows), np.maximum(highest, best)
         start += len(some)
-    return place, best
+    return rows, best

@@ -1,4 +1,4 @@
-"""NLVR2: is the sentence true of the two pictures?"""
+"""NLVR2: whether a sentence is true of two pictures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from torch import Tensor
 from vlcli.errors import DataError, shown
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.nlvr2 import accuracy, by_kind, consistency
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
+from vlcli.nn import Batch, ForwardPasses
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
 from vlcli.tasks.base import Predict, Task
-from vlcli.tasks.outputs import likeliest, logits_of, target, write_csv
+from vlcli.tasks.outputs import likeliest, logits_of, target, with_target, write_csv
 
 
 class NLVR2(Task):
@@ -30,71 +29,50 @@ class NLVR2(Task):
     paper = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
     metric = "accuracy"
     eval_split = "dev"
+    usual_data = "nlvr2"
     images = 2
 
     def __init__(self, *, only: Only = "both", head: str | None = None) -> None:
         self.only, self.head = only, head
 
     def objectives(self) -> list[Spec]:
-        """Two-way classification of the sentence with both pictures."""
         spec: Spec = {"name": "classification", "classes": 2, "images": 2}
-        if self.only != "both":
-            spec["only"] = self.only
-        return [spec if self.head is None else {**spec, "head": self.head}]
-
-    def dataset(self) -> Spec:
-        """The published JSON lines."""
-        return {"name": "nlvr2"}
+        spec |= {"only": self.only} if self.only != "both" else {}
+        return [spec | ({} if self.head is None else {"head": self.head})]
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known."""
-        chances = full_precision(logits_of(outputs, "classification", classes=2)).softmax(-1)[:, 1].tolist()
-        names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
-        labels, kinds = target(batch, "label"), target(batch, "kind")
-        return [_row(name, p > 0.5, p, *facts) for name, p, *facts in zip(names, chances, labels, kinds, strict=True)]
+        # ``prediction`` (bool) and ``score``, the probability of True; ``correct`` where the label is known
+        scores = full_precision(logits_of(outputs, "classification", classes=2)).softmax(-1)[:, 1].tolist()
+        return self.judge([{"prediction": score > 0.5, "score": score} for score in scores], batch)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Verdicts: True or False, as such or as words."""
-        names = [given or key for given, key in zip(target(batch, "identifier"), batch.keys, strict=True)]
-        facts = zip(names, predictions, target(batch, "label"), target(batch, "kind"), strict=True)
-        return [_row(name, _verdict(row), row.get("score"), label, kind) for name, row, label, kind in facts]
+        rows = []
+        facts = zip(target(batch, "identifier"), batch.keys, predictions, target(batch, "label"), strict=True)
+        for identifier, key, prediction, label in facts:
+            said = str(prediction["prediction"]).strip().lower()
+            if said not in ("true", "false"):
+                got, where = shown(prediction["prediction"], 60), str(prediction.get("key", ""))
+                raise DataError("A prediction is no verdict.", where=where, got=got, expected="true or false")
+            row: dict[str, Any] = {"key": identifier or key, "prediction": said == "true"}
+            row |= {} if prediction.get("score") is None else {"score": prediction["score"]}
+            if label is not None and label != -1:
+                row |= {"label": bool(label), "correct": row["prediction"] == bool(label)}
+            rows.append(row)
+        return with_target(rows, batch, "kind")
 
     def probabilities(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[list[tuple[str, float]]]:
-        """Of both verdicts."""
-        chances = full_precision(logits_of(predict(step), "classification", classes=2)).softmax(-1)
-        return likeliest(("False", "True"), chances)
+        logits = full_precision(logits_of(predict(step), "classification", classes=2))
+        return likeliest(("False", "True"), logits.softmax(-1))
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Accuracy beside that of the more frequent label, also by kind of statement, and consistency."""
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
         right = [row["correct"] for row in rows]
-        found = {"accuracy": accuracy(right), **most_frequent(rows)}
-        found["consistency"] = consistency((row["key"] for row in rows), right)
+        metrics = {"accuracy": accuracy(right), **most_frequent(rows)}
+        metrics["consistency"] = consistency((row["key"] for row in rows), right)
         kinds = {f"accuracy/{kind}": value for kind, value in by_kind(rows, "kind").items()}
-        return found | kinds | most_frequent(rows, "kind")
+        return metrics | kinds | most_frequent(rows, "kind")
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """``nlvr2.csv``: a line ``identifier,True`` or ``identifier,False`` each."""
         return [write_csv(folder / "nlvr2.csv", [(row["key"], row["prediction"]) for row in predictions])]
-
-
-def _verdict(row: dict[str, Any]) -> bool:
-    """The prediction of a row.
-
-    Raises:
-        DataError: it is neither true nor false.
-    """
-    said = str(row["prediction"]).strip().lower()
-    if said not in ("true", "false"):
-        what = "A prediction is no verdict."
-        raise DataError(what, where=str(row.get("key", "")), got=shown(row["prediction"], 60), expected="true or false")
-    return said == "true"
-
-
-def _row(name: str, verdict: bool, chance: float | None, label: Any, kind: Any) -> dict[str, Any]:
-    row: dict[str, Any] = {"key": name, "prediction": verdict} | ({} if chance is None else {"score": chance})
-    if label is not None and label != -1:
-        row |= {"label": bool(label), "correct": verdict == bool(label)}
-    return row if kind in (None, "") else {**row, "kind": kind}

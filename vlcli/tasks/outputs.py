@@ -1,4 +1,4 @@
-"""What tasks share: finding an objective's output, reading targets, writing files whole."""
+"""Reads outputs of objectives and targets of a batch; writes submission files."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from torch import Tensor
 
 from vlcli.errors import ComponentError
 from vlcli.files import write_text
-from vlcli.nn.batch import Batch
+from vlcli.nn import Batch
 
 
 def logits_of(
     outputs: Mapping[str, Mapping[str, Tensor]], objective: str, key: str = "logits", classes: int | None = None
 ) -> Tensor:
-    """The output ``key`` of the objective named, else of the only one that has it.
+    """Return the output ``key`` of the named objective, else of the only one that has it.
 
     Args:
         outputs: of every objective, by name.
-        objective: the one the task expects.
-        key: which output.
-        classes: how many scores it must have.
+        objective: expected objective.
+        key: name of the output.
+        classes: size that its last dimension must have.
 
     Raises:
         ComponentError: none, or more than one, gives it.
     """
-    able = {name: found[key] for name, found in outputs.items() if key in found}
+    able = {name: tensors[key] for name, tensors in outputs.items() if key in tensors}
     if classes is not None:
-        able = {name: found for name, found in able.items() if found.shape[-1] == classes}
+        able = {name: tensor for name, tensor in able.items() if tensor.shape[-1] == classes}
     if objective in able:
         return able[objective]
     if len(able) == 1:
@@ -45,34 +45,40 @@ def logits_of(
     )
 
 
-def likeliest(names: Sequence[str], chances: Tensor, most: int = 10_000) -> list[list[tuple[str, float]]]:
-    """The ``most`` likeliest names of every example with their probabilities.
-
-    Args:
-        names: one a column.
-        chances: probabilities (B, C).
-        most: names of an example.
-    """
-    scores, places = chances.topk(min(most, chances.shape[-1]))
-    rows = zip(places.tolist(), scores.tolist(), strict=True)
-    return [[(names[place], score) for place, score in zip(*row, strict=True)] for row in rows]
+def likeliest(names: Sequence[str], probabilities: Tensor, most: int = 10_000) -> list[list[tuple[str, float]]]:
+    """Return the ``most`` likeliest of the C names of each example with their probabilities (B, C)."""
+    scores, columns = probabilities.topk(min(most, probabilities.shape[-1]))
+    rows = zip(columns.tolist(), scores.tolist(), strict=True)
+    return [[(names[column], score) for column, score in zip(*row, strict=True)] for row in rows]
 
 
 def target(batch: Batch, name: str) -> list[Any]:
-    """A target of every example as plain values; None where there is none."""
+    """Return a target of every example as plain values; None where there is none."""
     values = batch.targets.get(name)
     if values is None:
         return [None] * len(batch)
     return values.tolist() if isinstance(values, Tensor) else list(values)
 
 
+def with_target(rows: list[dict[str, Any]], batch: Batch, name: str) -> list[dict[str, Any]]:
+    """Add a target to the rows of the examples that have it."""
+    for row, value in zip(rows, target(batch, name), strict=True):
+        row.update({} if value in (None, "") else {name: value})
+    return rows
+
+
+def mean(rows: Sequence[Mapping[str, Any]], key: str) -> float:
+    """Return the mean of a field; 0 of no rows."""
+    return sum(float(row[key]) for row in rows) / len(rows) if rows else 0.0
+
+
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """One JSON object a line."""
+    """Write one JSON object a line."""
     return write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> Path:
-    """Comma-separated rows without a header."""
+    """Write comma-separated rows without a header."""
     page = io.StringIO()
     csv.writer(page, lineterminator="\n").writerows(rows)
     return write_text(path, page.getvalue())

@@ -1,9 +1,8 @@
-"""Pictures as one short vector each, for baselines: pooled features, else thumbnails, in their principal axes."""
+"""Pictures with their sentences, and pictures as one short vector each, for baselines without a model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,44 +11,35 @@ from PIL import Image
 
 from vlcli.data.images import PictureError, load_image
 from vlcli.data.sample import Example
+from vlcli.errors import ComponentError, DataError
 from vlcli.features import FeatureStore
-from vlcli.tasks.correlation import Axes, Rows
-from vlcli.tasks.pairs import mean_features
+from vlcli.tasks.correlation import Axes, Rows, unit
 
-DIMS = 256
-"""Most principal axes that are kept."""
-THUMBNAIL = 8
-"""Pixels of a thumbnail's sides."""
+BLOCK = 64  # pictures whose regions are held at a time
+LEAST_PICTURES = 8  # fewer are refused: nothing can be held out of them
+DIMS = 256  # most principal axes that are kept
+THUMBNAIL = 8  # pixels of a thumbnail's sides
 
 
-@dataclass(frozen=True)
 class Pooled:
     """Vectors of pictures in the principal axes of the pictures that are fitted on.
 
     Axes keep their variances, whose mean is 1: with all variances 1, axes of noise count as much as those that tell
     pictures apart (on DAQUAR the multiplied network loses .011).
 
-    Attributes:
-        places: row of each picture.
-        vectors: (N, K).
+    Args:
+        known: examples that are fitted on.
+        asked: examples that are scored.
+        store: region features, whose mean is a picture's; None: thumbnails of the files are read.
+        files: path of each picture; read where there is no store.
+
+    Raises:
+        DataError: all known pictures are the same, or there is none.
     """
 
-    places: dict[str, int]
-    vectors: Rows
-
-    @classmethod
-    def of(cls, known: Sequence[Example], asked: Sequence[Example], store: FeatureStore | None, files: Any) -> Pooled:
-        """Read the pictures of all examples, and find the axes of those that are known.
-
-        Args:
-            known: examples that are fitted on.
-            asked: examples that are scored.
-            store: region features, whose mean is a picture's; None: thumbnails of the files are read.
-            files: path of each picture; read where there is no store.
-
-        Raises:
-            DataError: all known pictures are the same, or there is none.
-        """
+    def __init__(
+        self, known: Sequence[Example], asked: Sequence[Example], store: FeatureStore | None, files: Any
+    ) -> None:
         fitted = list(dict.fromkeys(name for example in known for name in example.images))
         names = list(dict.fromkeys([*fitted, *(name for example in asked for name in example.images)]))
         rows = mean_features(store, names) if store is not None else _thumbnails(names, files)
@@ -58,25 +48,87 @@ class Pooled:
         axes = Axes.of(mean, rows[: len(fitted)].T @ rows[: len(fitted)] / len(fitted), "pictures")
         kept = max(1, min(DIMS, rows.shape[1], len(fitted) - 1))
         size = np.sqrt(axes.spread[-kept:].mean())
-        places = {name: place for place, name in enumerate(names)}
-        return cls(places, rows @ axes.axes[:, -kept:] / size)
+        self.index = {name: row for row, name in enumerate(names)}
+        self.vectors: Rows = rows @ axes.axes[:, -kept:] / size  # (N, K)
 
     def rows(self, examples: Sequence[Example]) -> NDArray[np.float32]:
-        """(N, P * K) vectors of each example's P pictures one after the other; zeros where it has fewer."""
+        """Return (N, P * K) vectors of each example's P pictures one after the other; zeros where it has fewer."""
         most, width = max(len(example.images) for example in examples), self.vectors.shape[1]
-        made = np.zeros((len(examples), most, width), np.float32)
-        for row, example in zip(made, examples, strict=True):
-            row[: len(example.images)] = self.vectors[[self.places[name] for name in example.images]]
-        return made.reshape(len(examples), most * width)
+        rows = np.zeros((len(examples), most, width), np.float32)
+        for row, example in zip(rows, examples, strict=True):
+            row[: len(example.images)] = self.vectors[[self.index[name] for name in example.images]]
+        return rows.reshape(len(examples), most * width)
 
 
 def _thumbnails(names: Sequence[str], files: Any) -> Rows:
-    """(N, 192) colours of thumbnails in [0, 1]; grey where a picture cannot be read."""
-    made = np.full((len(names), THUMBNAIL * THUMBNAIL * 3), 0.5)
-    for row, name in zip(made, names, strict=True):
+    # (N, 192) colours of thumbnails in [0, 1]; grey where a picture cannot be read
+    rows = np.full((len(names), THUMBNAIL * THUMBNAIL * 3), 0.5)
+    for row, name in zip(rows, names, strict=True):
         try:
             small = load_image(files[name]).resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
         except PictureError:  # whether such examples are left out or are an error was decided when they were opened
             continue
         row[:] = np.asarray(small, np.float64).ravel() / 255
-    return made
+    return rows
+
+
+def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:
+    """Return the sentences of every picture, in order of first use.
+
+    Raises:
+        DataError: there are hardly any pictures with sentences.
+    """
+    groups: dict[str, dict[str, None]] = {}
+    for example in examples:
+        texts = [text for text in (example.text, *example.choices) if text]
+        for name in example.images if texts else ():
+            groups.setdefault(name, {}).update(dict.fromkeys(texts))
+    if len(groups) < LEAST_PICTURES:
+        raise DataError(
+            "There are too few pictures with sentences to fit a baseline on.",
+            where="fit",
+            got=f"{len(groups)} pictures",
+            expected=f"{LEAST_PICTURES} or more",
+            hint="check `take`, `limit` and `split` of the data sets in `fit`",
+        )
+    return {name: list(texts) for name, texts in groups.items()}
+
+
+def refuse_known(fitted: dict[str, list[str]], tested: Sequence[str]) -> None:
+    """Refuse to test on pictures that were fitted on.
+
+    Raises:
+        DataError: some are.
+    """
+    both = [name for name in dict.fromkeys(tested) if name in fitted]
+    if both:
+        raise DataError(
+            f"{len(both)} of the pictures that are tested are among those the task is fitted on.",
+            where="fit",
+            got=", ".join(both[:3]),
+            expected="pictures that `data` does not have",
+            hint="hold them out: take: first:N in `fit`, take: after:N in `data`",
+        )
+
+
+def mean_features(store: FeatureStore, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return the mean feature of each picture's regions, of length 1 (N, D)."""
+    parts = [rows for _, rows in blocks_of(store, names)]
+    return np.concatenate(parts) if parts else np.zeros((0, store.dim))
+
+
+def blocks_of(store: FeatureStore, names: Sequence[str]) -> Iterator[tuple[Sequence[str], NDArray[np.float64]]]:
+    """Yield some pictures at a time, with the mean feature of each, of length 1 (n, D)."""
+    for start in range(0, len(names), BLOCK):
+        some = names[start : start + BLOCK]
+        batch = store.read_batch(some, ("features",))
+        real = batch["mask"].astype(np.float64)
+        total = np.einsum("brd,br->bd", batch["features"].astype(np.float64), real)
+        yield some, unit(total / np.maximum(real.sum(1, keepdims=True), 1))
+
+
+def trains_no_model(task: str, instead: str) -> ComponentError:
+    """Return the error of asking ``task`` for objectives; the task ``instead`` trains a model for the same."""
+    hint, where = f"for a model, name the task {instead}", f"task {task}"
+    expected = "an evaluate stage with `fit: DATA`"
+    return ComponentError("This task trains no model.", where=where, expected=expected, hint=hint)

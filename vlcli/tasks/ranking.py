@@ -1,4 +1,4 @@
-"""Every sentence against every picture: encoding each once, and scoring the pairs that are asked for.
+"""Encodes every sentence and picture once, and scores pairs of them.
 
 Pairs are fused in blocks of the chunks that the loader gives, which keep their own padding, so that nothing is padded
 to the longest of all. What is encoded stays in memory up to a bound; the rest waits on disk.
@@ -34,7 +34,7 @@ class Chunk:
     """Some sentences or pictures, encoded (or embedded, for models that fuse embeddings).
 
     Attributes:
-        start: place of the first in the whole list.
+        start: index of the first in the whole list.
         rows: as fed; of pictures the names alone.
         states: what the model fuses.
     """
@@ -66,21 +66,20 @@ class Shelf:
             self._folder.cleanup()
 
     def put(self, states: EncoderOutput) -> EncoderOutput:
-        """The same rows, where they will stay."""
+        """Return the same rows, in memory or mapped from a file."""
         kept = EncoderOutput(states.hidden, states.layout, extra=states.extra)
-        size = kept.hidden.numel() * kept.hidden.element_size()
-        self.left -= size
+        self.left -= kept.hidden.nbytes
         return kept if self.left >= 0 else kept.map(self._mapped)
 
     def _mapped(self, tensor: Tensor) -> Tensor:
-        if tensor.numel() * tensor.element_size() < 1 << 16:  # no file for every small thing
+        if tensor.nbytes < 1 << 16:  # no file for every small thing
             return tensor.cpu()
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="vlcli-ranking-")
         self._files += 1
         path = str(Path(self._folder.name) / str(self._files))
-        made = torch.from_file(path, shared=True, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
-        return made.copy_(tensor)
+        mapped = torch.from_file(path, shared=True, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
+        return mapped.copy_(tensor)
 
 
 class EncodedStep(ForwardPasses):
@@ -93,11 +92,9 @@ class EncodedStep(ForwardPasses):
         self.encoded = states
 
     def text(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """The encoded sentences, whatever the view."""
         return self.encoded[0]
 
     def image(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """The encoded pictures, whatever the view."""
         return self.encoded[1]
 
     def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[EncoderOutput, EncoderOutput]:
@@ -107,17 +104,10 @@ class EncodedStep(ForwardPasses):
 def embed(
     runner: Runner, data: Any, side: Side, names: list[str], objective: str
 ) -> tuple[NDArray[np.float32], list[str]]:
-    """A vector of each sentence or picture of ``data``, and the names of those that could be read.
+    """Return a vector of each sentence or picture of ``data`` (N, D), and the names of those that could be read.
 
-    The vectors (N, D) are mapped from a store where the runner has a folder. Several processes share the work; each
-    batch is what one process alone would have fed.
-
-    Args:
-        runner: gives batches and passes.
-        data: loads each once.
-        side: which they are.
-        names: of its examples.
-        objective: what embeds.
+    The vectors are mapped from a store where the runner has a folder. Several processes share the work; each batch is
+    what one process alone would have fed.
     """
     if runner.folder is None:
         parts = list(_vectors(runner, data, side, objective))
@@ -125,27 +115,27 @@ def embed(
     share, path = runner.share, runner.folder / "embeddings" / f"{side}s.h5"
     key = {**runner.identity(objective), "side": side}
     writer = EmbeddingWriter(path, key, stale="replace", rank=share.rank)
-    places = [place for place, name in enumerate(names) if name not in writer]
+    missing = [index for index, name in enumerate(names) if name not in writer]
     share.wait()  # all of them must deal out the same before one writes
-    batches = [places[start : start + runner.batch_size] for start in range(0, len(places), runner.batch_size)]
-    own = [data.examples[place] for batch in batches[share.rank :: share.count] for place in batch]
-    for keys, rows in _vectors(runner, data.only(own), side, objective) if own else ():
+    batches = [missing[start : start + runner.batch_size] for start in range(0, len(missing), runner.batch_size)]
+    examples = [data.examples[index] for batch in batches[share.rank :: share.count] for index in batch]
+    for keys, rows in _vectors(runner, data.only(examples), side, objective) if examples else ():
         writer.append(keys, rows)
     writer.flush()
     share.wait()
-    found = EmbeddingWriter(path, key, stale="replace", rank=share.rank)
-    order = [name for name in names if name in found]
+    written = EmbeddingWriter(path, key, stale="replace", rank=share.rank)
+    order = [name for name in names if name in written]
     share.wait()
     if share.rank == 0:
-        found.finish(order)
+        written.finish(order)
     share.wait()
     return EmbeddingStore(path, key).vectors, order
 
 
 def _vectors(runner: Runner, data: Any, side: Side, objective: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
     for batch in runner.batches(data):
-        found = runner.embed(runner.step(batch), objective, side)
-        yield list(batch.keys), found[_rows_of(batch.clean, side)].cpu().numpy()
+        vectors = runner.embed(runner.step(batch), objective, side)
+        yield list(batch.keys), vectors[_rows_of(batch.clean, side)].cpu().numpy()
 
 
 def _rows_of(view: View, side: Side) -> Tensor:
@@ -153,7 +143,7 @@ def _rows_of(view: View, side: Side) -> Tensor:
 
 
 def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Chunk], list[str]]:
-    """Every sentence or picture of ``data`` as the model fuses it, and the names of those that could be read."""
+    """Return every sentence or picture of ``data`` as the model fuses it, and the names of those that could be read."""
     chunks: list[Chunk] = []
     names: list[str] = []
     start, model = 0, runner.model
@@ -161,13 +151,13 @@ def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Ch
     with torch.no_grad():
         for batch in runner.batches(data):
             view, step = batch.clean, runner.step(batch)
-            given: Any = view.text if side == "text" else view.images
+            source: Any = view.text if side == "text" else view.images
             if embedded:
-                states = model.embed_text(given) if side == "text" else model.embed_image(given)
+                states = model.embed_text(source) if side == "text" else model.embed_image(source)
             else:
                 states = step.text() if side == "text" else step.image()
             rows = _rows_of(view, side)
-            kept = given if side == "text" else Images(list(given.keys))
+            kept = source if side == "text" else Images(list(source.keys))
             chunks.append(Chunk(start, kept.select(rows), shelf.put(states.select(rows))))
             names += batch.keys
             start += len(rows)
@@ -187,10 +177,9 @@ class Exact:
     scores: NDArray[np.float32]
 
     def of(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The scores of pairs that are there, in any shape."""
-        places = codes if self.codes is None else np.searchsorted(self.codes, codes)
-        found: NDArray[np.float32] = self.scores[places]
-        return found
+        """Return the scores of pairs that were scored, in the shape of ``codes``."""
+        scores: NDArray[np.float32] = self.scores[codes if self.codes is None else np.searchsorted(self.codes, codes)]
+        return scores
 
 
 def score_pairs(
@@ -202,41 +191,32 @@ def score_pairs(
     block: int = 128,
     scoring: Scoring = "odds",
 ) -> Exact:
-    """Matching scores of the pairs in ``codes`` (sorted), or of all; several processes share the blocks."""
+    """Return matching scores of the pairs in ``codes`` (sorted), or of all; several processes share the blocks."""
     texts, images = chunks
     many = images[-1].start + len(images[-1].rows)
     wanted = np.arange((texts[-1].start + len(texts[-1].rows)) * many) if codes is None else codes
-    places, found, done = [], [], runner.share
+    share, device = runner.share, device_of(runner.model)
+    parts = [(np.zeros(0, np.int64), np.zeros(0, np.float32))]
     with runner.progress.task("rank", len(wanted), "pair") as bar, torch.no_grad():
         for number, (text, image, here) in enumerate(_blocks(texts, images, wanted, many, block)):
-            if number % done.count == done.rank:
-                pairs = wanted[here] // many - text.start, wanted[here] % many - image.start
-                places.append(here)
-                found.append(_score(runner, text, image, pairs, objective, scoring))
+            if number % share.count == share.rank:
+                assert isinstance(text.rows, Text)
+                assert isinstance(image.rows, Images)
+                rows = torch.from_numpy(wanted[here] // many - text.start)
+                columns = torch.from_numpy(wanted[here] % many - image.start)
+                states = text.states.select(rows).to(device), image.states.select(columns).to(device)
+                step = EncodedStep(runner.model, text.rows.select(rows).to(device), image.rows.select(columns), states)
+                logits = logits_of(runner.predict(step, objective), objective)
+                parts.append((here, match_score(logits, scoring).cpu().numpy()))
             bar.advance(len(here))
     scores = np.empty(len(wanted), np.float32)
-    own = np.concatenate([np.zeros(0, np.int64), *places]), np.concatenate([np.zeros(0, np.float32), *found])
-    for where, values in done.gather(own):
+    for where, values in share.gather(tuple(np.concatenate(column) for column in zip(*parts, strict=True))):
         scores[where] = values
     return Exact(codes, scores)
 
 
-def _score(
-    runner: Runner, text: Chunk, image: Chunk, pairs: tuple[NDArray[Any], NDArray[Any]], objective: str, how: Scoring
-) -> NDArray[np.float32]:
-    rows, columns = (torch.from_numpy(axis) for axis in pairs)
-    device = device_of(runner.model)
-    states = text.states.select(rows).to(device), image.states.select(columns).to(device)
-    assert isinstance(text.rows, Text)
-    assert isinstance(image.rows, Images)
-    step = EncodedStep(runner.model, text.rows.select(rows).to(device), image.rows.select(columns), states)
-    logits = logits_of(runner.predict(step, objective), objective)
-    found: NDArray[np.float32] = match_score(logits, how).cpu().numpy()
-    return found
-
-
 def match_score(logits: Tensor, how: Scoring = "odds") -> Tensor:
-    """(P,) how strongly logits (P, 2) speak for a match: its log odds, or its logit alone; or the one there is."""
+    """Return the log odds (P,) of a match of logits (P, 2), or its logit alone; of logits (P, 1) the logit."""
     logits = logits.float().reshape(len(logits), -1)
     if logits.shape[1] == 1:
         return logits[:, 0]
@@ -246,7 +226,7 @@ def match_score(logits: Tensor, how: Scoring = "odds") -> Tensor:
 def _blocks(
     texts: list[Chunk], images: list[Chunk], codes: NDArray[np.int64], many: int, block: int
 ) -> Iterator[tuple[Chunk, Chunk, NDArray[np.int64]]]:
-    """A chunk of sentences, one of pictures, and places in ``codes`` of pairs between them."""
+    # A chunk of sentences, one of pictures, and places in ``codes`` of pairs between them
     starts = np.array([image.start for image in images])
     for text in texts:
         first, last = np.searchsorted(codes, [text.start * many, (text.start + len(text.rows)) * many])

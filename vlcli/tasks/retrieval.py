@@ -1,4 +1,4 @@
-"""Retrieval: find the picture of a sentence, and the sentences of a picture."""
+"""Retrieval: ranks pictures for each sentence and sentences for each picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlcli.metrics.baseline import CHANCE
 from vlcli.metrics.ranking import Standing, recall_of
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
-from vlcli.tasks.places import Group, Ranking, RankingVectors, by_chance, groups_of
+from vlcli.tasks.rank_counts import WAYS, Group, Ranking, by_chance, groups_of
 from vlcli.tasks.ranking import Exact, Scoring, Shelf, embed, encode, score_pairs
 
 
@@ -42,6 +42,7 @@ class Retrieval(Task):
     requires = frozenset()
     metric = "r_mean"
     eval_split = "test"
+    usual_data = "karpathy"
     joint = True
 
     def __init__(
@@ -58,79 +59,61 @@ class Retrieval(Task):
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
         if first is None and (objective is None or candidates is not None or scoring == "sum"):
-            raise ComponentError(
-                "A ranking needs something to rank by.", where="task retrieval", expected="`first: OBJECTIVE`"
-            )
+            what, expected = "A ranking needs something to rank by.", "`first: OBJECTIVE`"
+            raise ComponentError(what, where="task retrieval", expected=expected)
         self.objective, self.first, self.candidates, self.scoring = objective, first, candidates, scoring
         self.block, self.memory, self.folds = block, memory, folds
         self.hard_negatives, self.ks = hard_negatives, tuple(ks)
 
     def objectives(self) -> list[Spec]:
-        """Contrast for the first stage, matching of a sentence and a picture for the pairs.
-
-        The head of matching goes by one name whichever way negatives are drawn.
-        """
+        # The head of matching goes by one name whichever way negatives are drawn.
+        first: list[Spec] = [{"name": self.first}] if self.first is not None else []
         if self.objective is None:
-            return [{"name": self.first}]
-        if self.first is not None and not self.hard_negatives:
-            return [{"name": self.first}, {"name": "contrast-matching", "as": self.objective}]
-        first = [{"name": self.first}] if self.first is not None else []
+            return first
         if self.hard_negatives:
             return [*first, {"name": "hard-matching", "as": "matching", "negatives": self.hard_negatives}]
-        return [{"name": "matching"}]
-
-    def dataset(self) -> Spec:
-        """A Karpathy split file."""
-        return {"name": "karpathy"}
+        return [*first, {"name": "contrast-matching", "as": self.objective}] if first else [{"name": "matching"}]
 
     def evaluate(self, runner: Runner) -> Result:
-        """Encode everything once, score the pairs, rank both ways."""
         with Shelf(self.memory) as shelf:
-            sides, vectors, chunks = self._read(runner, split(runner.data), shelf)
-            groups = groups_of(sides, self.folds)
+            sides = split(runner.data)
+            image, image_chunks, kept = self._side(runner, sides, "image", shelf)
+            sides = sides.keep(kept)
+            text, text_chunks, _ = self._side(runner, sides, "text", shelf)
+            groups, vectors = groups_of(sides, self.folds), None if self.first is None else (text, image)
             ranking = Ranking(sides, vectors, self.memory, self.candidates, self.scoring)
             exact = None
             if self.objective is not None:
                 codes = None
                 if self.candidates is not None:
                     codes = runner.share.gather(ranking.codes(groups) if runner.share.rank == 0 else None)[0]
-                how: dict[str, Any] = {"block": self.block, "scoring": self.scoring}
-                exact = score_pairs(runner, chunks, self.objective, codes, **how)
-        if runner.share.rank:
-            return Result({})
-        return self._result(ranking, groups, exact)
+                options: dict[str, Any] = {"block": self.block, "scoring": self.scoring}
+                exact = score_pairs(runner, (text_chunks, image_chunks), self.objective, codes, **options)
+        return Result({}) if runner.share.rank else self._result(ranking, groups, exact)
 
-    def _read(self, runner: Runner, sides: Sides, shelf: Shelf) -> tuple[Sides, RankingVectors | None, Any]:
-        """The sides as far as they can be read, their vectors, and what is fused of them."""
-        images, kept = self._side(runner, sides, "image", shelf)
-        sides = sides.keep(kept)
-        texts, _ = self._side(runner, sides, "text", shelf)
-        vectors = None if self.first is None else RankingVectors(texts[0], images[0])
-        return sides, vectors, (texts[1], images[1])
-
-    def _side(self, runner: Runner, sides: Sides, side: Any, shelf: Shelf) -> tuple[tuple[Any, Any], list[str]]:
+    def _side(self, runner: Runner, sides: Sides, side: Any, shelf: Shelf) -> tuple[Any, Any, list[str]]:
+        # vectors, encoded chunks, and the names of those that could be read
         data, names = (sides.texts, sides.text_keys) if side == "text" else (sides.images, sides.image_keys)
-        vectors, chunks, found = None, None, names
+        vectors, chunks, kept = None, None, names
         if self.first is not None:
-            vectors, found = embed(runner, data, side, names, self.first)
+            vectors, kept = embed(runner, data, side, names, self.first)
         if self.objective is not None:
-            chunks, found = encode(runner, data, side, shelf)
-        return (vectors, chunks), found
+            chunks, kept = encode(runner, data, side, shelf)
+        return vectors, chunks, kept
 
     def _result(self, ranking: Ranking, groups: list[Group], exact: Exact | None) -> Result:
         whole, *folds = groups
         rows: list[dict[str, Any]] = []
-        image, text = (ranking.stand(way, whole, exact, rows) for way in ("image", "text"))
-        found = self._metrics(image, text)
+        metrics = self._metrics(*(ranking.stand(way, whole, exact, rows) for way in WAYS))
         if folds:
-            parts = [self._metrics(*(ranking.stand(way, fold, exact) for way in ("image", "text"))) for fold in folds]
-            found |= {f"folds/{name}": sum(part[name] for part in parts) / len(parts) for name in parts[0]}
-        chance = self._metrics(*(by_chance(ranking.sides, way) for way in ("image", "text")))
-        found |= {f"{CHANCE}/{name}": value for name, value in chance.items()}
-        return Result({**found, "texts": float(len(whole.texts)), "images": float(len(whole.images))}, rows)
+            parts = [self._metrics(*(ranking.stand(way, fold, exact) for way in WAYS)) for fold in folds]
+            metrics |= {f"folds/{name}": sum(part[name] for part in parts) / len(parts) for name in parts[0]}
+        chance = self._metrics(*(by_chance(ranking.sides, way) for way in WAYS))
+        metrics |= {f"{CHANCE}/{name}": value for name, value in chance.items()}
+        return Result({**metrics, "texts": float(len(whole.texts)), "images": float(len(whole.images))}, rows)
 
     def _metrics(self, image: Standing, text: Standing) -> dict[str, float]:
-        found = {f"image/{name}": value for name, value in recall_of(image, self.ks).items()}
-        found |= {f"text/{name}": value for name, value in recall_of(text, self.ks).items()}
-        hits = [value for name, value in found.items() if "r@" in name]
-        return {**found, "r_mean": sum(hits) / len(hits)}
+        metrics = {f"image/{name}": value for name, value in recall_of(image, self.ks).items()}
+        metrics |= {f"text/{name}": value for name, value in recall_of(text, self.ks).items()}
+        hits = [value for name, value in metrics.items() if "r@" in name]
+        return {**metrics, "r_mean": sum(hits) / len(hits)}

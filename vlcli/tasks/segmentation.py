@@ -1,31 +1,26 @@
-"""Semantic segmentation: the class of every pixel, over windows that slide across the picture."""
+"""Semantic segmentation: classifies every pixel by windows that slide over the picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vlcli.data.images import load_labels
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME
 from vlcli.metrics.segmentation import confusion, union_scores
-from vlcli.nn.batch import Batch, Images, Pixels, View
-from vlcli.nn.model import InputSpec
+from vlcli.nn import Batch, Images, InputSpec, Pixels, View
 from vlcli.nn.segmentation import resized
 from vlcli.objectives.segmentation import classes_of
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.outputs import logits_of
 
-FEW = 20
-"""So many classes are also scored one by one."""
+FEW = 20  # So many classes are also scored one by one
 
 
 class Segmentation(Task):
@@ -48,6 +43,7 @@ class Segmentation(Task):
     metric = "miou"
     joint = True
     eval_split = "validation"
+    usual_data = "ade20k"
     usual_answers = 150
 
     def __init__(
@@ -65,74 +61,53 @@ class Segmentation(Task):
         self.names: list[str] = []
 
     def objectives(self) -> list[Spec]:
-        """Cross-entropy of every pixel."""
         return [{"name": "segmentation", "head": self.head, "zero_is_void": self.zero_is_void}]
 
-    def dataset(self) -> Spec:
-        """ADE20K."""
-        return {"name": "ade20k"}
-
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """The classes' names."""
         return next((tuple(names) for reader in readers if (names := reader.label_names())), ())
 
     def attach(self, data_spec: Any) -> None:
-        """The classes that the model knows."""
         self.names = list(data_spec.answers)
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
-        """Label maps to train on; pictures in their own proportions to be scored."""
+        # label maps to train on; pictures in their own proportions to be scored
         if training:
             return replace(spec, label_maps=True)
         short = self.short or (min(spec.size) if spec.size else 512)
         return replace(spec, size=None, short=short, long=self.long)
 
     def evaluate(self, runner: Runner) -> Result:
-        """Every picture by windows; one table of all pixels.
-
-        Raises:
-            DataError: a picture has no label map.
-        """
+        # every picture by windows; one confusion table of all pixels
         self.attach(runner.data_spec)
-        maps: dict[str, Path] = {}
-        for reader in runner.data.readers:
-            maps.update(reader.label_maps())
+        maps = {name: path for reader in runner.data.readers for name, path in reader.label_maps().items()}
         count = len(self.names)
-
         table = np.zeros((count, count), np.int64)
 
         def counted(batch: Batch) -> list[dict[str, Any]]:
-            rows = []
-            for name, key, found in self._labelled(runner, batch):
+            images, rows = batch.clean.images, []
+            assert images is not None
+            assert images.pixels is not None
+            for key, row in zip(batch.keys, batch.clean.image_rows[:, 0].tolist(), strict=True):
+                name, size = images.keys[row], images.pixels.sizes[row].tolist()
+                scores = self.scores(runner, unpadded(images.pixels, row))  # (classes, h, w)
+                classes = resized(scores[None], size)[0].argmax(0).cpu().numpy()  # (H, W)
                 if name not in maps:
                     raise DataError("A picture has no label map.", where=name, hint="is the split one with labels?")
-                given = torch.from_numpy(np.array(load_labels(maps[name], found.shape), np.int64))
-                truth = classes_of(given, count, self.zero_is_void).numpy()
-                own = confusion(truth, found, count)
-                table[:] += own
-                rows.append({"key": key, **union_scores(own)})
+                labels = torch.from_numpy(np.array(load_labels(maps[name], classes.shape), np.int64))
+                pixels = confusion(classes_of(labels, count, self.zero_is_void).numpy(), classes, count)
+                table[:] += pixels
+                rows.append({"key": key, **union_scores(pixels)})
             return rows
 
         rows = runner.rows(counted)
-        table = np.sum(runner.share.gather(table), axis=0)
-        scores = union_scores(table, self.names if count <= FEW else ())
-        return Result({**scores, NAME: float(table.sum(1).max() / max(1, table.sum()))}, rows)
-
-    def _labelled(self, runner: Runner, batch: Batch) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
-        """Each example's picture, its key, and the classes found (H, W) at the picture's own size."""
-        images = batch.clean.images
-        assert images is not None
-        assert images.pixels is not None
-        for key, row in zip(batch.keys, batch.clean.image_rows[:, 0].tolist(), strict=True):
-            pixels = real(images.pixels, row)
-            scores = self.scores(runner, pixels)  # (classes, h, w)
-            own = images.pixels.sizes[row].tolist()
-            yield images.keys[row], key, resized(scores[None], own)[0].argmax(0).cpu().numpy()
+        total = np.sum(runner.share.gather(table), axis=0)
+        scores = union_scores(total, self.names if count <= FEW else ())
+        return Result({**scores, NAME: float(total.sum(1).max() / max(1, total.sum()))}, rows)
 
     def scores(self, runner: Runner, pixels: Tensor) -> Tensor:
-        """(classes, H, W) of a picture (3, H, W): the mean over all windows that see a pixel."""
+        """Return scores (classes, H, W) of a picture (3, H, W): the mean over all windows that see a pixel."""
         size = runner.model.input_spec().size or pixels.shape[-2:]
-        below, right = (max(0, side - own) for side, own in zip(size, pixels.shape[1:], strict=True))
+        below, right = (max(0, wanted - side) for wanted, side in zip(size, pixels.shape[1:], strict=True))
         padded = torch.nn.functional.pad(pixels, (0, right, 0, below))
         corners = windows(padded.shape[-2:], size, self.stride)
         total, seen = padded.new_zeros(len(self.names), *padded.shape[-2:]), padded.new_zeros(padded.shape[-2:])
@@ -140,26 +115,25 @@ class Segmentation(Task):
             part = corners[start : start + self.window_batch]
             cut = torch.stack([padded[:, top : top + size[0], left : left + size[1]] for top, left in part])
             logits = logits_of(runner.predict(runner.step(one_batch(cut))), "segmentation")
-            for (top, left), found in zip(part, resized(logits, size), strict=True):
-                total[:, top : top + size[0], left : left + size[1]] += found
+            for (top, left), scores in zip(part, resized(logits, size), strict=True):
+                total[:, top : top + size[0], left : left + size[1]] += scores
                 seen[top : top + size[0], left : left + size[1]] += 1
         return (total / seen)[:, : pixels.shape[1], : pixels.shape[2]]
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
-        """Of pictures of the model's size: the share of each class that was found, the largest as ``prediction``."""
-        found = logits_of(outputs, "segmentation").argmax(1).flatten(1)
-        return [{"key": key, **self._shares(row)} for key, row in zip(batch.keys, found, strict=True)]
-
-    def _shares(self, found: Tensor) -> dict[str, Any]:
-        values, counts = found.unique(return_counts=True)
-        order = counts.argsort(descending=True).tolist()
-        names = [self.names[value] if self.names else str(value) for value in values.tolist()]
-        shares = {names[place]: counts[place].item() / found.numel() for place in order}
-        return {"prediction": names[order[0]], "score": shares[names[order[0]]], "shares": shares}
+        # of pictures of the model's size: the share of each class, the largest as ``prediction``
+        rows = []
+        for key, pixels in zip(batch.keys, logits_of(outputs, "segmentation").argmax(1).flatten(1), strict=True):
+            values, counts = pixels.unique(return_counts=True)
+            names = [self.names[value] if self.names else str(value) for value in values.tolist()]
+            order = counts.argsort(descending=True).tolist()
+            shares = {names[row]: counts[row].item() / pixels.numel() for row in order}
+            rows.append({"key": key, "prediction": names[order[0]], "score": shares[names[order[0]]], "shares": shares})
+        return rows
 
 
 def windows(size: Any, window: Any, stride: int | None = None) -> list[tuple[int, int]]:
-    """Upper left corners of windows that cover a picture, the last ones flush with its edges.
+    """Return the upper left corners of windows that cover a picture, the last ones flush with its edges.
 
     >>> windows((512, 683), (512, 512))
     [(0, 0), (0, 171)]
@@ -172,8 +146,8 @@ def windows(size: Any, window: Any, stride: int | None = None) -> list[tuple[int
     return [(top, left) for top in starts[0] for left in starts[1]]
 
 
-def real(pixels: Pixels, row: int) -> Tensor:
-    """A picture (3, H, W) without the padding that its batch gave it."""
+def unpadded(pixels: Pixels, row: int) -> Tensor:
+    """Return a picture (3, H, W) without its batch's padding."""
     image = pixels.images[row]
     if pixels.mask is None:
         return image
@@ -182,7 +156,7 @@ def real(pixels: Pixels, row: int) -> Tensor:
 
 
 def one_batch(pixels: Tensor) -> Batch:
-    """Pictures (M, 3, H, W) as a batch of their own."""
+    """Return a batch of pictures (M, 3, H, W)."""
     rows = torch.arange(len(pixels), device=pixels.device)
     sizes = torch.tensor([list(pixels.shape[-2:])] * len(pixels))
     images = Images([str(row) for row in range(len(pixels))], pixels=Pixels(pixels, sizes))

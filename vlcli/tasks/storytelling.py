@@ -12,14 +12,9 @@ from vlcli.data.references import REFERENCES, OfAlbum
 from vlcli.files import write_json
 from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
-from vlcli.nn.batch import Batch
-from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.registry import Spec
-from vlcli.tasks.base import Predict
+from vlcli.nn import Batch
 from vlcli.tasks.captioning import Captioning
 from vlcli.tasks.outputs import target
-
-_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class Storytelling(Captioning):
@@ -44,6 +39,7 @@ class Storytelling(Captioning):
         team: the name in the challenge's file.
     """
 
+    usual_data = "vist"
     paper = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL); Liu et al. 2021 (DiMBERT), section 4.2"
 
     def __init__(
@@ -62,107 +58,86 @@ class Storytelling(Captioning):
         baseline: bool = True,
         team: str = "",
     ) -> None:
-        options: dict[str, Any] = {
-            "min_length": min_length,
-            "length_penalty": length_penalty,
-            "no_repeat_ngram": no_repeat_ngram,
-        }
-        options |= {"bad_words": bad_words, "unknown": unknown, "metrics": metrics, "baseline": baseline}
-        super().__init__(decoding=decoding, beams=beams, max_length=max_length, **options)
+        options: dict[str, Any] = {"min_length": min_length, "length_penalty": length_penalty, "unknown": unknown}
+        options |= {"no_repeat_ngram": no_repeat_ngram, "bad_words": bad_words, "metrics": metrics}
+        super().__init__(decoding=decoding, beams=beams, max_length=max_length, baseline=baseline, **options)
         self.story_per, self.team = story_per, team
 
-    def dataset(self) -> Spec:
-        """VIST's stories."""
-        return {"name": "vist"}
-
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """One example an album, or a story, which knows all stories of its album."""
-        return [_of_album(reader, first=self.story_per == "album") for reader in readers]
+        return self._of_album(readers, first=self.story_per == "album")
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        """Every story."""
-        return [_of_album(reader, first=False) for reader in readers]
-
-    def predictions(self, step: ForwardPasses, predict: Predict, tokenizer: Any) -> list[dict[str, Any]]:
-        """A story of every example, with its album, its photographs and its sentences."""
-        return self._of_albums(super().predictions(step, predict, tokenizer), step.batch)
-
-    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        """Stories beside those that people wrote on the album."""
-        return self._of_albums(super().judge(predictions, batch), batch)
+        return self._of_album(readers, first=False)
 
     @staticmethod
-    def _of_albums(rows: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        more = zip(*(target(batch, name) for name in (ALBUM, PHOTOS, NAMED)), strict=True)
-        for row, (album, photos, named) in zip(rows, more, strict=True):
+    def _of_album(readers: list[Any], first: bool) -> list[Any]:
+        return [reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=first) for reader in readers]
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        # adds the album, the photographs and the sentences
+        rows = super().judge(predictions, batch)
+        columns = zip(*(target(batch, name) for name in (ALBUM, PHOTOS, NAMED)), strict=True)
+        for row, (album, photos, named) in zip(rows, columns, strict=True):
             row.pop("image_id")
-            row |= {ALBUM: album, PHOTOS: photos, "sentences": sentences(row["prediction"])}
+            row.update({ALBUM: album, PHOTOS: photos, "sentences": sentences(row["prediction"])})
             if named is not None:
                 row["in_order"] = in_order(row["sentences"], named)
         return rows
 
     def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The first story of each album."""
-        first: dict[str, dict[str, Any]] = {}
+        first: dict[str, dict[str, Any]] = {}  # story of each album
         for row in rows:
             if row[REFERENCES]:
                 first.setdefault(str(row[ALBUM]), row)
         return list(first.values())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
-        """Words and sentences a story, different stories as a share, and what is told in order."""
-        found = super().score(predictions)
+        """Return words and sentences a story, different stories as a share, and what is told in order."""
+        metrics = super().score(predictions)
         if not predictions:
-            return found
-        found["sentences"] = _mean([len(row["sentences"]) for row in predictions])
-        found["five_sentences"] = _mean([len(row["sentences"]) == len(row[PHOTOS] or ()) for row in predictions])
+            return metrics
+        metrics["sentences"] = _mean([len(row["sentences"]) for row in predictions])
+        metrics["five_sentences"] = _mean([len(row["sentences"]) == len(row[PHOTOS] or ()) for row in predictions])
         if known := [row["in_order"] for row in predictions if "in_order" in row]:
-            found["in_order"] = _mean([_mean(hits) for hits in known])
-            found["in_order/stories"] = _mean([all(hits) for hits in known])
-        return found
+            metrics["in_order"] = _mean([_mean(hits) for hits in known])
+            metrics["in_order/stories"] = _mean([all(hits) for hits in known])
+        return metrics
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
-        """The challenge's file, ``challenge.json``: one story for each sequence of photographs."""
+        # one story for each sequence of photographs
         stories: dict[tuple[str, ...], dict[str, Any]] = {}
         for row in predictions:
-            told = {
-                "album_id": row[ALBUM],
-                "photo_sequence": row[PHOTOS],
-                "story_text_normalized": normalised(row["prediction"]),
-            }
-            stories.setdefault(tuple(row[PHOTOS]), told)
+            story = {"album_id": row[ALBUM], "photo_sequence": row[PHOTOS]}
+            story["story_text_normalized"] = normalised(row["prediction"])
+            stories.setdefault(tuple(row[PHOTOS]), story)
         info = {"additional_description": ""}
         document = {"team_name": self.team, "evaluation_info": info, "output_stories": list(stories.values())}
         return [write_json(folder / "challenge.json", document)]
 
 
 def sentences(story: str) -> list[str]:
-    """A story's sentences, as full stops, exclamation and question marks end them."""
-    return [text for text in _END.split(story.strip()) if tokenize(text)]
+    """Split a story at full stops, exclamation and question marks."""
+    return [text for text in re.split(r"(?<=[.!?])\s+", story.strip()) if tokenize(text)]
 
 
 def normalised(story: str) -> str:
-    """A story as VIST writes them: lower case, punctuation set off, names such as [male] in one."""
+    """Return a story as VIST writes it: lower case, punctuation set off, names such as [male] in one."""
     apart = re.sub(r"\s*([.,!?;:])\s*", r" \1 ", story.lower())
     return " ".join(re.sub(r"\[\s*(\w+)\s*\]", r"[\1]", apart).split())
 
 
-def in_order(told: Sequence[str], named: Sequence[Sequence[str]]) -> list[bool]:
-    """Whether each sentence names, as words in a row, one of the things that its own picture shows.
+def in_order(story: Sequence[str], named: Sequence[Sequence[str]]) -> list[bool]:
+    """Return whether each sentence names, as words in a row, one of the things that its own picture shows.
 
     Returns:
         One value a picture; a sentence beyond the last makes all of them False, since none has its place then.
     """
-    if len(told) > len(named):
+    if len(story) > len(named):
         return [False] * len(named)
-    words = [f" {' '.join(tokenize(text))} " for text in told] + [""] * (len(named) - len(told))
+    words = [f" {' '.join(tokenize(text))} " for text in story] + [""] * (len(named) - len(story))
     pairs = zip(words, named, strict=True)
     return [any(f" {' '.join(tokenize(name))} " in text for name in names) for text, names in pairs]
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _of_album(reader: Any, *, first: bool) -> Any:
-    return reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=first)

@@ -1,7 +1,6 @@
-"""The result of runs in words: baselines that a model does not reach, what pictures add, what to try next.
+"""Says the result of runs in words: baselines that a model does not reach, what pictures add, what to try next.
 
-Differences have the interval of tables (``vlcli.tables.statistics.contrast``): over seeds, or over examples clustered
-by image. A control is compared with the model whose settings it shares.
+Differences have the interval of ``vlcli.tables.statistics.contrast``: over seeds, or over examples clustered by image.
 """
 
 from __future__ import annotations
@@ -18,25 +17,18 @@ from vlcli.tools.run_folder import RunFacts, StageFacts
 from vlcli.tools.run_rows import layout_of, main_metric, run_results, settings_of
 
 MOST_MODELS = 3
-"""Models of which is spoken."""
+"""Models that get sentences."""
 GAP = 0.2
-"""A training score that is so far above validation's is told."""
+"""Difference of training and validation scores that is told."""
 UNSHARED = ("about", "task", "objectives", "threads", "device", "trackers", "workers", "hang_timeout")
 """Keys of a training stage in which a control may differ from its model (of the task: in ``only``)."""
 SCALED = ("accuracy", "top1", "top5", "map", "AP", "mean_iou", "r_mean", "image", "text", "aacc")
-"""Metrics that are told in percent and in points, by the first part of their names."""
+"""Metrics written in percent and in points, by the first part of their names."""
 
 
 @dataclass(frozen=True)
 class _Scored:
-    """An evaluate stage of one run or of several seeds.
-
-    Attributes:
-        label: of the table's row, else the stage's name.
-        stage: of the first run.
-        trained: the stage whose model it judged; None where it judged none.
-        row: what the runs measured.
-    """
+    """An evaluate stage of one run or of several seeds; ``trained`` is the stage whose model it judged."""
 
     label: str
     stage: StageFacts
@@ -45,15 +37,20 @@ class _Scored:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The section of the evaluate stage."""
-        return self.stage.record.config if self.stage.record is not None else {}
+        return _config(self.stage)
 
     @property
     def only(self) -> str:
         """The modality that a control sees; empty where it is no control."""
         tasks = [self.config.get("task"), _config(self.trained).get("task")]
-        found = [task.get("only") for task in tasks if isinstance(task, Mapping)]
-        return next((str(only) for only in found if only not in (None, "both")), "")
+        sides = [task.get("only") for task in tasks if isinstance(task, Mapping)]
+        return next((str(side) for side in sides if side not in (None, "both")), "")
+
+    @property
+    def task(self) -> str:
+        """The name of the task that the model was trained on."""
+        task = _config(self.trained).get("task") or self.config.get("task")
+        return str(task.get("name") if isinstance(task, Mapping) else task)
 
     def value(self, metric: str) -> float | None:
         """The mean over the runs; None where none has the metric."""
@@ -62,160 +59,128 @@ class _Scored:
 
 
 def conclusions(runs: Sequence[RunFacts]) -> list[str]:
-    """Say in sentences what the models of some runs learnt; runs that differ in their seed alone are taken together."""
+    """Return sentences about the models of some runs; runs that differ in their seed alone are taken together."""
     groups: dict[str, list[RunFacts]] = {}
     for run in runs:
         groups.setdefault(settings_of(run), []).append(run)
-    return [
-        f"{members[0].label}: {line}" if len(groups) > 1 else line
-        for members in groups.values()
-        for line in _of_group(members)
-    ]
-
-
-def _of_group(runs: Sequence[RunFacts]) -> list[str]:
-    scored = _scored(runs)
-    models = [one for one in scored if one.trained is not None and not one.only]
-    lines: list[str] = []
-    for model in models[:MOST_MODELS]:
-        metric = main_metric(layout_of(runs[0]), model.stage.metrics)
-        others = [one for one in scored if one is not model and _alike(one, model)]
-        if metric is not None and model.value(metric) is not None:
-            lines += _of_model(model, metric, others, several=len(models) > 1)
+    lines = []
+    for members in groups.values():
+        scored = _scored(members)
+        models = [one for one in scored if one.trained is not None and not one.only]
+        for model in models[:MOST_MODELS]:
+            metric = main_metric(layout_of(members[0]), model.stage.metrics)
+            same = [all(one.config.get(key) == model.config.get(key) for key in ("data", "split")) for one in scored]
+            others = [one for one, alike in zip(scored, same, strict=True) if alike and one is not model]
+            if metric is not None and model.value(metric) is not None:
+                start = f"{members[0].label}: " if len(groups) > 1 else ""
+                start += f"{model.label}: " if len(models) > 1 else ""
+                lines += [start + line for line in _of_model(model, metric, others)]
     return lines
 
 
 def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
-    """The finished evaluate stages, those of the recipe's table first."""
+    """Return the finished evaluate stages, those of the recipe's table first."""
     first, layout = runs[0], layout_of(runs[0])
     labels = {stage: label for label, stage in (layout.rows if layout is not None else {}).items()}
     names = [name for name in first.stages if first.stages[name].kind == "evaluate" and first.stages[name].metrics]
-    found = []
+    scored = []
     for name in sorted(names, key=lambda name: list(labels).index(name) if name in labels else len(labels)):
-        stage = first.stages[name]
+        stage, label = first.stages[name], labels.get(name, name)
         results = [run_results(run, run.stages[name]) for run in runs if name in run.stages]
-        source = (stage.record.config.get("from") if stage.record is not None else None) or []
-        sources = [source] if isinstance(source, str) else list(source)
+        source = _config(stage).get("from") or []
+        sources = [source] if isinstance(source, str) else source
         trained = next((first.stages[one] for one in sources if one in first.stages), None)
-        label = labels.get(name, name)
-        found.append(_Scored(label, stage, trained, RowResults(label, results)))
-    return found
+        scored.append(_Scored(label, stage, trained, RowResults(label, results)))
+    return scored
 
 
-def _alike(one: _Scored, model: _Scored) -> bool:
-    """Whether a stage judged the same examples as that of a model."""
-    return all(one.config.get(key) == model.config.get(key) for key in ("data", "split"))
-
-
-def _of_model(model: _Scored, metric: str, others: Sequence[_Scored], *, several: bool) -> list[str]:
-    named = f"{model.label}: " if several else ""
+def _of_model(model: _Scored, metric: str, others: Sequence[_Scored]) -> list[str]:
     control, lines = _control(model, metric, others)
-    below, above = _beside_baselines(model, metric, [one for one in others if one.config.get("fit")])
-    collapsed = [text for one in (model, control) if one is not None and (text := _collapsed(one))]
-    if not (below or above or lines or collapsed):
-        return []
-    tried = _next(model, metric, control, below=bool(below))
-    return [named + line for line in [*below, *collapsed, *lines, *above, *([f"Try next: {tried}."] if tried else [])]]
+    line, below = _beside_baselines(model, metric, [one for one in others if one.config.get("fit")])
+    collapsed = []
+    for one in (model, control):
+        facts = one.trained.record.facts if one and one.trained is not None and one.trained.record is not None else {}
+        if one and (what := facts.get("collapsed")):
+            how = what if isinstance(what, str) else "one answer to nearly everything"
+            collapsed.append(f"{one.label} collapsed: {how}.")
+    lines = [line, *collapsed, *lines] if below else [*collapsed, *lines, line]
+    lines = [line for line in lines if line]
+    tried = _next(model, metric, control, below=below) if lines else ""
+    return lines + ([f"Try next: {tried}."] if tried else [])
 
 
-def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored]) -> tuple[list[str], list[str]]:
-    """A sentence where the model is below the best baseline, and one where it is not."""
+def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored]) -> tuple[str, bool]:
+    """Return a sentence about the best baseline, and whether the model is below it."""
     values = {one.label: value for one in baselines if (value := one.value(metric)) is not None}
-    name = beside(metric, model.stage.metrics)
-    common = "" if name is None else "chance" if name.startswith(CHANCE) else "the most frequent answer"
+    name, score = beside(metric, model.stage.metrics), model.value(metric)
     if name is not None:
-        values.setdefault(common, model.stage.metrics[name])
-    own = model.value(metric)
-    if not values or own is None:
-        return [], []
+        values.setdefault(_who(name), model.stage.metrics[name])
+    if not values or score is None:
+        return "", False
     best = max(values, key=lambda label: values[label])
     row = next((one.row for one in baselines if one.label == best), None)
     sure = None if row is None else contrast(model.row, row, metric)
-    told = f"{_told(metric, values[best])}, {model.label} {_told(metric, own)}"
-    told += f" ({_difference(metric, sure, own - values[best])})"
-    if own < values[best]:
-        return [f"The trained model is below a baseline: {best} has {told}."], []
+    text = f"{_in_words(metric, values[best])}, {model.label} {_in_words(metric, score)}"
+    text += f" ({_difference(metric, sure, score - values[best])})"
+    if score < values[best]:
+        return f"The trained model is below a baseline: {best} has {text}.", True
     if len(values) == 1 and row is None:
-        return [], []  # the most frequent answer is told beside what pictures add
+        return "", False  # the most frequent answer is named beside what pictures add
     doubt = "" if sure is None or sure.low is None or sure.low > 0 else " The difference is within its interval of 0."
-    return [], [f"The best baseline is {best}: it has {told}.{doubt}"]
+    return f"The best baseline is {best}: it has {text}.{doubt}", False
 
 
 def _control(model: _Scored, metric: str, others: Sequence[_Scored]) -> tuple[_Scored | None, list[str]]:
-    """The control that shares the model's settings, and what it says."""
+    """Return the control that shares the model's settings, and a sentence about it."""
     controls = [one for one in others if one.only and one.trained is not None and one.value(metric) is not None]
-    controls = [one for one in controls if _kind(one) == _kind(model)]
-    unlike = {one.label: _unlike(model, one) for one in controls}
-    control = next(iter(sorted(controls, key=lambda one: len(unlike[one.label]))), None)
-    if control is None:
+    unlike = [(one, _unlike(model, one)) for one in controls if one.task == model.task]
+    if not unlike:
         return None, []
-    if unlike[control.label]:
-        what = "; ".join(unlike[control.label][:3])
+    control, differences = min(unlike, key=lambda pair: len(pair[1]))
+    if differences:
+        what = "; ".join(differences[:3])
         return None, [f"The control {control.label} was trained otherwise than {model.label} ({what}): not compared."]
-    common = beside(metric, model.stage.metrics)
-    level = None if common is None else model.stage.metrics[common]
-    said = "" if level is None or common is None else f"; {_who(common)} has {_told(metric, level)}"
-    found, value = contrast(model.row, control.row, metric), control.value(metric)
-    assert value is not None
-    if level is not None and value <= level + 1e-9 and (model.value(metric) or 0) > level:
-        why = "where a model multiplies words with an absent picture, nothing is left to learn from"
-        return None, [f"The control {control.label} has no more than {_who(str(common))}: it is no control ({why})."]
-    alone = f"{'the question' if _kind(model) in ('vqa', 'gqa') else 'the sentence'} alone"
+    common, value = beside(metric, model.stage.metrics), control.value(metric) or 0.0
+    beyond = ""
+    if common is not None:
+        level = model.stage.metrics[common]
+        beyond = f"; {_who(common)} has {_in_words(metric, level)}"
+        if value <= level + 1e-9 and (model.value(metric) or 0) > level:
+            why = "where a model multiplies words with an absent picture, nothing is left to learn from"
+            return None, [f"The control {control.label} has no more than {_who(common)}: it is no control ({why})."]
+    alone = f"{'the question' if model.task in ('vqa', 'gqa') else 'the sentence'} alone"
     side, alone = ("Pictures", alone) if control.only == "text" else ("Words", "the picture alone")
-    if found is None:
+    pair = contrast(model.row, control.row, metric)
+    if pair is None:
         return control, []
-    if found.low is not None and found.low <= 0:
-        told = _difference(metric, found, found.difference)
-        word = "nothing was learnt from" if found.high is not None and found.high >= 0 else "harm is done by"
-        return control, [f"{word.capitalize()} {side.lower()}: {told} against {alone}{said}."]
-    return control, [f"{side} add {_difference(metric, found, found.difference, sign='')} over {alone}{said}."]
-
-
-def _kind(one: _Scored) -> str:
-    """The name of the task that a stage's model was trained on."""
-    task = _config(one.trained).get("task") or one.config.get("task")
-    return str(task.get("name") if isinstance(task, Mapping) else task)
+    if pair.low is not None and pair.low <= 0:
+        verb = "Nothing was learnt from" if pair.high is not None and pair.high >= 0 else "Harm is done by"
+        text = _difference(metric, pair, pair.difference)
+        return control, [f"{verb} {side.lower()}: {text} against {alone}{beyond}."]
+    return control, [f"{side} add {_difference(metric, pair, pair.difference, sign='')} over {alone}{beyond}."]
 
 
 def _unlike(model: _Scored, control: _Scored) -> list[str]:
-    """Settings of training in which a control differs from its model."""
-    sides = [flat({k: v for k, v in _config(one.trained).items() if k not in UNSHARED}) for one in (model, control)]
-    tasks = [
-        {k: v for k, v in flat(_config(one.trained).get("task") or {}).items() if k != "only"}
-        for one in (model, control)
-    ]
-    rows = differing(sides) + differing(tasks)
+    """Return settings of training in which a control differs from its model."""
+    configs = [_config(one.trained) for one in (model, control)]
+    tasks = [flat(config.get("task") or {}) for config in configs]
+    rows = differing([flat({k: v for k, v in config.items() if k not in UNSHARED}) for config in configs])
+    rows += differing([{k: v for k, v in task.items() if k != "only"} for task in tasks])
     return [f"{row.key} {row.values[1]}, not {row.values[0]}" for row in rows]
 
 
-def _collapsed(one: _Scored) -> str:
-    """What the engine recorded of a training that gives one answer to everything."""
-    found = (one.trained.record.facts if one.trained is not None and one.trained.record is not None else {}).get(
-        "collapsed"
-    )
-    if not found:
-        return ""
-    return (
-        f"{one.label} collapsed"
-        + (f": {found}" if isinstance(found, str) else ": one answer to nearly everything")
-        + "."
-    )
-
-
 def _next(model: _Scored, metric: str, control: _Scored | None, *, below: bool) -> str:
-    """What to try next, from what was seen in training."""
+    """Return advice from the training log and the scores."""
     stage = model.trained
     assert stage is not None
     scores = [row[f"eval/{metric}"] for row in stage.log if isinstance(row.get(f"eval/{metric}"), int | float)]
     if len(scores) > 2 and scores[-1] > max(scores[:-1]):
         return f"more epochs (stages.{stage.name}.epochs): validation was still rising at the end"
-    fitted = [
-        v for name, v in stage.metrics.items() if name.startswith("train/") and name.endswith(("/score", "/accuracy"))
-    ]
-    known = stage.metrics.get(metric)
-    if fitted and known is not None and max(fitted) > known + GAP:
-        seen = f"the training score ({max(fitted):.2f}) is far above validation ({known:.2f})"
-        return f"more pictures, or more dropout and weight decay: {seen}"
+    names = [n for n in stage.metrics if n.startswith("train/") and n.endswith(("/score", "/accuracy"))]
+    fitted, known = max((stage.metrics[name] for name in names), default=0.0), stage.metrics.get(metric)
+    if names and known is not None and fitted > known + GAP:
+        gap = f"the training score ({fitted:.2f}) is far above validation ({known:.2f})"
+        return f"more pictures, or more dropout and weight decay: {gap}"
     if below:
         return f"a lower rate (stages.{stage.name}.optimizer.lr) or fewer layers: a page of code reaches more"
     pair = None if control is None else contrast(model.row, control.row, metric)
@@ -232,21 +197,14 @@ def _who(name: str) -> str:
     return "chance" if name.startswith(CHANCE) else "the most frequent answer"
 
 
-def _scaled(metric: str) -> bool:
-    return metric.partition("/")[0] in SCALED
+def _in_words(metric: str, value: float) -> str:
+    return f"{100 * value:.1f} %" if metric.partition("/")[0] in SCALED else f"{value:.3f}"
 
 
-def _told(metric: str, value: float) -> str:
-    return f"{100 * value:.1f} %" if _scaled(metric) else f"{value:.3f}"
-
-
-def _difference(metric: str, found: Contrast | None, value: float, sign: str = "+") -> str:
-    """``+3.8 points (1.1 to 6.5)``."""
-    scale, form, unit = (100, ".1f", " points") if _scaled(metric) else (1, ".3f", "")
-    ends = (
-        ""
-        if found is None or found.low is None or found.high is None
-        else (f" ({scale * found.low:{form}} to {scale * found.high:{form}})")
-    )
-    over = f" over {found.count} seeds" if found is not None and found.over == "seeds" else ""
-    return f"{scale * value:{sign}{form}}{unit}{ends}{over}"
+def _difference(metric: str, pair: Contrast | None, value: float, sign: str = "+") -> str:
+    """Return ``+3.8 points (1.1 to 6.5)``."""
+    scale, form, unit = (100, ".1f", " points") if metric.partition("/")[0] in SCALED else (1, ".3f", "")
+    text = f"{scale * value:{sign}{form}}{unit}"
+    if pair is not None and pair.low is not None and pair.high is not None:
+        text += f" ({scale * pair.low:{form}} to {scale * pair.high:{form}})"
+    return text + (f" over {pair.count} seeds" if pair is not None and pair.over == "seeds" else "")

@@ -16,8 +16,6 @@ from vlcli.metrics.clustered import Clusters
 from vlcli.metrics.clusters import read_clusters
 from vlcli.metrics.rows import read_lines
 from vlcli.recipe import stage_record, yaml
-from vlcli.recipe.components import with_present_names
-from vlcli.recipe.load import RUN_COPY
 from vlcli.recipe.stage_record import StageRecord
 
 RECIPE, REPORT = "recipe.yaml", "report.html"
@@ -192,8 +190,7 @@ def _recipe(folder: Path) -> tuple[dict[str, Any], str]:
         missing = not (folder / RECIPE).is_file()
         return {}, f"{folder / RECIPE} {'is missing' if missing else 'cannot be read: ' + _first_line(error)}."
     if isinstance(value, dict):
-        former = not (folder / RECIPE).read_text(encoding="utf-8").startswith(RUN_COPY)
-        return (with_present_names(value) if former else value), ""
+        return value, ""
     return {}, f"{folder / RECIPE} is damaged: it holds {shown(value, 40)} in place of a recipe."
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.checkpoints.load import every
+from vlcli.data.reader import Reader
 from vlcli.errors import VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.resolved import Resolved
@@ -80,7 +81,7 @@ def _data(resolved: Resolved, name: str, root: Path, made: bool) -> list[Wanted]
 def _files(spec: dict[str, Any], root: Path, pictures: bool) -> tuple[list[str], list[str]]:
     """The annotation files of a data set, with ``pictures`` also its picture folder, and which are not there."""
     try:
-        reader = registry.datasets.build(spec, root)
+        reader = registry.of(Reader).build(spec, root)
         files = [*reader.files(), *([reader.image_folder] if pictures else [])]
     except VlcliError as error:
         return [error.where or str(root)], [error.where or str(root)]

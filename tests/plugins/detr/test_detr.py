@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import torch
 from vlcli_detr import DETR
 from vlcli_detr.names import released_name
@@ -64,7 +63,8 @@ def transformers_name(name: str) -> str:
 
 
 def test_transformers_predictions():
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     backbone = transformers.TimmBackboneConfig(backbone="resnet18", use_pretrained_backbone=False, out_indices=[4])
     config = transformers.DetrConfig(
         backbone_config=backbone, use_timm_backbone=False, d_model=24, encoder_layers=2, decoder_layers=2,

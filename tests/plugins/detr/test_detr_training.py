@@ -72,7 +72,6 @@ def total(sums) -> torch.Tensor:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_loss_and_gradients_are_those_of_transformers(seed):
-    pytest.importorskip("transformers")
     logits, boxes, objects = predictions(seed=seed)
     wanted, parts = theirs(logits, boxes, objects)
     wanted_gradients = torch.autograd.grad(wanted, [logits, boxes], retain_graph=True)
@@ -216,7 +215,7 @@ def test_released_names_go_and_come_back():
 
 @pytest.mark.parametrize("equipped", [False, True])
 def test_weights_of_transformers_load(equipped, tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
     from vlcli_irpe import equip
 
     backbone = transformers.TimmBackboneConfig(backbone="resnet18", use_pretrained_backbone=False, out_indices=[4])

@@ -16,7 +16,7 @@ from vlcli_irpe import equip, figures_cost
 from vlcli_irpe.exporter import ReleasedNames
 from vlcli_irpe.figures import BucketMaps, IndexFunctions
 from vlcli_irpe.figures_cost import ExtraMacs, Speed
-from vlcli_irpe.figures_weights import PositionTerms, recorded
+from vlcli_irpe.figures_weights import recorded
 
 from tests.plugins.irpe.oracle import buckets, index
 from vlcli.engine.bundle import save_bundle
@@ -145,8 +145,9 @@ def test_terms_of_a_trained_model_are_drawn(tmp_path):
     )
     assert list(result.files.values()) == ["block-0.png", "block-1.png"]
     assert all((tmp_path / "draw" / name).is_file() for name in result.files.values())
+    made["drawing"]["blocks"] = [7]
     with pytest.raises(UsageError, match="block"):
-        PositionTerms(blocks=[7])._chosen(3)
+        stage.run(context(tmp_path / "draw", tmp_path / "data", inputs, kind="draw", **{"from": "trained"}, **made))
 
 
 @pytest.mark.parametrize("file", ["safetensors", "pth"])

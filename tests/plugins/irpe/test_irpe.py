@@ -185,13 +185,13 @@ def test_two_pictures_of_one_sequence_have_no_offset() -> None:
 
 def defined(position: IRPE, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: Layout) -> torch.Tensor:
     """Eq. 13-17 with a vector per pair: what the released code computes, without any shortcut."""
-    whole, own = bucket_ids(position.rule, layout, layout, mirrored=True), position.layers[0]
+    whole = bucket_ids(position.rule, layout, layout, mirrored=True)
     scores = q @ k.transpose(-1, -2)
     vectors = [torch.zeros(()), torch.zeros(()), torch.zeros(())]
     for number, side in enumerate(("query", "key", "value")):
-        if side in position.plan.sides:
+        if side in position.sides:
             ids = whole.queries if side == "query" else whole.keys
-            tables = own.of(side)  # type: ignore[arg-type]
+            tables = position.tables(0, side)  # type: ignore[arg-type]
             tables = tables if side == "value" else tuple(table.transpose(-1, -2) for table in tables)
             vectors[number] = sum(table[:, part[0, 0]] for table, part in zip(tables, ids, strict=True))
     scores = scores + (q[:, :, :, None] * vectors[1]).sum(-1) + (k[:, :, None] * vectors[0]).sum(-1)
@@ -260,7 +260,7 @@ def test_forms_differ_in_scale_decay_and_init() -> None:
     assert (published.scale, released.scale) == (0.125, 1.0)
     assert list(published.parameter_groups()) == [("lookup_table_", {"decay": 0.0})]
     assert not list(released.parameter_groups())
-    table = IRPE(AttentionShape(64, 1), ratio=2.0, off_plane="nothing", init="xavier").layers[0].of("key")[0]
+    table = IRPE(AttentionShape(64, 1), ratio=2.0, off_plane="nothing", init="xavier").tables(0, "key")[0]
     assert table.shape == (1, 64, 81)
     assert 0.030 < float(table.detach().abs().max()) <= math.sqrt(6 / (64 * 81 + 81))
 

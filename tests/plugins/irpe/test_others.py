@@ -44,7 +44,7 @@ def test_shaw_on_an_image() -> None:
     position, q = filled(Shaw(SHAPE, distance=2, value=True, off_plane="nothing")), tokens(20, 0)
     dy, dx = offsets(2)
     ids = (dy + 2) * 5 + dx + 2
-    keys, values = position.layers[0].of("key")[0][0].T[ids], position.layers[0].of("value")[0][0][ids]  # (n, n, d)
+    keys, values = position.tables(0, "key")[0][0].T[ids], position.tables(0, "value")[0][0][ids]  # (n, n, d)
     made = logits(position, q, q, Layout.for_grid(*GRID))
     assert torch.allclose(made, (q[:, :, :, None] * keys).sum(-1) / math.sqrt(8))
     weights = made.softmax(-1)
@@ -57,7 +57,7 @@ def test_shaw_on_a_sentence() -> None:
     position, q = filled(Shaw(SHAPE, plane="sequence", distance=3)), tokens(9, 0)
     layout = Layout.for_text(torch.ones(1, 9, dtype=torch.bool))
     ids = (torch.arange(9)[:, None] - torch.arange(9)).clamp(-3, 3) + 3
-    keys = position.layers[0].of("key")[0][0].T[ids]
+    keys = position.tables(0, "key")[0][0].T[ids]
     assert torch.allclose(logits(position, q, q, layout), (q[:, :, :, None] * keys).sum(-1) / math.sqrt(8))
 
 
@@ -70,7 +70,7 @@ def test_sequence_refuses_boxes() -> None:
 def test_huang_is_its_equation() -> None:
     position, q, k = filled(Huang(SHAPE, distance=2, off_plane="nothing")), tokens(20, 0), tokens(20, 1)
     dy, dx = offsets(2)
-    p = position.layers[0].of("key")[0][0].T[(dy + 2) * 5 + dx + 2]  # (n, n, d)
+    p = position.tables(0, "key")[0][0].T[(dy + 2) * 5 + dx + 2]  # (n, n, d)
     whole = ((q[:, :, :, None] + p) * (k[:, :, None] + p)).sum(-1) - (p * p).sum(-1)
     wanted = (whole - q @ k.transpose(-1, -2)) / math.sqrt(8)
     assert torch.allclose(logits(position, q, k, Layout.for_grid(*GRID)), wanted)
@@ -79,7 +79,7 @@ def test_huang_is_its_equation() -> None:
 def test_sasa_is_its_equation() -> None:
     position, q = filled(SASA(SHAPE, distance=4, off_plane="nothing")), tokens(20, 0)
     dy, dx = offsets(4)
-    rows, columns = (table[0].T for table in position.layers[0].of("key"))
+    rows, columns = (table[0].T for table in position.tables(0, "key"))
     p = torch.cat([columns[dx + 4], rows[dy + 4]], -1)
     made = logits(position, q, q, Layout.for_grid(*GRID))
     assert torch.allclose(made, (q[:, :, :, None] * p).sum(-1) / math.sqrt(8))

@@ -16,7 +16,7 @@ from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import DataError
 from vlcli.nn.forward_passes import ForwardPasses
-from vlcli.objectives.image_qa import ImageQA
+from vlcli.objectives.answering import ImageQA
 
 DATA_SPEC = replace(SMALL, answers=("cat", "dog", "no", "2"))
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 from tiny_batches import SMALL, make_batch
 
 from tests.plugins.lxmert.test_lxmert_weights import streams
 from vlcli.foreign import equip
 from vlcli.nn import DataSpec, ForwardPasses, Text, build_model
-
-transformers = pytest.importorskip("transformers")
 
 SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "text_layers": 1, "image_layers": 1, "cross_layers": 2}
 CROSS = "encoder.x_layers.*.visual_attention.att"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 from tiny_batches import SMALL, make_batch
+from vlcli_lxmert import LXMERT, MaskedObject, to_airsplay, to_transformers
 
 from vlcli import registry
 from vlcli.nn import ForwardPasses
-
-transformers = pytest.importorskip("transformers")
-from vlcli_lxmert import LXMERT, MaskedObject, to_airsplay, to_transformers  # noqa: E402
 
 SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "text_layers": 3, "image_layers": 2, "cross_layers": 2}
 

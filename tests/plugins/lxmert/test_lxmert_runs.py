@@ -105,7 +105,6 @@ def read_pictures(run):
 
 def test_weights_leave_for_transformers_and_come_back_through_an_import(run, tmp_path):
     """A fine-tuned model in transformers' layout becomes a bundle by a stage that takes no step."""
-    pytest.importorskip("transformers")
     recipe = tmp_path / "lxmert-move.yaml"
     model = read_bundle(run / "vqa").model_spec
     table = tmp_path / "answers.json"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 from tiny_batches import SMALL, make_batch
 from vlcli_lxmert import to_airsplay
@@ -20,8 +21,6 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import ForwardPasses
 from vlcli.progress import Silent
 from vlcli.recipe.wiring import find_place
-
-transformers = pytest.importorskip("transformers")
 
 SIZES = {"hidden": 24, "heads": 4, "intermediate": 40, "text_layers": 3, "image_layers": 2, "cross_layers": 2}
 MODEL = {"name": "lxmert", **SIZES}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torchvision.ops import box_iou
 from vlcli_torchvision import TorchvisionExtractor
-from vlcli_torchvision.select import Choice, Found, select
+from vlcli_torchvision.select import Choice, Regions, select
 
 from vlcli.detection.extractor import Prepared
 from vlcli.errors import DataError
@@ -134,7 +134,7 @@ def chosen_plainly(scores, labels, boxes, choice, cells):
 
 
 def test_the_whole_picture_may_stand_beside_the_detections():
-    found = Found(torch.tensor([[1.0, 2, 9, 9], [20, 20, 30, 30]]), torch.tensor([0, 1]), torch.tensor([0.9, 0.1]))
+    found = Regions(torch.tensor([[1.0, 2, 9, 9], [20, 20, 30, 30]]), torch.tensor([0, 1]), torch.tensor([0.9, 0.1]))
     kept = select(found, Choice(0.5, 0, 5, weaker=False, whole=True), None, (60, 70))
     assert kept.boxes.tolist() == [[1, 2, 9, 9], [0, 0, 70, 60]]
     assert kept.labels.tolist() == [0, -1]
@@ -152,7 +152,7 @@ def test_the_rule_of_selection(seed, count, least, most, weaker, gridded):
     labels = torch.from_numpy(rng.integers(-1, 3, count))
     cells = torch.tensor([[0.0, 0, 5, 5], [5, 0, 10, 5]]) if gridded else None
     choice = Choice(0.5, least, most, float(rng.choice([0.3, 1.0])), weaker)
-    found = select(Found(boxes, labels, scores), choice, cells, (60, 70))
+    found = select(Regions(boxes, labels, scores), choice, cells, (60, 70))
     kept, filled = chosen_plainly(scores.tolist(), labels.tolist(), boxes, choice, cells)
     expected = [boxes[row].tolist() for row in kept] + (cells.tolist() if filled else [])
     assert found.boxes.tolist() == (expected or [[0.0, 0.0, 70.0, 60.0]])

@@ -11,8 +11,6 @@ from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Recorder
 from vlcli.nn.slots import build_model
 
-pytest.importorskip("transformers")
-
 LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 MODEL = {
     "name": "two-tower-fused",

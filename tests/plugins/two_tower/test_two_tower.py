@@ -20,8 +20,6 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, Layout
 from vlcli.nn.slots import build_model
 
-pytest.importorskip("transformers")
-
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):

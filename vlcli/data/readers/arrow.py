@@ -16,16 +16,16 @@ _BATCH = 4096
 class Parquet(JsonLines):
     """One's own data: a Parquet table, columns named by parameters (needs pyarrow).
 
-    The options are those of ``jsonl``; the file is ``{split}.parquet`` unless a recipe names another.
+    Args:
+        file: the file under the root; None: ``{split}.parquet``.
     """
 
-    usual_file: ClassVar[str] = "{split}.parquet"
+    usual: ClassVar[tuple[str, ...]] = ("{split}.parquet",)
     format: ClassVar[str] = "parquet"
     packages: ClassVar[tuple[str, ...]] = ("pyarrow",)
     install: ClassVar[str] = "pip install 'vlcli[parquet]'"
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The rows, with their number."""
         number = 0
         for batch in record_batches(file):
             for row in batch.to_pylist():
@@ -36,28 +36,28 @@ class Parquet(JsonLines):
 class HuggingFace(Parquet):
     """A folder of Hugging Face's ``datasets``, saved by ``save_to_disk`` or as Parquet shards (needs pyarrow).
 
-    The options are those of ``jsonl``; ``file`` is the folder under the root (".": the root). Pictures must be files
-    that a column names: pictures inside the tables are refused, with the command that writes them out.
+    Pictures must be files that a column names: pictures inside the tables are refused, with the command that writes
+    them out.
+
+    Args:
+        file: the folder under the root; None: the root.
     """
 
-    usual_file: ClassVar[str] = "."
-
     def tables(self) -> list[Path]:
-        """The shards of every split, in order."""
-        folder = inside(self.root, self.file)
-        found = [path for split in self.split_names for path in shards(folder, split)]
-        return list(dict.fromkeys(found)) or [folder / f"{self.split_names[0]}-00000-of-00001.parquet"]
+        folder = inside(self.root, self.file or ".")
+        paths = [path for split in self.split_names for path in shards(folder, split)]
+        return list(dict.fromkeys(paths)) or [folder / f"{self.split_names[0]}-00000-of-00001.parquet"]
 
 
 def shards(folder: Path, split: str) -> list[Path]:
-    """Files of one split in the first layout that has any."""
+    """Return the files of one split in the first layout that has any."""
     layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
     layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
-    return next((found for layout in layouts if (found := sorted(folder.glob(layout)))), [])
+    return next((paths for layout in layouts if (paths := sorted(folder.glob(layout)))), [])
 
 
 def record_batches(file: Path, rows: int = _BATCH) -> Iterator[Any]:
-    """Record batches of a Parquet file, or of an Arrow stream or file.
+    """Yield record batches of a Parquet file, or of an Arrow stream or file.
 
     Args:
         file: the table.
@@ -82,25 +82,15 @@ def record_batches(file: Path, rows: int = _BATCH) -> Iterator[Any]:
                 return
             yield from reader
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            "The table cannot be read.", where=str(file), got=str(error)[:200], hint="is it complete?"
-        ) from None
+        got, hint = str(error)[:200], "is it complete?"
+        raise DataError("The table cannot be read.", where=str(file), got=got, hint=hint) from None
 
 
 def _plain(cell: Any, where: str) -> Any:
-    """A cell as other tables hold it; of a picture its path.
-
-    Raises:
-        DataError: the picture is inside the table.
-    """
     if not isinstance(cell, dict) or set(cell) != {"bytes", "path"}:
         return cell
     if cell["bytes"] is not None:
-        raise DataError(
-            "The picture is inside the table.",
-            where=where,
-            got=f"{len(cell['bytes']):,} bytes",
-            expected="the name of a file",
-            hint=f"write the pictures to files: vlcli data unpack {where.rpartition('[')[0]} --into FOLDER",
-        )
+        got, expected = f"{len(cell['bytes']):,} bytes", "the name of a file"
+        hint = f"write the pictures to files: vlcli data unpack {where.rpartition('[')[0]} --into FOLDER"
+        raise DataError("The picture is inside the table.", where=where, got=got, expected=expected, hint=hint)
     return cell["path"]

@@ -1,46 +1,51 @@
-"""Given boxes that lie beside a data set's own files, in COCO's form."""
+"""Base class of data sets with a file of boxes beside their own files."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
 
-from vlcli.data.reader import Reader
 from vlcli.data.readers.coco import CocoInstances
+from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.images.boxes import BoxList
 
 
-class BoxesBeside(Reader):
-    """A data set whose pictures may have an instances file of their own, a split each."""
+class BoxesBeside(SplitFileReader):
+    """Base of readers whose pictures may have a COCO instances file of their own, one a split.
+
+    Args:
+        boxes: COCO instances file of the pictures, for regions at given boxes; None: the usual one, where it is there.
+
+    Attributes:
+        usual_boxes: its path under the root; ``{split}`` is filled in.
+    """
 
     usual_boxes: ClassVar[str] = ""
-    """Where they lie under the root where nothing else is said; ``{split}`` is filled in."""
-    box_file: str | None = None
+
+    def __init__(self, root: Path, *, boxes: str | None = None, **options: Any) -> None:
+        super().__init__(root, **options)
+        self.box_file = boxes
 
     def boxes(self) -> dict[str, BoxList]:
-        """Given boxes of the pictures, where there is a file of them."""
-        found: dict[str, BoxList] = {}
+        boxes: dict[str, BoxList] = {}
         for reader in self._instances():
-            found |= reader.boxes()
+            boxes |= reader.boxes()
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
-        return {name: found[name] for name in used if name in found}
+        return {name: boxes[name] for name in used if name in boxes}
 
     def class_names(self) -> list[str]:
-        """The categories of the given boxes."""
         return next((reader.class_names() for reader in self._instances()), [])
 
     def class_ids(self) -> list[int]:
-        """The categories' own ids."""
         return next((reader.class_ids() for reader in self._instances()), [])
 
     def attribute_names(self) -> list[str]:
-        """The attributes of the given boxes."""
         return next((reader.attribute_names() for reader in self._instances()), [])
 
-    def _instances(self) -> list[CocoInstances]:
-        files = self.first_file(self.box_file, (self.usual_boxes,))
-        if self.box_file is None:
-            files = [file for file in files if file.is_file()]
-        found = [CocoInstances(self.root, file=str(file.absolute()), images=str(self.image_folder)) for file in files]
-        for reader in found:
-            reader.ids = self.ids
-        return found
+    def _instances(self) -> Iterator[CocoInstances]:
+        for file in self.first_file(self.box_file, (self.usual_boxes,)):
+            if self.box_file is not None or file.is_file():
+                reader = CocoInstances(self.root, file=str(file.absolute()), images=str(self.image_folder))
+                reader.ids = self.ids
+                yield reader

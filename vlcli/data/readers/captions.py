@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import first_object, read_json, value
-from vlcli.data.reader import Reader
+from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
@@ -16,7 +16,7 @@ from vlcli.images.boxes import image_id
 from vlcli.plain import as_list
 
 
-class Captions(Reader):
+class Captions(SplitFileReader):
     """Images with captions: a JSON list of ``{"image", "captions"}``, or an object of file name -> captions.
 
     Captions are a list of sentences or one sentence; several rows may speak of one image, as in the lists of ALBEF,
@@ -24,53 +24,38 @@ class Captions(Reader):
     of Flickr30k have it, is passed over.
 
     Args:
-        root: data root.
-        split: fills ``{split}`` in the file's name.
-        file: the file under the root.
-        images: folder that the file names are relative to.
+        file: the file under the root; None: ``captions_{split}.json``.
         image: field of the file name.
         text: field of the caption or captions; None: ``captions`` or ``caption``.
         captions: ``all`` (one example a caption), ``first``, or ``sample`` (one an image, drawn anew each epoch).
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Hodosh et al. 2013, Flickr8k; Young et al. 2014, Flickr30k"
+    usual: ClassVar[tuple[str, ...]] = ("captions_{split}.json",)
 
     def __init__(
         self,
         root: Path,
         *,
-        split: str | list[str] = "train",
-        file: str = "captions_{split}.json",
-        images: str = "images",
         image: str = "image",
         text: str | None = None,
         captions: Literal["all", "first", "sample"] = "all",
-        take: str | None = None,
-        limit: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
-        self.file, self.captions = file, captions
-        self.fields = image, text
+        super().__init__(root, **options)
+        self.fields, self.captions = (image, text), captions
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Lists of ``image`` and ``captions``, and objects of lists of sentences."""
         files = [name for name, content in folder.documents() if _is_captions(content)]
         if not files:
             return []
         columns = {"image": "image", "text": _field(first_object(dict(folder.documents())[files[0]]))}
-        found = Recognised("captions", {"name": "captions"}, files, columns).name_files()
+        data = Recognised("captions", {"name": "captions"}, files, columns).name_files()
         images = [image for name in files for image, *_ in _rows(folder.root / name)]
-        return [folder.with_images(found, images, [folder.pictures.ending(image) for image in images])]
-
-    def files(self) -> list[Path]:
-        """The caption files, each once."""
-        return list(dict.fromkeys(self.first_file(self.file, ())))
+        return [folder.with_images(data, images, [folder.pictures.ending(image) for image in images])]
 
     def read(self) -> list[Example]:
-        """One example per caption; keys are ``image#number`` as in Flickr's own files."""
         captions: dict[str, list[str]] = {}
         for file in self.files():
             for name, texts, where in _rows(file, *self.fields):
@@ -81,12 +66,14 @@ class Captions(Reader):
 
     def _of_image(self, file: str, captions: list[str]) -> list[Example]:
         image = self.picture(file)
-        texts = [text.strip() for text in captions if not _is_path(text, file)]
+        texts = [text.strip() for text in captions if not _is_path(text.strip(), file)]
         if self.captions == "sample" and texts:
             return [Example(image, texts[0], [image], choices=texts[1:])]
         kept = texts if self.captions == "all" else texts[:1]
-        keys = [f"{image}#{number}" for number in range(len(kept))]
-        return [Example(key, text, [image], text_key=key) for key, text in zip(keys, kept, strict=True)]
+        return [
+            Example(f"{image}#{number}", text, [image], text_key=f"{image}#{number}")
+            for number, text in enumerate(kept)
+        ]
 
 
 def _is_captions(content: Any) -> bool:
@@ -99,21 +86,19 @@ def _is_captions(content: Any) -> bool:
 
 
 def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator[tuple[str, list[Any], str]]:
-    """File name, captions and place of each row."""
     content = read_json(file, (list, dict))
     if isinstance(content, dict):
         for name in content:
             yield name, as_list(value(content, name, (list, str), str(file))), f"{file}: {name}"
         return
-    for place, row in enumerate(content):
-        where = f"{file}[{place}]"
+    for number, row in enumerate(content):
+        where = f"{file}[{number}]"
         yield value(row, image, str, where), as_list(value(row, text or _field(row), (list, str), where)), where
 
 
 def _field(row: Any) -> str:
-    """The field that holds the captions of a row."""
     return "caption" if isinstance(row, dict) and "captions" not in row and "caption" in row else "captions"
 
 
 def _is_path(text: str, file: str) -> bool:
-    return " " not in text.strip() and "/" in text and image_id(text.strip()) == image_id(file)
+    return " " not in text and "/" in text and image_id(text) == image_id(file)

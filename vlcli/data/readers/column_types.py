@@ -33,7 +33,6 @@ class ColumnType:
     listed: bool = False
 
     def __str__(self) -> str:
-        """As messages call it."""
         return ("lists of " if self.listed else "") + ("numbers" if self.number else "text")
 
     def value(self, cell: Any) -> Any:
@@ -42,10 +41,8 @@ class ColumnType:
         Raises:
             ValueError: it is not of this type.
         """
-        if isinstance(cell, str) and self.listed:
-            cell = _structure(cell)
-            if cell is None:
-                raise ValueError(cell)
+        if isinstance(cell, str) and self.listed and (cell := _structure(cell)) is None:
+            raise ValueError
         if isinstance(cell, list):
             return [self._word(item) for item in cell]
         if isinstance(cell, dict):
@@ -77,16 +74,16 @@ def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
     Returns:
         The type; None of no cells.
     """
-    found, listed, numbers = False, False, True
+    filled, listed, numbers = False, False, True
     for cell in cells:
-        inner = _structure(cell) if as_text and (listed or not found) else None
+        inner = _structure(cell) if as_text and (listed or not filled) else None
         if listed and inner is None:
             return ColumnType(False)
-        found, listed = True, inner is not None
+        filled, listed = True, inner is not None
         numbers = numbers and all(map(_is_number, _words(inner if listed else cell)))
         if not numbers and not listed:
             return ColumnType(False)
-    return ColumnType(numbers, listed) if found else None
+    return ColumnType(numbers, listed) if filled else None
 
 
 def other_splits(file: Path, root: Path) -> Iterator[Path]:
@@ -111,7 +108,7 @@ def check_types(types: dict[str, str]) -> None:
 
 
 def decisions(reader: Any) -> list[str]:
-    """Lines on what a reader of tables decided of its columns; none of other readers."""
+    """Return lines on what a reader of tables decided of its columns; none of other readers."""
     return list(reader.decisions()) if hasattr(reader, "decisions") else []
 
 
@@ -132,9 +129,8 @@ def _words(cell: Any) -> Iterator[Any]:
 
 
 def _structure(cell: Any) -> list[Any] | dict[str, Any] | None:
-    """The list or object that a text is; None of any other."""
     try:
-        found = json.loads(cell) if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") else None
+        content = json.loads(cell) if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") else None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, list | dict) else None
+    return content if isinstance(content, list | dict) else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import text_lines
-from vlcli.data.reader import Reader
+from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
@@ -17,10 +17,10 @@ from vlcli.metrics.vqa import set_form
 
 _PICTURE = re.compile(r"(image\d+)\s*\?*\s*$")
 _IN_PICTURE = re.compile(r"\s*\bin\s+(?:th\s*e\s*)?image\d+\s*\?*\s*$")  # one official line has "th eimage999"
-_PLACES = ("{name}", "daquar/{name}", "annotations/{name}", "daquar/annotations/{name}")
+_FOLDERS = ("", "daquar/", "annotations/", "daquar/annotations/")
 
 
-class DAQUAR(Reader):
+class DAQUAR(SplitFileReader):
     """Questions on indoor photographs with one answer or a set of answers (text files of two lines a question).
 
     A question names its picture: ``what is on the desk in the image3 ?``. Answers of one question are separated by
@@ -28,15 +28,14 @@ class DAQUAR(Reader):
     ``answer_type``, ``single`` or ``set``, by which the task ``vqa`` prints the accuracy on questions with one answer.
 
     Args:
-        root: data root.
         split: train or test; fills ``{split}``.
         file: the file under the root; None: ``qa.894.raw.{split}.txt``, or the file of ``version``.
         version: ``full`` (894 categories) or ``reduced`` (37 categories, ``qa.37.raw.train.txt`` and
             ``qa.37.raw.reduced.test.txt``).
         images: folder of the pictures, searched by name (``image3.png``).
         whole: keep the words "in the image3" at the end of each question.
-        take: images, see :mod:`vlcli.data.holdout`; ``first:0.9`` of train and ``after:0.9`` make a validation part.
-        limit: read only so many examples.
+        take: which images, see :mod:`vlcli.data.holdout`; ``first:0.9`` of train and ``after:0.9`` make a
+            validation part.
     """
 
     paper: ClassVar[str] = "Malinowski and Fritz 2014, A Multi-World Approach to Question Answering"
@@ -51,20 +50,15 @@ class DAQUAR(Reader):
         self,
         root: Path,
         *,
-        split: str | list[str] = "train",
-        file: str | None = None,
         version: Literal["full", "reduced"] = "full",
-        images: str = "images",
         whole: bool = False,
-        take: str | None = None,
-        limit: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
-        self.file, self.version, self.whole = file, version, whole
+        super().__init__(root, **options)
+        self.version, self.whole = version, whole
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Pairs of lines, the first of which names a picture; of two versions, the one with more categories."""
         groups: dict[str, list[str]] = {}
         lists = []
         for name in folder.files("*.txt"):
@@ -77,53 +71,40 @@ class DAQUAR(Reader):
             return []
         best = max(groups, key=lambda key: (key.isdigit(), int(key) if key.isdigit() else 0))
         columns = {"image": "the name that ends the question", "text": "first line", "answers": "second line"}
-        found = Recognised("vqa", {"name": "daquar"}, groups.pop(best), columns).name_files()
+        data = Recognised("vqa", {"name": "daquar"}, groups.pop(best), columns).name_files()
         rest = sorted(name for names in groups.values() for name in names)
-        found.reasons["parts"] = "the files are named after the parts"
-        found.unused = [f"{name}: questions of another version of the data set" for name in rest]
-        found.unused += [f"{name}: a list of pictures, which the questions name themselves" for name in lists]
-        names = [hit[1] for name in found.files for line in folder.lines(name) if (hit := _PICTURE.search(line))]
-        found.title = ", ".join(found.files)
-        found.files += rest + lists
-        return [folder.with_images(found, names)]
+        data.reasons["parts"] = "the files are named after the parts"
+        data.unused = [f"{name}: questions of another version of the data set" for name in rest]
+        data.unused += [f"{name}: a list of pictures, which the questions name themselves" for name in lists]
+        names = [hit[1] for name in data.files for line in folder.lines(name) if (hit := _PICTURE.search(line))]
+        data.title = ", ".join(data.files)
+        data.files += rest + lists
+        return [folder.with_images(data, names)]
 
     def files(self) -> list[Path]:
-        """The file of each split."""
-        return self.first_file(
-            self.file, [place.replace("{name}", name) for name in self.names[self.version] for place in _PLACES]
-        )
+        return self.first_file(self.file, [folder + name for name in self.names[self.version] for folder in _FOLDERS])
 
     def read(self) -> list[Example]:
-        """One example a question; the key is the split and the number of the question."""
         pairs = zip(self.split_names, self.files(), strict=True)
-        return [example for split, file in pairs for example in self._read_file(split, file)]
+        return [example for split, file in pairs for example in self._read_part(split, file)]
 
-    def _read_file(self, split: str, file: Path) -> Iterator[Example]:
+    def _read_part(self, split: str, file: Path) -> Iterator[Example]:
         lines = [line.strip() for line in text_lines(file)]
         while lines and not lines[-1]:
             lines.pop()
         for start in range(0, len(lines), 2):
             question, answer = lines[start], lines[start + 1] if start + 1 < len(lines) else ""
-            found = _PICTURE.search(question)
-            if found is None:
+            picture, where = _PICTURE.search(question), f"{file}:{start + 1}"
+            if picture is None:
                 expected = "a question that ends in the name of its picture, such as: ... in the image3 ?"
-                raise DataError(
-                    "The question names no picture.", where=f"{file}:{start + 1}", got=question, expected=expected
-                )
+                raise DataError("The question names no picture.", where=where, got=question, expected=expected)
             if not answer or _PICTURE.search(answer):
-                raise DataError(
-                    "The question has no answer.",
-                    where=f"{file}:{start + 2}",
-                    got=answer or "nothing",
-                    expected="the answer on the line below its question",
-                    hint="is a line missing?",
-                )
+                got, expected = answer or "nothing", "the answer on the line below its question"
+                where, hint = f"{file}:{start + 2}", "is a line missing?"
+                raise DataError("The question has no answer.", where=where, got=got, expected=expected, hint=hint)
             targets = {"answers": {set_form(answer): 1.0}, "answer_type": "set" if "," in answer else "single"}
-            text = question if self.whole else _asked(question)
-            yield Example(f"{split}-{start // 2 + 1}", text, [found[1]], targets=targets)
-
-
-def _asked(question: str) -> str:
-    """The question without the words that name its picture; "on the left of the image3" keeps "the image"."""
-    cut = _IN_PICTURE.sub("", question)
-    return (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
+            text = question
+            if not self.whole:  # "on the left of the image3" keeps "the image"
+                cut = _IN_PICTURE.sub("", question)
+                text = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
+            yield Example(f"{split}-{start // 2 + 1}", text, [picture[1]], targets=targets)

@@ -11,16 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vlcli.data.files import inside, read_text
-from vlcli.data.reader import Reader
+from vlcli.data.readers.split_file import FolderReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.unique import twice
-from vlcli.errors import ComponentError, DataError
-from vlcli.images.boxes import image_id
+from vlcli.errors import DataError
 
 
-class StanfordCars(Reader):
+class StanfordCars(FolderReader):
     """Stanford Cars: 196 makes of cars, from the devkit's .mat files or from tables.
 
     Reads ``devkit/cars_{split}_annos.mat`` (for test also ``..._withlabels.mat``) with ``devkit/cars_meta.mat``, else
@@ -28,40 +27,26 @@ class StanfordCars(Reader):
     numbered from 0.
 
     Args:
-        root: data root.
         split: train or test.
-        folder: the data set's folder under the root; empty: the usual places.
-        take: which pictures, see :mod:`vlcli.data.holdout`.
-        limit: read only so many.
     """
 
     paper: ClassVar[str] = "Krause et al. 2013, 3D Object Representations for Fine-Grained Categorization"
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     usual: ClassVar[tuple[str, ...]] = ("stanford_cars", "cars", "")
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        split: str | list[str] = "train",
-        folder: str = "",
-        take: str | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(root, split=split, images=".", take=take, limit=limit)
-        options = [inside(self.root, name) for name in ([folder] if folder else self.usual)]
-        self.folder = next((path for path in options if any(_car_files(path, "train", "test"))), options[-1])
+    def __init__(self, root: Path, **options: Any) -> None:
+        super().__init__(root, **options)
+        there = (path for path in self.places if any(_car_files(path, "train", "test")))
+        self.folder = next(there, self.places[-1])
 
     def files(self) -> list[Path]:
-        """Annotations of the splits, and the names of the classes."""
-        return [self._annotations(split) for split in self.split_names] + [path for path in [self._names()] if path]
+        names = self._names()
+        return [self._annotations(split) for split in self.split_names] + ([names] if names else [])
 
     def read(self) -> list[Example]:
-        """One example a picture."""
-        return [self._example(*row) for split in self.split_names for row in self._rows(split)]
+        return [self.labelled(*row) for split in self.split_names for row in self._rows(split)]
 
     def label_names(self) -> list[str]:
-        """The makes, in the order of their numbers."""
         names = self._names()
         if names is None:
             return [str(number) for number in range(196)]
@@ -70,15 +55,13 @@ class StanfordCars(Reader):
         return [str(name) for name in _matrix(names, "class_names")]
 
     def _annotations(self, split: str) -> Path:
-        found = list(_car_files(self.folder, split))
-        return found[0] if found else self.folder / "devkit" / f"cars_{split}_annos.mat"
+        return next(_car_files(self.folder, split), self.folder / "devkit" / f"cars_{split}_annos.mat")
 
     def _names(self) -> Path | None:
         options = [self.folder / "devkit" / "cars_meta.mat", self.folder / "names.csv", self.folder / "cars_annos.mat"]
         return next((path for path in options if path.is_file()), None)
 
     def _rows(self, split: str) -> Iterator[tuple[Path, int | None]]:
-        """Each picture's file and its class, counted from 0."""
         file = self._annotations(split)
         if file.suffix == ".csv":
             for name, row_number in _csv_rows(file):
@@ -97,23 +80,15 @@ class StanfordCars(Reader):
         options = [inside(self.folder, f"{inner}/{name}"), inside(self.folder, f"{inner}/{inner}/{name}")]
         return next((path for path in options if path.is_file()), options[0])
 
-    def _example(self, path: Path, label: int | None) -> Example:
-        name = self.note(image_id(path), str(path.absolute()))
-        return Example(name, None, [name], targets={} if label is None else {"label": label})
 
-
-class CUB200(Reader):
+class CUB200(FolderReader):
     """Caltech-UCSD Birds 200-2011: 200 kinds of birds.
 
     Reads ``images.txt``, ``image_class_labels.txt``, ``train_test_split.txt`` and ``classes.txt``. Target ``label``,
     numbered from 0.
 
     Args:
-        root: data root.
         split: train or test.
-        folder: the data set's folder under the root; empty: the usual places.
-        take: which pictures, see :mod:`vlcli.data.holdout`.
-        limit: read only so many.
     """
 
     paper: ClassVar[str] = "Wah et al. 2011, The Caltech-UCSD Birds-200-2011 Dataset"
@@ -121,62 +96,43 @@ class CUB200(Reader):
     usual: ClassVar[tuple[str, ...]] = ("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "")
     tables: ClassVar[tuple[str, ...]] = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        split: str | list[str] = "train",
-        folder: str = "",
-        take: str | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(root, split=split, images=".", take=take, limit=limit)
-        options = [inside(self.root, name) for name in ([folder] if folder else self.usual)]
-        self.folder = next((path for path in options if (path / "images.txt").is_file()), options[0])
+    def __init__(self, root: Path, **options: Any) -> None:
+        super().__init__(root, **options)
+        self.folder = next((path for path in self.places if (path / "images.txt").is_file()), self.places[0])
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Folders with all four tables."""
-        places = [str(PurePosixPath(name).parent) for name in folder.files("image_class_labels.txt")]
-        found = []
-        for place in places:
-            files = [str(PurePosixPath(place, name)) for name in cls.tables]
+        recognised = []
+        for home in [str(PurePosixPath(name).parent) for name in folder.files("image_class_labels.txt")]:
+            files = [str(PurePosixPath(home, name)) for name in cls.tables]
             if set(files) <= set(folder.files("*.txt")):
                 columns = {"image": "images.txt", "label": "image_class_labels.txt"}
-                one = Recognised("labels", {"name": "cub-200"}, files, columns)
-                one.entry |= {} if place in cls.usual else {"folder": place}
-                one.parts = {part: {"split": part} for part in cls.splits}
-                one.reasons["parts"] = "train_test_split.txt names the parts"
-                found.append(one)
-        return found
+                data = Recognised("labels", {"name": "cub-200"}, files, columns)
+                data.entry |= {} if home in cls.usual else {"folder": home}
+                data.parts = {part: {"split": part} for part in cls.splits}
+                data.reasons["parts"] = "train_test_split.txt names the parts"
+                recognised.append(data)
+        return recognised
 
     def files(self) -> list[Path]:
-        """The four tables."""
         return [self.folder / name for name in self.tables]
 
     def read(self) -> list[Example]:
-        """One example a picture, in the table's order."""
         images, labels, train, classes = (_table(file) for file in self.files())
-        numbers = {number: place for place, number in enumerate(classes)}
+        numbers = {key: number for number, key in enumerate(classes)}
         wanted = {"1" if split == "train" else "0" for split in self.split_names}
         chosen = [key for key in images if train.get(key) in wanted]
         wrong = next((key for key in chosen if labels.get(key) not in numbers), None)
         if wrong is not None:
             where = str(self.folder / "image_class_labels.txt")
             raise DataError("A picture has no class.", where=where, got=f"picture {wrong}: {labels.get(wrong)}")
-        return [self._example(images[key], numbers[labels[key]]) for key in chosen]
+        return [self.labelled(inside(self.folder, f"images/{images[key]}"), numbers[labels[key]]) for key in chosen]
 
     def label_names(self) -> list[str]:
-        """The kinds, in the order of their numbers."""
         return list(_table(self.folder / "classes.txt").values())
-
-    def _example(self, file: str, label: int) -> Example:
-        name = self.note(image_id(file), str(inside(self.folder, f"images/{file}").absolute()))
-        return Example(name, None, [name], targets={"label": label})
 
 
 def _car_files(folder: Path, *splits: str) -> Iterator[Path]:
-    """The annotation files of these splits that are there, the best first."""
     for split in splits:
         names = [f"devkit/cars_{split}_annos_withlabels.mat", f"cars_{split}_annos_withlabels.mat"]
         names += [f"devkit/cars_{split}_annos.mat", "cars_annos.mat", f"anno_{split}.csv"]
@@ -184,21 +140,17 @@ def _car_files(folder: Path, *splits: str) -> Iterator[Path]:
 
 
 def _matrix(file: Path, name: str) -> list[Any]:
-    """The rows of one variable of a MATLAB file."""
+    from scipy.io import loadmat
+
     try:
-        from scipy.io import loadmat
-    except ImportError:
-        raise ComponentError("This file needs scipy.", where=str(file), hint="pip install scipy") from None
-    try:
-        found = loadmat(file, squeeze_me=True, struct_as_record=False, variable_names=[name])[name]
+        rows = loadmat(file, squeeze_me=True, struct_as_record=False, variable_names=[name])[name]
     except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:
         got = f"{type(error).__name__}: {error}"
         raise DataError("The MATLAB file cannot be read.", where=str(file), got=got, expected=name) from None
-    return list(np.atleast_1d(found))
+    return list(np.atleast_1d(rows))
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, int]]:
-    """File names and class numbers of a table without header: file, x1, y1, x2, y2, class."""
     for number, row in enumerate(csv.reader(io.StringIO(read_text(file))), 1):
         if len(row) < 6 or not row[5].strip().isdecimal():
             got, expected = ",".join(row)[:80], "file, x1, y1, x2, y2, class"
@@ -207,7 +159,6 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def _table(file: Path) -> dict[str, str]:
-    """Lines ``NUMBER VALUE`` in order."""
     rows: dict[str, str] = {}
     for number, line in enumerate(read_text(file).splitlines(), 1):
         key, _, value = line.strip().partition(" ")

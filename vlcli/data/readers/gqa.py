@@ -25,14 +25,11 @@ class GQA(Reader):
     settles). A split without answers has the id alone.
 
     Args:
-        root: data root.
         split: which file(s); fills ``{split}``. ``val`` and ``valid`` are the same.
         questions: question file under the root, or a folder of files that are joined (``train_all_questions``); None:
             the usual places.
         choices: file of valid and plausible answers under the root; None: the usual places, where it is there.
         images: folder of the pictures, searched by image id.
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Hudson and Manning 2019, GQA"
@@ -52,82 +49,60 @@ class GQA(Reader):
         "{split}_choices.json",
     )
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        split: str | list[str] = "train",
-        questions: str | None = None,
-        choices: str | None = None,
-        images: str = "images",
-        take: str | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
+    def __init__(self, root: Path, *, questions: str | None = None, choices: str | None = None, **options: Any) -> None:
+        super().__init__(root, **options)
         self.questions, self.choice_file = questions, choices
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Objects of questions by id; the balanced ones where there are both, those with answers."""
-        files: dict[str, list[dict[str, Any]]] = {}
-        for name, content in folder.documents():
-            rows = list(content.values()) if isinstance(content, dict) else []
-            if {"question", "imageId"} <= first_object(rows).keys():
-                files[name] = rows
+        contents = {name: list(one.values()) for name, one in folder.documents() if isinstance(one, dict)}
+        files = {n: rows for n, rows in contents.items() if {"question", "imageId"} <= first_object(rows).keys()}
         answered = [name for name, rows in files.items() if "answer" in first_object(rows)]
         chosen = [name for name in answered if "balanced" in name] or answered
         if not chosen:
             return []
         columns = {"image": "imageId", "text": "question", "answers": "answer"}
-        found = Recognised("vqa", {"name": "gqa"}, chosen, columns).name_files("questions")
+        data = Recognised("vqa", {"name": "gqa"}, chosen, columns).name_files("questions")
         left = [name for name in files if name not in chosen]
-        found.unused = [
+        data.unused = [
             f"{name}: {'the balanced questions are read' if name in answered else 'questions without answers'}"
             for name in left
         ]
-        found.files = [*chosen, *left]
-        return [folder.with_images(found, [row.get("imageId") for name in chosen for row in files[name]])]
+        data.files = [*chosen, *left]
+        return [folder.with_images(data, [row.get("imageId") for name in chosen for row in files[name]])]
 
     def files(self) -> list[Path]:
-        """The question files; the chunks of a folder each."""
-        return [file for given in self._question_files() for file in _chunks(given)]
+        files = dict.fromkeys(self._first(self.questions, self.usual))
+        return [chunk for file in files for chunk in _chunks(file)]
 
     def read(self) -> list[Example]:
-        """One example a question, key = question id."""
-        found = []
+        examples: list[Example] = []
         for file in self.files():
             content = read_json(file, (dict, list))
-            found += list(_joined(content, file) if isinstance(content, list) else _official(content, file))
-        return found
+            examples += _joined(content, file) if isinstance(content, list) else _official(content, file)
+        return examples
 
     def choices(self) -> dict[str, dict[str, list[str]]]:
-        """``valid`` and ``plausible`` answers by question id; empty where there is no such file.
+        """Return ``valid`` and ``plausible`` answers by question id; empty where there is no such file.
 
         Raises:
             DataError: the file named is not there.
         """
-        found: dict[str, dict[str, list[str]]] = {}
+        choices: dict[str, dict[str, list[str]]] = {}
         for file in self._first(self.choice_file, self.usual_choices):
             if self.choice_file is not None or file.is_file():
-                found |= read_json(file)
-        return found
-
-    def _question_files(self) -> list[Path]:
-        return list(dict.fromkeys(self._first(self.questions, self.usual)))
+                choices |= read_json(file)
+        return choices
 
     def _first(self, named: str | None, candidates: tuple[str, ...]) -> list[Path]:
-        """The first candidate of each split that is there, by either of the split's names; else the first."""
-        found = []
+        chosen = []
         for split in self.split_names:
             names = [split, ALSO[split]] if split in ALSO else [split]
             texts = [text.replace("{split}", name) for name in names for text in ([named] if named else candidates)]
             paths = [inside(self.root, text) for text in texts]
-            found.append(next((path for path in paths if _is_there(path)), paths[0]))
-        return found
-
-
-def _is_there(path: Path) -> bool:
-    return path.exists() or path.with_suffix("").is_dir()
+            there = (path for path in paths if path.exists() or path.with_suffix("").is_dir())
+            chosen.append(next(there, paths[0]))
+        return chosen
 
 
 def _chunks(file: Path) -> list[Path]:
@@ -140,27 +115,21 @@ def _official(content: dict[str, Any], file: Path) -> Iterator[Example]:
         where = f"{file}: {number}"
         targets: dict[str, Any] = {"question_id": number}
         if "answer" in row:
-            targets |= _targets(row, where)
-        yield Example(
-            number, value(row, "question", str, where).strip(), [_image(row, "imageId", where)], targets=targets
-        )
-
-
-def _targets(row: dict[str, Any], where: str) -> dict[str, Any]:
-    answer = value(row, "answer", str, where)
-    types, groups = row.get("types") or {}, row.get("groups") or {}
-    found: dict[str, Any] = {"answers": {answer: 1.0}, "answer": answer}
-    found |= {name: str(types[name]) for name in ("structural", "semantic", "detailed") if types.get(name)}
-    if groups.get("global"):
-        found["group"] = str(groups["global"])
-    found["balanced"] = bool(row.get("isBalanced", True))
-    found["entailed"] = [str(other) for other in row.get("entailed") or ()]
-    return found
+            answer = value(row, "answer", str, where)
+            types, groups = row.get("types") or {}, row.get("groups") or {}
+            targets |= {"answers": {answer: 1.0}, "answer": answer}
+            targets |= {name: str(types[name]) for name in ("structural", "semantic", "detailed") if types.get(name)}
+            if groups.get("global"):
+                targets["group"] = str(groups["global"])
+            targets["balanced"] = bool(row.get("isBalanced", True))
+            targets["entailed"] = [str(other) for other in row.get("entailed") or ()]
+        text = value(row, "question", str, where).strip()
+        yield Example(number, text, [_image(row, "imageId", where)], targets=targets)
 
 
 def _joined(content: list[Any], file: Path) -> Iterator[Example]:
-    for place, row in enumerate(content):
-        where = f"{file}[{place}]"
+    for count, row in enumerate(content):
+        where = f"{file}[{count}]"
         number = str(value(row, "question_id", (str, int), where))
         targets: dict[str, Any] = {"question_id": number}
         if "label" in row:

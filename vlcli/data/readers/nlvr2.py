@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import read_json, read_lines, read_text, value
+from vlcli.data.files import value
 from vlcli.data.readers.beside import BoxesBeside
+from vlcli.data.readers.split_file import json_rows
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
@@ -23,14 +24,10 @@ class NLVR2(BoxesBeside):
     Targets: ``label`` (1 true), and ``kind`` where the file names one.
 
     Args:
-        root: data root.
         split: train, dev, test1 or test2.
-        file: annotation file under the root; None: the usual places.
         images: folder of the pictures; they are found in it and in its subfolders.
         boxes: COCO instances file of the pictures, for regions at given boxes; None: ``nlvr2/instances_{split}.json``
             where it is there.
-        take: which pictures, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
@@ -43,23 +40,11 @@ class NLVR2(BoxesBeside):
         "{split}.json",
     )
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        split: str | list[str] = "train",
-        file: str | None = None,
-        images: str = "nlvr2/images",
-        boxes: str | None = None,
-        take: str | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
-        self.file, self.box_file = file, boxes
+    def __init__(self, root: Path, *, images: str = "nlvr2/images", **options: Any) -> None:
+        super().__init__(root, images=images, **options)
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Tables with ``identifier``, ``label`` and fields that only NLVR2 and LXMERT's lists of it have."""
         tables = [
             table
             for table in folder.tables("*.json", "*.jsonl")
@@ -67,51 +52,30 @@ class NLVR2(BoxesBeside):
         ]
         if not tables:
             return []
-        names = [_images(row) for table in tables for row in table.rows]
         text = "sentence" if "sentence" in tables[0].columns else "sent"
         columns = {"image": ["{identifier}-img0", "{identifier}-img1"], "text": text, "label": "label"}
-        found = Recognised("pairs", {"name": "nlvr2"}, [folder.name(table.path) for table in tables], columns)
-        found.name_files().entry["images"] = "images"
-        return [folder.with_images(found, [name for pair in names for name in pair])]
+        data = Recognised("pairs", {"name": "nlvr2"}, [folder.name(table.path) for table in tables], columns)
+        data.name_files().entry["images"] = "images"
+        return [folder.with_images(data, [name for table in tables for row in table.rows for name in _images(row)])]
 
-    def files(self) -> list[Path]:
-        """The statement files."""
-        return list(dict.fromkeys(self.first_file(self.file, self.usual)))
-
-    def read(self) -> list[Example]:
-        """One example a statement."""
-        return [_example(row, where) for file in self.files() for where, row in _rows(file)]
-
-
-def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    if read_text(file).lstrip()[:1] == "[":
-        for place, row in enumerate(read_json(file, list)):
-            yield f"{file}[{place}]", row
-        return
-    yield from read_lines(file)
-
-
-def _example(row: dict[str, Any], where: str) -> Example:
-    identifier = value(row, "identifier", str, where)
-    if "-" not in identifier:
-        raise DataError("The identifier is not NLVR2's.", where=where, got=identifier, expected="such as dev-850-0-0")
-    images = _images(row)
-    text = value(row, "sentence" if "sentence" in row else "sent", str, where).strip()
-    targets: dict[str, Any] = {"label": _label(row["label"], where)} if "label" in row else {}
-    if "kind" in row:
-        targets["kind"] = str(row["kind"])
-    return Example(identifier, text, images, targets=targets)
+    def read_file(self, file: Path) -> Iterator[Example]:
+        for where, row in json_rows(file):
+            identifier = value(row, "identifier", str, where)
+            if "-" not in identifier:
+                expected = "such as dev-850-0-0"
+                raise DataError("The identifier is not NLVR2's.", where=where, got=identifier, expected=expected)
+            text = value(row, "sentence" if "sentence" in row else "sent", str, where).strip()
+            targets: dict[str, Any] = {}
+            if "label" in row:
+                targets["label"] = LABELS.get(str(row["label"]).lower())
+                if targets["label"] is None:
+                    got, expected = repr(row["label"]), '"True" or "False"'
+                    raise DataError("The label is neither true nor false.", where=where, got=got, expected=expected)
+            if "kind" in row:
+                targets["kind"] = str(row["kind"])
+            yield Example(identifier, text, _images(row), targets=targets)
 
 
 def _images(row: dict[str, Any]) -> list[str]:
-    """The ids of the two pictures."""
     stem = str(row.get("identifier")).rpartition("-")[0]
     return [str(row.get(f"img{side}", f"{stem}-img{side}")) for side in (0, 1)]
-
-
-def _label(given: Any, where: str) -> int:
-    if str(given).lower() not in LABELS:
-        raise DataError(
-            "The label is neither true nor false.", where=where, got=repr(given), expected='"True" or "False"'
-        )
-    return LABELS[str(given).lower()]

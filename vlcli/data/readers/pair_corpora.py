@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import md5
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from vlcli.data.files import prefix, read_json, too_much, unpacked_limit, value, walk
-from vlcli.data.reader import Reader
+from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
@@ -23,91 +23,82 @@ Naming = Literal["auto", "column", "row", "url", "crc32", "md5"]
 
 
 class Row(NamedTuple):
-    """One pair of a list: its number, sentence, address, and file name where the list has one."""
+    """One pair of a list."""
 
     number: int
     text: str
     url: str
-    file: str
+    file: str  # empty where the list names none
 
 
-class _Pairs(Reader):
+class _Pairs(SplitFileReader):
     """A list of sentences and addresses, and a folder of the pictures that could be fetched.
 
     Args:
-        root: data root.
-        split: which list.
-        file: the list under the root; None: its usual names.
         images: folder of the pictures.
         names: how their files are named: ``column`` (the list's third column), ``row`` (the row's number, zeros in
             front or not), ``url`` (the address's last part), ``crc32`` or ``md5`` of the address; ``auto`` takes what
             fits most rows.
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
+
+    Attributes:
+        published: usual paths of the list under the root, by split.
     """
 
-    usual: ClassVar[dict[str, tuple[str, ...]]] = {}
+    published: ClassVar[dict[str, tuple[str, ...]]] = {}
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        split: str | list[str] = "train",
-        file: str | None = None,
-        images: str = "images",
-        names: Naming = "auto",
-        take: str | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
-        self.file, self.names = file, names
+    def __init__(self, root: Path, *, names: Naming = "auto", **options: Any) -> None:
+        super().__init__(root, **options)
+        self.names = names
         self._listed: dict[str, str] = {}
         self._twice: dict[str, str] = {}
 
     def files(self) -> list[Path]:
-        """The lists, each once.
+        return self.lists()
+
+    def lists(self) -> list[Path]:
+        """Return the lists, one a split.
 
         Raises:
             DataError: there is no such split.
         """
         if self.file is not None:
-            return list(dict.fromkeys(self.first_file(self.file, ())))
-        if unknown := [name for name in self.split_names if name not in self.usual]:
-            got, expected = ", ".join(unknown), ", ".join(self.usual)
+            return super().files()
+        if unknown := [name for name in self.split_names if name not in self.published]:
+            got, expected = ", ".join(unknown), ", ".join(self.published)
             raise DataError("There is no such split.", where=self.label, got=got, expected=expected)
-        found = []
-        for name in self.split_names:
-            options = [self.root / text for text in self.usual[name]]
-            found.append(next((path for path in options if path.is_file()), options[0]))
-        return found
+        options = [[self.root / text for text in self.published[name]] for name in self.split_names]
+        return [next((path for path in paths if path.is_file()), paths[0]) for paths in options]
 
     def rows(self, file: Path) -> Iterator[Row]:
-        """The pairs of a list."""
+        """Read the pairs of a list, in its order; called by :meth:`stream`.
+
+        Raises:
+            DataError: the list is malformed.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say how {file} is read")
 
     def listed_folders(self) -> list[Path]:
-        """The pictures': rows without one are left out."""
         return [self.image_folder]
 
     def read(self) -> list[Example]:
-        """One example a row whose picture is there, in the list's order."""
         return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
-        """The examples of one list after the other."""
         self._listed, self._twice = listing(self.image_folder)
-        for file in self.files():
-            yield from self._read_file(file)
+        for file in self.lists():
+            yield from self.read_file(file)
         self._listed, self._twice = {}, {}  # the files of the examples' pictures are noted
 
-    def _read_file(self, file: Path) -> Iterator[Example]:
+    def read_file(self, file: Path) -> Iterator[Example]:
         counted = self.left_out.copy()
         name = self._naming(file)
         self.left_out = counted  # what a first look at the rows counted comes again
         for row in self.rows(file):
             stem = name(row)
             if stem in self._twice:
-                raise self._ambiguous(stem)
+                what, hint = f"Two files answer to the image id {stem!r}.", "point `images` at one of the folders"
+                got = f"{self._listed[stem]} and {self._twice[stem]}"
+                raise DataError(what, where=str(self.image_folder), got=got, hint=hint)
             if self._listed and stem not in self._listed:
                 self.left_out["pairs whose picture is not there"] += 1
             elif not row.text:
@@ -118,11 +109,6 @@ class _Pairs(Reader):
                 yield Example(f"{file.stem}:{row.number}", row.text, [stem], text_key=f"{file.stem}:{row.number}")
 
     def _naming(self, file: Path) -> Callable[[Row], str]:
-        """How a row's picture is called: as the recipe says, else as most of the first rows have it.
-
-        Raises:
-            DataError: pictures are there, and none is of these rows.
-        """
         ways = namings(self._listed)
         if self.names != "auto":
             return ways[self.names]
@@ -130,47 +116,32 @@ class _Pairs(Reader):
         hits = {key: sum(way(row) in self._listed for row in sample) for key, way in ways.items()}
         best = max(hits, key=lambda key: hits[key])
         if self._listed and sample and not hits[best]:
-            raise DataError(
-                "None of the pictures belongs to the list's first rows.",
-                where=f"{self.image_folder} and {file}",
-                got=f"files such as {next(iter(self._listed.values()))}",
-                expected="names made of the row's number, its address, or a checksum of it",
-                hint="say how files are named: names=row (url, crc32, md5, column)",
-            )
+            what, where = "None of the pictures belongs to the list's first rows.", f"{self.image_folder} and {file}"
+            got = f"files such as {next(iter(self._listed.values()))}"
+            expected = "names made of the row's number, its address, or a checksum of it"
+            hint = "say how files are named: names=row (url, crc32, md5, column)"
+            raise DataError(what, where=where, got=got, expected=expected, hint=hint)
         return ways[best if hits[best] else "column" if sample and sample[0].file else "row"]
 
-    def _ambiguous(self, stem: str) -> DataError:
-        return DataError(
-            f"Two files answer to the image id {stem!r}.",
-            where=str(self.image_folder),
-            got=f"{self._listed[stem]} and {self._twice[stem]}",
-            hint="point `images` at one of the folders",
-        )
-
     def locate(self, name: str) -> Path:
-        """Where a picture lies; where it was expected, if it is not there."""
         noted = self._paths.get(name)
         return self.image_folder / f"{name}.jpg" if noted is None else noted
 
-    def _lines(self, file: Path) -> Iterator[str]:
-        """The lines of a text file, gzip or not, read as they are asked for.
 
-        Raises:
-            DataError: it cannot be read to its end.
-        """
-        try:
-            with file.open("rb") as start:
-                packed = start.read(2) == b"\x1f\x8b"
-            limit, read = unpacked_limit(file.stat().st_size), 0
-            with gzip.open(file) if packed else file.open("rb") as lines:
-                while line := lines.readline(limit + 1):
-                    read += len(line)
-                    if packed and read > limit:
-                        raise too_much(file, limit)
-                    yield line.decode("utf-8", errors="replace").rstrip("\r\n")
-        except (OSError, EOFError, zlib.error) as error:
-            got = f"{type(error).__name__}: {error}"
-            raise DataError("The list cannot be read.", where=str(file), got=got, hint="is it complete?") from None
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        with file.open("rb") as start:
+            packed = start.read(2) == b"\x1f\x8b"
+        limit, read = unpacked_limit(file.stat().st_size), 0
+        with gzip.open(file) if packed else file.open("rb") as lines:
+            while line := lines.readline(limit + 1):
+                read += len(line)
+                if packed and read > limit:
+                    raise too_much(file, limit)
+                yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+    except (OSError, EOFError, zlib.error) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise DataError("The list cannot be read.", where=str(file), got=got, hint="is it complete?") from None
 
 
 class ConceptualCaptions(_Pairs):
@@ -180,34 +151,27 @@ class ConceptualCaptions(_Pairs):
     folder are left out and counted; where there is no folder at all, the feature store decides.
 
     Args:
-        root: data root.
         split: ``train`` and ``val`` (3M), ``12m``.
         file: the .tsv under the root; None: its published name.
-        images: folder of the pictures.
-        names: how their files are named: ``column`` (the list's third column), ``row`` (the row's number, zeros in
-            front or not), ``url`` (the address's last part), ``crc32`` or ``md5`` of the address; ``auto`` takes what
-            fits most rows.
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Sharma et al. 2018, Conceptual Captions; Changpinyo et al. 2021, Conceptual 12M"
-    usual: ClassVar[dict[str, tuple[str, ...]]] = {
+    published: ClassVar[dict[str, tuple[str, ...]]] = {
         "train": ("Train_GCC-training.tsv", "conceptual_captions/Train_GCC-training.tsv", "Train-GCC-training.tsv"),
         "val": ("Validation_GCC-1.1.0-Validation.tsv", "conceptual_captions/Validation_GCC-1.1.0-Validation.tsv"),
         "12m": ("cc12m.tsv", "conceptual_captions/cc12m.tsv"),
     }
-    splits: ClassVar[tuple[str, ...]] = tuple(usual)
+    splits: ClassVar[tuple[str, ...]] = tuple(published)
     held_out_splits: ClassVar[tuple[str, ...]] = ("val",)
 
     def rows(self, file: Path) -> Iterator[Row]:
-        """A row a line; a line without an address is a header or damaged."""
         number = 0
-        for place, line in enumerate(self._lines(file)):
+        for count, line in enumerate(_lines(file)):
             cells = [cell.strip() for cell in line.split("\t")]
-            at = next((column for column, cell in enumerate(cells[:2]) if _is_address(cell)), None)
-            if at is None or len(cells) < 2:
-                if line.strip() and (place or not {"url", "caption"} & {cell.lower() for cell in cells}):
+            address = (i for i, cell in enumerate(cells[:2]) if cell.lower().startswith(("http://", "https://")))
+            at = next(address, None)
+            if at is None or len(cells) < 2:  # a header, or damaged
+                if line.strip() and (count or not {"url", "caption"} & {cell.lower() for cell in cells}):
                     self.left_out["lines that are no pair"] += 1
                     number += 1
                 continue
@@ -222,17 +186,12 @@ class SBU(_Pairs):
     the folder are left out and counted; where there is no folder at all, the feature store decides.
 
     Args:
-        root: data root.
         split: there is only one.
         file: the list of addresses (that of captions beside it), or the .json; None: their published names.
-        images: folder of the pictures.
-        names: how their files are named, see ``conceptual-captions``.
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Ordonez et al. 2011, Im2Text: Describing Images Using 1 Million Captioned Photographs"
-    usual: ClassVar[dict[str, tuple[str, ...]]] = {
+    published: ClassVar[dict[str, tuple[str, ...]]] = {
         "train": tuple(
             f"{folder}{name}"
             for folder in ("", "sbu/", "SBU/", "dataset/")
@@ -242,46 +201,36 @@ class SBU(_Pairs):
     splits: ClassVar[tuple[str, ...]] = ("train",)
 
     def files(self) -> list[Path]:
-        """The list; of text files both."""
-        found = super().files()
-        return [path for file in found for path in ((file,) if file.suffix == ".json" else (file, _captions(file)))]
-
-    def read(self) -> list[Example]:
-        """One example a row whose picture is there, in the list's order."""
-        self._listed, self._twice = listing(self.image_folder)
-        return [example for file in _Pairs.files(self) for example in self._read_file(file)]
+        texts = ((file,) if file.suffix == ".json" else (file, _captions(file)) for file in self.lists())
+        return [path for paths in texts for path in paths]
 
     def rows(self, file: Path) -> Iterator[Row]:
-        """Address and caption by number.
-
-        Raises:
-            DataError: there are not as many of one as of the other.
-        """
         if file.suffix == ".json":
             content = read_json(file)
             urls = value(content, "image_urls", list, str(file))
             texts = value(content, "captions", list, str(file))
             if len(urls) != len(texts):
                 raise _uneven(file, len(urls), len(texts))
-            pairs: Iterator[tuple[object, object]] = iter(zip(urls, texts, strict=True))
+            pairs: Iterable[tuple[Any, Any]] = zip(urls, texts, strict=True)
         else:
-            pairs = self._side_by_side(file)
+            pairs = _side_by_side(file)
         for number, (url, text) in enumerate(pairs):
             yield Row(number, str(text).strip(), str(url).strip(), "")
 
-    def _side_by_side(self, file: Path) -> Iterator[tuple[str, str]]:
-        urls, texts = self._lines(file), self._lines(_captions(file))
-        for number, url in enumerate(urls):
-            text = next(texts, None)
-            if text is None:
-                raise _uneven(file, number + 1, number)
-            yield url, text
-        if next(texts, None) is not None:
-            raise _uneven(file, number + 1, number + 2)
+
+def _side_by_side(file: Path) -> Iterator[tuple[str, str]]:
+    texts, number = _lines(_captions(file)), -1
+    for number, url in enumerate(_lines(file)):
+        text = next(texts, None)
+        if text is None:
+            raise _uneven(file, number + 1, number)
+        yield url, text
+    if next(texts, None) is not None:
+        raise _uneven(file, number + 1, number + 2)
 
 
 def namings(listed: dict[str, str]) -> dict[str, Callable[[Row], str]]:
-    """The ways a picture's id may follow from its row, the likeliest first."""
+    """Return the ways in which a picture's id may follow from its row, the likeliest first."""
     widths = sorted({len(stem) for stem in islice(listed, SAMPLE) if stem.isdigit()}, reverse=True)
 
     def by_row(row: Row) -> str:
@@ -298,28 +247,24 @@ def namings(listed: dict[str, str]) -> dict[str, Callable[[Row], str]]:
 
 
 def listing(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Every file under a folder by its name without extension, as a path from there; and the second of a name.
+    """Return every file under a folder by its name without extension, as a path from there; and the second of a name.
 
     Files may lack an extension: some tools name pictures by a number alone.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     twice: dict[str, str] = {}
-    for place, names in walk(folder):
-        inner = os.path.relpath(place, folder)
+    for home, names in walk(folder):
+        inner = os.path.relpath(home, folder)
         for name in names:
             stem, dot, suffix = name.rpartition(".")
             if not dot or suffix.lower() not in _NO_PICTURES:
                 path = name if inner == "." else f"{inner}/{name}"
-                if found.setdefault(stem if dot and stem else name, path) != path:
+                if paths.setdefault(stem if dot and stem else name, path) != path:
                     twice[stem if dot and stem else name] = path
-    return found, twice
+    return paths, twice
 
 
 _NO_PICTURES = frozenset({"txt", "json", "tsv", "csv", "parquet", "tar", "gz", "md", "h5"})
-
-
-def _is_address(cell: str) -> bool:
-    return cell.lower().startswith(("http://", "https://"))
 
 
 def _captions(urls: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vlcli.data import texts
 from vlcli.data.files import parse_json
@@ -13,6 +13,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
+from vlcli.plain import as_list
 
 _TAG = re.compile(r"</?doc\b[^>]*>")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
@@ -27,14 +28,12 @@ class PlainText(Reader):
     document follow one another in an example until it is full; with ``across`` the next document goes on in it.
 
     Args:
-        root: data root.
         split: fills ``{split}`` in ``files``.
         files: files or folders under the root, ``*`` allowed; None: ``text/{split}*``, else ``text``.
         across: whether an example may go on in the next document.
         pieces: pieces an example, specials included; None: the model's text length.
         images: not used.
         take: not used: there are no images.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "VLMo, Bao et al. 2022, section 4.1 (Wikipedia and BookCorpus)"
@@ -43,49 +42,35 @@ class PlainText(Reader):
         self,
         root: Path,
         *,
-        split: str | list[str] = "train",
         files: str | list[str] | None = None,
         across: bool = False,
         pieces: int | None = None,
-        images: str = "images",
-        take: str | None = None,
-        limit: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        super().__init__(root, **options)
         self.patterns, self.across, self.pieces = files, across, pieces
 
     def files(self) -> list[Path]:
-        """Every text file, in order of name.
-
-        Raises:
-            DataError: a pattern leaves the root.
-        """
-        given = self.patterns if isinstance(self.patterns, list) else [self.patterns] if self.patterns else []
-        found: list[Path] = []
+        named = as_list(self.patterns or None)
+        paths: list[Path] = []
         for split in self.split_names:
-            patterns = [pattern.replace("{split}", split) for pattern in given]
+            patterns = [pattern.replace("{split}", split) for pattern in named]
             usual = [] if patterns else self._matching(f"text/{split}*")
-            found += usual or [path for pattern in patterns or ["text"] for path in self._matching(pattern)]
-        return list(dict.fromkeys(found)) or [
-            self.root / (given[0] if given else "text").replace("{split}", self.split)
-        ]
+            paths += usual or [path for pattern in patterns or ["text"] for path in self._matching(pattern)]
+        return list(dict.fromkeys(paths)) or [self.root / [*named, "text"][0].replace("{split}", self.split)]
 
     def _matching(self, pattern: str) -> list[Path]:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
             raise DataError("A path leaves the data root.", where="plain-text.files", got=pattern)
-        found = []
-        for path in sorted(self.root.glob(pattern)):
-            inner = sorted(path.rglob("*")) if path.is_dir() else [path]
-            found += [file for file in inner if file.is_file() and file.suffix in SUFFIXES]
-        return found
+        paths = sorted(self.root.glob(pattern))
+        inner = (file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]))
+        return [file for file in inner if file.is_file() and file.suffix in SUFFIXES]
 
     def read(self) -> list[Example]:
-        """One example a line, until :meth:`fit` packs them."""
         lines = (line for document in self._documents() for line in document)
         return [Example(f"text-{number}", line) for number, line in enumerate(lines)]
 
     def fit(self, tokenizer: Tokenizer, length: int) -> None:
-        """Pack sentences so that examples are as long as the model takes."""
         room = (self.pieces or length) - 2
         packed: list[Example] = []
         for text in self._packed(tokenizer, room):
@@ -112,7 +97,6 @@ class PlainText(Reader):
 
     @staticmethod
     def _sentences(lines: list[str], tokenizer: Tokenizer, room: int) -> Iterator[tuple[str, int]]:
-        """Sentences and their pieces; one that is longer than an example is cut into words that fit."""
         for line in lines:
             for sentence in _SENTENCE.split(line):
                 size = len(tokenizer.pieces(sentence))
@@ -160,12 +144,9 @@ def _json_documents(path: Path) -> Iterator[list[str]]:
                 continue
             where = f"{path}:{number}"
             try:
-                given = parse_json(line, where, one_line=True)["text"]
+                text = parse_json(line, where, one_line=True)["text"]
             except (KeyError, TypeError):
-                raise DataError(
-                    "A line is no JSON object with a text.", where=where, expected='{"text": "..."}'
-                ) from None
-            text = texts.sentence(given, where)
-            lines = [part.strip() for part in text.splitlines() if part.strip()]
-            if lines:
+                what, expected = "A line is no JSON object with a text.", '{"text": "..."}'
+                raise DataError(what, where=where, expected=expected) from None
+            if lines := [part.strip() for part in texts.sentence(text, where).splitlines() if part.strip()]:
                 yield lines

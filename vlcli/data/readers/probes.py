@@ -7,42 +7,25 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import read_json, read_lines, read_text, value
-from vlcli.data.reader import Reader
+from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
 POPE_LABELS, VSR_LABELS = ("no", "yes"), ("false", "true")
 
 
-class _File(Reader):
-    """One annotation file, whose rows become examples. Subclasses define ``usual`` and :meth:`of_row`."""
+class _File(SplitFileReader):
+    """Base of readers of a file of rows; subclasses define :meth:`of_row`."""
 
-    usual: ClassVar[tuple[str, ...]] = ()
-    usual_images: ClassVar[str] = "images"
+    def __init__(self, root: Path, *, split: str | list[str] = "test", **options: Any) -> None:
+        super().__init__(root, split=split, **options)
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        split: str | list[str] = "test",
-        file: str | None = None,
-        images: str | None = None,
-        take: str | None = None,
-        limit: int | None = None,
-    ) -> None:
-        super().__init__(root, split=split, images=images or self.usual_images, take=take, limit=limit)
-        self.file = file
-
-    def files(self) -> list[Path]:
-        """The annotation file of each split."""
-        return list(dict.fromkeys(self.first_file(self.file, self.usual)))
-
-    def read(self) -> list[Example]:
-        """The examples of every row."""
-        return [one for file in self.files() for where, row in _rows(file) for one in self.of_row(row, where, file)]
+    def read_file(self, file: Path) -> Iterator[Example]:
+        for where, row in _rows(file):
+            yield from self.of_row(row, where, file)
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
-        """The examples of one row."""
+        """Return the examples of one row; called by :meth:`read_file`."""
         raise NotImplementedError(f"{type(self).__name__} reads no rows")
 
 
@@ -52,13 +35,10 @@ class SugarCrepe(_File):
     Targets: ``item``, ``part`` (0 the caption, 1 the false one) and ``kind`` (the file's name: ``swap_obj``).
 
     Args:
-        root: data root.
         split: which file: ``add_att``, ``add_obj``, ``replace_att``, ``replace_obj``, ``replace_rel``, ``swap_att``,
             ``swap_obj``, or a list of these.
         file: another file under the root; None: ``sugarcrepe/{split}.json``, ``data/{split}.json`` or ``{split}.json``.
         images: folder of COCO's pictures of val2017.
-        take: which pictures, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Hsieh et al. 2023, SugarCrepe: Fixing Hackable Benchmarks for Compositionality"
@@ -68,7 +48,6 @@ class SugarCrepe(_File):
     usual: ClassVar[tuple[str, ...]] = ("sugarcrepe/{split}.json", "data/{split}.json", "{split}.json")
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
-        """The caption and the false one."""
         picture = self.picture(value(row, "filename", str, where))
         texts = [value(row, key, str, where).strip() for key in ("caption", "negative_caption")]
         item = f"{file.stem}-{where.rpartition('[')[2].removesuffix(']')}"
@@ -85,12 +64,9 @@ class POPE(_File):
     Targets: ``label`` (0 no, 1 yes) for the task ``classification``, ``answers`` for ``vqa``.
 
     Args:
-        root: data root.
         split: which file: ``random``, ``popular`` or ``adversarial``.
         file: another file under the root; None: ``pope/coco_pope_{split}.json`` or ``coco_pope_{split}.json``.
         images: folder of COCO's pictures of val2014.
-        take: which pictures, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Li et al. 2023, Evaluating Object Hallucination in Large Vision-Language Models"
@@ -103,12 +79,12 @@ class POPE(_File):
     )
 
     def label_names(self) -> list[str]:
-        """No and yes."""
         return list(POPE_LABELS)
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
-        """One question."""
-        answer = _among(row, "label", POPE_LABELS, where)
+        answer = value(row, "label", str, where).strip().lower()
+        if answer not in POPE_LABELS:
+            raise DataError("The label is unknown.", where=where, got=answer, expected=", ".join(POPE_LABELS))
         targets = {"label": POPE_LABELS.index(answer), "answers": {answer: 1.0}, "raw_answers": [answer]}
         picture = self.picture(value(row, "image", str, where))
         key = str(row.get("question_id", where.rpartition(":")[2]))
@@ -121,12 +97,9 @@ class VSR(_File):
     Targets: ``label`` (0 false, 1 true) and ``relation`` (``left of``).
 
     Args:
-        root: data root.
         split: which file: ``train``, ``dev`` or ``test``.
         file: another file under the root; None: ``vsr/{split}.jsonl`` or ``{split}.jsonl``.
         images: folder of COCO's pictures.
-        take: which pictures, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Liu, Emerson and Collier 2023, Visual Spatial Reasoning"
@@ -134,15 +107,13 @@ class VSR(_File):
     usual: ClassVar[tuple[str, ...]] = ("vsr/{split}.jsonl", "{split}.jsonl")
 
     def label_names(self) -> list[str]:
-        """False and true."""
         return list(VSR_LABELS)
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
-        """One sentence."""
-        given = value(row, "label", int, where)
-        if given not in (0, 1):
-            raise DataError("The label is neither 0 nor 1.", where=where, got=repr(given), expected="0 or 1")
-        targets = {"label": given, "relation": str(row.get("relation", ""))}
+        label = value(row, "label", int, where)
+        if label not in (0, 1):
+            raise DataError("The label is neither 0 nor 1.", where=where, got=repr(label), expected="0 or 1")
+        targets = {"label": label, "relation": str(row.get("relation", ""))}
         picture = self.picture(value(row, "image", str, where))
         text = value(row, "caption", str, where).strip()
         return [Example(where.rpartition(":")[2], text, [picture], targets=targets)]
@@ -155,13 +126,10 @@ class Winoground(_File):
     ``kind`` (the row's ``collapsed_tag`` where it has one). The names of a row's pictures may lack their ending.
 
     Args:
-        root: data root.
         split: fills ``{split}`` in ``file``.
         file: JSON lines with ``image_0``, ``image_1``, ``caption_0``, ``caption_1``; None:
             ``winoground/examples.jsonl`` or ``examples.jsonl``.
         images: folder of the pictures.
-        take: which pictures, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Thrush et al. 2022, Winoground: Probing Vision and Language Models for Compositionality"
@@ -173,7 +141,6 @@ class Winoground(_File):
     )
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
-        """Both captions with both pictures."""
         item = str(row.get("id", where.rpartition(":")[2]))
         pictures = [self.picture(value(row, f"image_{side}", str, where)) for side in (0, 1)]
         texts = [value(row, f"caption_{side}", str, where).strip() for side in (0, 1)]
@@ -186,24 +153,14 @@ class Winoground(_File):
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of JSON lines, of a JSON list, or of an object by index."""
     start = read_text(file).lstrip()[:200]
     if start[:1] == "[" or (start[:1] == "{" and file.suffix == ".json" and not _is_row(start)):
         content = read_json(file, (list, dict))
         rows = content.items() if isinstance(content, dict) else enumerate(content)
-        for place, row in rows:
-            yield f"{file}[{place}]", row
-        return
-    yield from read_lines(file)
+        yield from ((f"{file}[{key}]", row) for key, row in rows)
+    else:
+        yield from read_lines(file)
 
 
-def _is_row(start: str) -> bool:
-    """Whether a file that begins so has rows line by line, not one object of rows."""
+def _is_row(start: str) -> bool:  # whether rows stand line by line, not in one object
     return not start[1:].lstrip().split(":", 1)[-1].lstrip().startswith("{")
-
-
-def _among(row: dict[str, Any], key: str, known: tuple[str, ...], where: str) -> str:
-    given: str = value(row, key, str, where).strip().lower()
-    if given not in known:
-        raise DataError("The label is unknown.", where=where, got=given, expected=", ".join(known))
-    return given

@@ -7,6 +7,7 @@ from typing import Any
 
 from vlcli.data.files import parsed
 from vlcli.errors import DataError, shown
+from vlcli.plain import as_list
 
 UNKNOWN = -1
 _FLAGS = {"1": 1, "1.0": 1, "true": 1, "yes": 1, "0": 0, "0.0": 0, "false": 0, "no": 0, "-1": UNKNOWN, "-1.0": UNKNOWN}
@@ -28,12 +29,12 @@ class SeveralLabels:
         self.names: list[str] = list(names or columns) if self.fixed else []
 
     def gather(self, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        """Note the names that occur, where they are not fixed."""
+        """Set ``names`` to the names that occur, where they are not fixed."""
         if not self.fixed:
             self.names = sorted({name for _, row in rows for name in self._words(row)})
 
     def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
-        """The targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing.
+        """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing.
 
         Raises:
             DataError: a cell is no flag, or names a class that is not listed.
@@ -49,18 +50,15 @@ class SeveralLabels:
         return {"labels": having[1], **({"unknown_labels": having[UNKNOWN]} if having[UNKNOWN] else {})}
 
     def _words(self, row: dict[str, Any]) -> set[str]:
-        given = row.get(self.columns[0])
-        if isinstance(given, str):
-            given = found if isinstance(found := parsed(given), list) else given.split(self.separator)
-        items = given if isinstance(given, list) else [] if given is None else [given]
-        return {word for item in items if item is not None and (word := str(item).strip())}
+        cell = row.get(self.columns[0])
+        if isinstance(cell, str):
+            cell = items if isinstance(items := parsed(cell), list) else cell.split(self.separator)
+        return {word for item in as_list(cell) if item is not None and (word := str(item).strip())}
 
 
-def _flag(given: Any, where: str, column: str) -> int:
-    found = UNKNOWN if given is None else _FLAGS.get(str(given).strip().lower())
-    if found is None:
-        expected = "0 or 1, false or true; empty: unknown"
-        raise DataError(
-            f"The field {column!r} does not say yes or no.", where=where, got=shown(given), expected=expected
-        )
-    return found
+def _flag(cell: Any, where: str, column: str) -> int:
+    flag = UNKNOWN if cell is None else _FLAGS.get(str(cell).strip().lower())
+    if flag is None:
+        what, expected = f"The field {column!r} does not say yes or no.", "0 or 1, false or true; empty: unknown"
+        raise DataError(what, where=where, got=shown(cell), expected=expected)
+    return flag

@@ -16,12 +16,11 @@ class Xlsx(Csv):
     Whole numbers have no decimal point, dates are written as in ISO 8601, and of formulas the stored values count.
 
     Args:
-        root: data root.
+        file: the workbook under the root; None: ``{split}.xlsx``.
         sheet: name of the sheet; None: the first.
-        options: those of ``csv``; the file is ``{split}.xlsx`` unless a recipe names another.
     """
 
-    usual_file: ClassVar[str] = "{split}.xlsx"
+    usual: ClassVar[tuple[str, ...]] = ("{split}.xlsx",)
     packages: ClassVar[tuple[str, ...]] = ("openpyxl",)
     install: ClassVar[str] = INSTALL
     format: ClassVar[str] = "xlsx"
@@ -31,11 +30,6 @@ class Xlsx(Csv):
         self.sheet = sheet
 
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
-        """The rows of the sheet, header included, each with its number; empty rows are passed over.
-
-        Raises:
-            DataError: the file is missing, damaged, of another format, unpacks to too much, or has no such sheet.
-        """
         if file.suffix.lower() not in (".xlsx", ".xlsm"):
             refuse_spreadsheet(file)
         yield from sheet_lines(file, self.sheet, len(self.header or ()))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from vlcli.data.files import inside, known_encoding, read_text
-from vlcli.data.reader import Reader
 from vlcli.data.readers import cells
 from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
 from vlcli.data.readers.several import SeveralLabels
+from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.readers.templates import fields_of, filled, is_template
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.generic import recognise_tables
@@ -26,56 +26,66 @@ from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList
 from vlcli.plain import as_list
 
-COLUMNS = {
-    "image": "image",
-    "id": "id",
-    "text": "text",
-    "label": "label",
-    "boxes": "boxes",
-    "box_labels": "box_labels",
-    "answers": "answers",
-}
+COLUMNS = {name: name for name in ("image", "id", "text", "label", "boxes", "box_labels", "answers")}
 """Column names that hold unless a recipe names others."""
-
-
 NO_COLUMN = "\0"
 """Stands for a column that no table has."""
 MOST_NAMED = 40
 """Columns that a message names."""
 
 
-class Table(Reader):
-    """What JSON lines, CSV and other tables share: rows in, examples out; ``jsonl`` documents the options.
+class Table(SplitFileReader):
+    """Base of readers of tables of any columns; subclasses define :meth:`rows`.
 
-    Subclasses define :meth:`rows`.
+    Args:
+        images: folder that image paths are relative to; "." for the root itself.
+        id: column of the example's id, which no other row may have; without it, or with "", the row's number.
+        image: column of the picture(s); a template such as ``dev-{identifier}-0.png`` makes a file name of columns, and
+            a list names several columns or templates, one picture each.
+        text: column of the sentence; a list of columns gives an example for each.
+        label: column of the class: a number, or a word that is numbered (see ``labels``). A list of columns gives a row
+            several labels (task ``multi-label``): each column says of one class whether the row has it (0 or 1), or,
+            ``[COLUMN]``, one column holds the classes' names, as a list or as words separated by ";".
+        box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture;
+            None: none.
+        boxes: column of the first picture's boxes; without it they are those of the column ``box``.
+        box_labels: column of their classes.
+        answers: column of the answers.
+        choices: column of the choices of a question (task ``multiple-choice``), as a list; None: none.
+        correct: column of the right choice: its place, counted from 0, or the choice itself.
+        extra: further columns to keep as targets.
+        labels: the words of the label column in the order of their numbers, or a file with one of them a line, which
+            may be numbered; None: all that occur, sorted.
+        only: column -> value: only these rows are read, e.g. ``{split: train}``.
+        types: of ``label``, ``answers`` and ``box_labels``: ``number`` (1, 1.0 and "1" are one class), ``text`` (each
+            cell is what it is) or ``list``; by default numbers or lists where all cells of all splits are, else text.
+        encoding: of the file, as Python calls it: ``utf-8``, ``utf-16``, ``latin-1``.
+        sentences: what stands between several sentences in one cell, such as "|"; each becomes an example of its own.
+            A list of sentences needs none.
+        language: of the answers: ``english`` ones are spelt by VQA's rules (digits for number words, no articles),
+            ``other`` ones in lower case.
+
+    Attributes:
+        several: separates several pictures, or the names of several labels, in one cell.
+        format: the name under which it is registered, where it reads tables that ``vlcli init`` meets.
+        cells_are_text: whether files write every cell as text.
     """
 
-    usual_file: ClassVar[str] = ""
-    """The file where a recipe names none; ``{split}`` is filled in."""
-
     several: str = ";"
-    """Separates several pictures, or the names of several labels, in one cell."""
     format: ClassVar[str] = ""
-    """The name under which it is registered, where it reads tables of any columns that ``vlcli init`` meets."""
     recognise_order: ClassVar[int] = 1
-
-    @classmethod
-    def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Tables in which a column names pictures; the others' roles follow from what they hold."""
-        return recognise_tables(folder, cls.format) if "format" in vars(cls) else []
-
     pictures_help: ClassVar[str] = "name the column that holds them (image=COLUMN), or their folder (images=FOLDER)"
     keys_help: ClassVar[str] = "name a column whose values differ (id=COLUMN), or number the rows (id='')"
     cells_are_text: ClassVar[bool] = False
-    """Whether files write every cell as text."""
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        return recognise_tables(folder, cls.format) if "format" in vars(cls) else []
 
     def __init__(
         self,
         root: Path,
         *,
-        split: str | list[str] = "train",
-        file: str | None = None,
-        images: str = "images",
         id: str = COLUMNS["id"],
         image: str | list[str] = COLUMNS["image"],
         text: str | list[str] = COLUMNS["text"],
@@ -90,24 +100,21 @@ class Table(Reader):
         labels: str | list[str] | None = None,
         only: dict[str, str] = {},  # noqa: B006
         types: dict[str, str] = {},  # noqa: B006
-        take: str | None = None,
-        limit: int | None = None,
         encoding: str = "utf-8",
         sentences: str | None = None,
         language: Literal["english", "other"] = "english",
+        **options: Any,
     ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
-        self.file, self.encoding = file or self.usual_file, known_encoding(encoding)
-        self.sources = [image] if isinstance(image, str) else list(image)
+        super().__init__(root, **options)
+        self.encoding = known_encoding(encoding)
+        self.sources, self.texts = list(as_list(image)), list(as_list(text))
         one = label if isinstance(label, str) else NO_COLUMN
-        self.texts = [text] if isinstance(text, str) else list(text)
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
-        self.columns |= {"answers": answers, **({} if box is None else {"box": box})}
+        self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
         self.columns |= {} if choices is None else {"choices": choices}
-        self.correct = correct
         self.several_columns = [] if isinstance(label, str) else list(label)
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
-        self.language, self.types = language, types
+        self.language, self.correct, self.types = language, correct, types
         check_types(types)
         self._decided: dict[str, list[bool]] = {}  # by role the fields of its ColumnType
         self._several: SeveralLabels | None = None
@@ -118,107 +125,106 @@ class Table(Reader):
         self._spoken: dict[str, list[list[float]]] = {}
 
     def files(self) -> list[Path]:
-        """The table(s), each once, and the file of class names."""
         return self.tables() + ([inside(self.root, self.labels)] if isinstance(self.labels, str) else [])
 
     def tables(self) -> list[Path]:
-        """The table(s), each once."""
-        return list(dict.fromkeys(self.first_file(self.file, ())))
+        """Return the table of each split, each once; called by :meth:`files`."""
+        return super().files()
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Every row with its place."""
+        """Yield the rows of a table, each with its place (``FILE:line``), as column -> cell; None: an empty cell."""
         raise NotImplementedError(f"{type(self).__name__} cannot read {file}")
 
     def read(self) -> list[Example]:
-        """One example a row that ``only`` admits, or one a sentence where a cell holds several."""
         return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
-        """The examples; the words of labels, which are numbered in order, are gathered where the first is met."""
-        self._words, self._box_words, self._spoken = self._listed_words(), [], {}
-        gathered, lacking, place = False, Counter[str](), -1
+        self._words, self._box_words, self._spoken = [], [], {}
+        if isinstance(self.labels, str):
+            self._first_number, self._words = class_names_of(inside(self.root, self.labels))
+        elif self.labels:
+            self._words = list(self.labels)
+        gathered, lacking, number = False, Counter[str](), -1
         if self.several_columns:
             self._several = SeveralLabels(self.several_columns, self._words or None, self.several)
             self._several.gather(self._admitted())
             self._words = self._several.names
-        for place, (where, row) in enumerate(self._admitted()):
+        for number, (where, row) in enumerate(self._admitted()):
             if not gathered and any(row.get(self.columns[role]) is not None for role in ROLES):
                 gathered = True
                 self._gather()
             lacking.update(role for role in ("label", "answers") if row.get(self.columns[role]) is None)
-            for number, text in enumerate(self._sentences(row)):
-                example = self._example({**row, self.columns["text"]: text} if text else row, where, place)
-                example.key += f"#{number}" if number else ""
+            for part, text in enumerate(self._sentences(row)):
+                example = self._example({**row, self.columns["text"]: text} if text else row, where, number)
+                example.key += f"#{part}" if part else ""
                 yield example
         for role, count in lacking.items():
-            if count <= place:
+            if count <= number:
                 self.left_out[f"cells of {self.columns[role]!r} that are empty: their rows have no {role}"] = count
 
     def _sentences(self, row: dict[str, Any]) -> list[Any]:
-        """The sentences of several columns, or of a cell that holds several; else None alone: it counts as it is."""
-        given = row.get(self.columns["text"])
+        cell = row.get(self.columns["text"])
         if len(self.texts) > 1:
-            given = [row.get(column) for column in self.texts]
-        elif isinstance(given, str) and self.sentences:
-            given = given.split(self.sentences)
-        texts = [text for text in given if text not in ("", None)] if isinstance(given, list) else []
-        return [text.strip() if isinstance(text, str) else text for text in texts] or [None]
+            cell = [row.get(column) for column in self.texts]
+        elif isinstance(cell, str) and self.sentences:
+            cell = cell.split(self.sentences)
+        texts = [text for text in cell if text not in ("", None)] if isinstance(cell, list) else []
+        return [text.strip() if isinstance(text, str) else text for text in texts] or [None]  # None: the cell as it is
 
     def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The rows that ``only`` admits, the first of all checked for its columns."""
-        rows = (found for file in self.tables() for found in self._of_file(file))
+        rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
         for number, (where, row) in enumerate(rows):
             if not number:
                 self._check_columns(where, row)
-            if not self.only or all(str(row.get(k)) == v for k, v in self.only.items()):
+            if self._is_admitted(row):
                 yield where, row
 
+    def _is_admitted(self, row: dict[str, Any]) -> bool:
+        return all(str(row.get(k)) == v for k, v in self.only.items())
+
     def _of_file(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The rows of a file, with the split that it is named by where templates of file names use that."""
         used = any(is_template(source) and "split" in fields_of(source) for source in self.sources)
-        files = zip(self.split_names, self.first_file(self.file, ()), strict=True) if used else ()
+        files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True) if used else ()
         named = [split for split, path in files if path == file]
         split = {"split": named[0]} if len(named) == 1 else {}
         yield from ((where, split | row) for where, row in self.rows(file))
 
     def _gather(self) -> None:
-        """Decide the types of labels and answers, check all labels, and number those that are words."""
         kinds = {role: self._type_of(role) for role in ROLES}
         self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items() if kind is not None}
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
-            for role, found in words.items():
-                items = as_list(self._cell(row, role, where)) if row.get(self.columns[role]) is not None else []
-                found.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
-        for role, found in words.items():
+            for role, names in words.items():
+                items = as_list(self._cell(row, role, where))
+                names.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
+        for role, names in words.items():
             if (kind := kinds[role]) is None or kind.number:
-                found.clear()
+                names.clear()
         self._words, self._box_words = self._words or sorted(words["label"]), sorted(words["box_labels"])
 
     def _type_of(self, role: str) -> ColumnType | None:
-        """The type of a column: the recipe's, else that of all its cells in the files of all splits."""
         if self.types.get(role) in ("number", "text"):
             return ColumnType(self.types[role] == "number")
-        found = decide(self._column(role), self.cells_are_text)
-        return found if role not in self.types else ColumnType(found is not None and found.number, listed=True)
+        decided = decide(self._column(role), self.cells_are_text)
+        return decided if role not in self.types else ColumnType(decided is not None and decided.number, listed=True)
 
     def _column(self, role: str) -> Iterator[Any]:
-        """The cells of a column that hold anything, those of other splits after the reader's own."""
-        own = self.tables()
-        others = [other for file in own for other in other_splits(file, self.root) if other not in own]
-        for file in dict.fromkeys([*own, *others]):
+        tables = self.tables()
+        others = [other for file in tables for other in other_splits(file, self.root)]
+        for file in dict.fromkeys([*tables, *others]):
             for _, row in self.rows(file):
                 if (cell := row.get(self.columns[role])) is not None:
                     yield int(cell) if role == "label" and isinstance(cell, bool) else cell
 
     def _cell(self, row: dict[str, Any], role: str, where: str) -> Any:
-        """A label or an answer in the one form that it has in its column."""
         cell = row.get(self.columns[role])
+        if cell is None:
+            return None
         if role == "label" and isinstance(cell, bool):
             cell = int(cell)
         kind = ColumnType(*self._decided[role]) if role in self._decided else decide([cell], self.cells_are_text)
         try:
-            return cell if cell is None or kind is None else kind.value(cell)
+            return cell if kind is None else kind.value(cell)
         except ValueError:
             hint = f"as text, each value is its own: types: {{{role}: text}}"
             what = f"A cell of {self.columns[role]!r} is not of its column's type."
@@ -226,54 +232,44 @@ class Table(Reader):
 
     def decisions(self) -> list[str]:
         """Say as what the columns of labels and answers are read; called after :meth:`examples`."""
-        found = ((role, ColumnType(*kind)) for role, kind in self._decided.items())
-        return [f"{self.label}: {self.columns[role]!r} ({role}) is read as {kind}" for role, kind in found]
-
-    def _listed_words(self) -> list[str]:
-        """The class names that the option ``labels`` lists, itself or in a file."""
-        if not isinstance(self.labels, str):
-            return list(self.labels or ())
-        self._first_number, names = class_names_of(inside(self.root, self.labels))
-        return names
+        kinds = ((role, ColumnType(*kind)) for role, kind in self._decided.items())
+        return [f"{self.label}: {self.columns[role]!r} ({role}) is read as {kind}" for role, kind in kinds]
 
     def first_examples(self, count: int) -> list[Example]:
-        """Of the first rows that ``only`` admits, without their labels, whose words stand in all rows."""
         rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
         first = next(rows, None)
         if first is None:
             return []
         self._check_columns(*first)
-        found: list[Example] = []
+        # without labels, whose words stand in all rows
+        left_out = {*self.several_columns, *(self.columns.get(name) for name in ("label", "box", "boxes"))}
+        examples: list[Example] = []
         for where, row in itertools.chain([first], itertools.islice(rows, 100 * count)):
-            if len(found) == count:
+            if len(examples) == count:
                 break
-            if all(str(row.get(k)) == v for k, v in self.only.items()):
-                left_out = {*self.several_columns, *(self.columns.get(name) for name in ("label", "box", "boxes"))}
+            if self._is_admitted(row):
                 unlabelled = {k: v for k, v in row.items() if k not in left_out}
                 if (text := self._sentences(row)[0]) is not None:
                     unlabelled[self.columns["text"]] = text
-                found.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(found)))
-        return found
+                examples.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(examples)))
+        return examples
 
     def place_of(self, number: int) -> str:
-        """File and line of the row of an example."""
+        """Return file and line of the row of an example; called for messages."""
         rows = (where for where, row in self._admitted() for _ in self._sentences(row))
         return next(itertools.islice(rows, number, None))
 
     def boxes(self) -> dict[str, BoxList]:
-        """The boxes column, by image id; without one, the boxes that sentences about a picture speak of, each once."""
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
-        spoken = {name: BoxList(np.array(found, np.float32)) for name, found in self._spoken.items()}
+        spoken = {name: BoxList(np.array(boxes, np.float32)) for name, boxes in self._spoken.items()}
         known = spoken | self._boxes
         return {name: known[name] for name in used if name in known}
 
     def label_names(self) -> list[str]:
-        """The words of the label column, in the order of their numbers; empty where labels are numbers."""
         self.examples()
         return self._words
 
     def class_names(self) -> list[str]:
-        """The words of the box-label column, in the order of their numbers."""
         self.examples()
         return self._box_words
 
@@ -294,54 +290,44 @@ class Table(Reader):
                 + ("" if any(str(name).isascii() for name in row) else ", or the encoding of the file: encoding=utf-8"),
             )
 
-    def _example(self, row: dict[str, Any], where: str, place: int) -> Example:
-        get: Callable[[str], Any] = lambda name: row.get(self.columns[name])  # noqa: E731
+    def _example(self, row: dict[str, Any], where: str, number: int) -> Example:
+        cell = {role: row.get(column) for role, column in self.columns.items()}
         images = [self.picture(name) for source in self.sources for name in self._pictures(source, row, where)]
-        text = self._text(row, where)
+        text = None if cell["text"] is None else sentence(cell["text"], where, self.columns["text"])
         if text is None and not images:
             raise DataError("The row has neither image nor text.", where=where, got=shown(row))
         targets: dict[str, Any] = {name: row[name] for name in self.extra}
-        if get("label") is not None:
+        if cell["label"] is not None:
             targets["label"] = self._label(self._cell(row, "label", where), where)
         if self._several is not None and not row.keys().isdisjoint(self.several_columns):
             targets |= self._several.of(row, where)
-        if get("answers") is not None:
+        if cell["answers"] is not None:
             targets |= cells.answers(self._cell(row, "answers", where), where, self.language == "english")
-        if "choices" in self.columns and get("choices") is not None:
-            targets = cells.choices(self._items(get("choices")), row.get(self.correct), where) | targets
-        if "box" in self.columns and get("box") is not None and images:
-            targets["pixel_box"] = cells.box(get("box"), where)
+        if (choices := cell.get("choices")) is not None:
+            if isinstance(choices, str):
+                choices = [word.strip() for word in choices.split(self.several)]
+            targets = cells.choices(as_list(choices), row.get(self.correct), where) | targets
+        if cell.get("box") is not None and images:
+            targets["pixel_box"] = cells.box(cell["box"], where)
             known = self._spoken.setdefault(images[0], [])
             known += [] if targets["pixel_box"] in known else [targets["pixel_box"]]
-        if get("boxes") is not None and images:
-            self._boxes[images[0]] = self._box_list(get("boxes"), self._cell(row, "box_labels", where), where)
-        key = get("id")
-        name = str(place) if key is None else cells.word(key, where, self.columns["id"])
-        return Example(name, text, images, targets=targets)
-
-    def _text(self, row: dict[str, Any], where: str) -> str | None:
-        """The sentence; None where the field is missing, null or an empty cell (NaN, a number or a list is a fault)."""
-        column = self.columns["text"]
-        given = row.get(column)
-        return None if given is None else sentence(given, where, column)
+        if cell["boxes"] is not None and images:
+            self._boxes[images[0]] = self._box_list(cell["boxes"], self._cell(row, "box_labels", where), where)
+        key = str(number) if cell["id"] is None else cells.word(cell["id"], where, self.columns["id"])
+        return Example(key, text, images, targets=targets)
 
     def _pictures(self, source: str, row: dict[str, Any], where: str) -> list[str]:
-        """File names of a row's pictures, of a column or by a template."""
         if is_template(source):
             return [filled(source, row, where)]
         return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
 
-    def _image_names(self, given: Any) -> list[Any]:
-        return [name for name in as_list(given) if name not in ("", None)]
+    def _image_names(self, cell: Any) -> list[Any]:
+        return [name for name in as_list(cell) if name not in ("", None)]
 
-    def _items(self, given: Any) -> list[Any]:
-        """A cell that holds several words: a list, or words separated as ``several`` says."""
-        return [word.strip() for word in given.split(self.several)] if isinstance(given, str) else as_list(given)
-
-    def _label(self, given: Any, where: str) -> int | float:
+    def _label(self, label: Any, where: str) -> int | float:
         if not self._words:
-            return given  # type: ignore[no-any-return]  # a number
-        word = str(given)
+            return label  # type: ignore[no-any-return]  # a number
+        word = str(label)
         if word not in self._words and isinstance(self.labels, str) and word.isdecimal():
             number = int(word) - self._first_number
             if 0 <= number < len(self._words):
@@ -351,15 +337,15 @@ class Table(Reader):
         return self._words.index(word)
 
     def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        found = cells.box_list(boxes, as_list(labels), where, self._box_words)
-        sound = found.with_area()
-        if len(sound) < len(found):
-            self.left_out[NO_AREA] += len(found) - len(sound)
+        every = cells.box_list(boxes, as_list(labels), where, self._box_words)
+        sound = every.with_area()
+        if len(sound) < len(every):
+            self.left_out[NO_AREA] += len(every) - len(sound)
         return sound
 
 
 def class_names_of(file: Path) -> tuple[int, list[str]]:
-    """A file with the name of a class on each line, as Caffe, darknet and CUB-200 have it.
+    """Read a file with the name of a class on each line, as Caffe, darknet and CUB-200 have it.
 
     Returns:
         The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
@@ -369,7 +355,7 @@ def class_names_of(file: Path) -> tuple[int, list[str]]:
     """
     names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     heads = [name.partition(" ") for name in names]
-    first = next((n for n in (0, 1) if all(h[0] == str(n + place) and h[2] for place, h in enumerate(heads))), None)
+    first = next((n for n in (0, 1) if all(h[0] == str(n + row) and h[2] for row, h in enumerate(heads))), None)
     names = names if first is None else [head[2].strip() for head in heads]
     if not names or len(set(names)) < len(names):
         got = next((name for name in names if names.count(name) > 1), "no name")
@@ -378,6 +364,5 @@ def class_names_of(file: Path) -> tuple[int, list[str]]:
 
 
 def _close(absent: list[str], known: list[str]) -> str:
-    """The columns whose names are nearly those that are not there."""
-    close = [found[0] for name in absent if (found := difflib.get_close_matches(name, map(str, known), n=1))]
+    close = [one for name in absent for one in difflib.get_close_matches(name, map(str, known), n=1)]
     return f"; did you mean {' and '.join(map(repr, close))}?" if close else ""

@@ -18,6 +18,7 @@ from vlcli.data.remote import is_remote, local_copy, matching
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import BadShardError, EndMissingError, Member, members
+from vlcli.plain import as_list
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"
@@ -33,13 +34,10 @@ class WebDataset(Reader):
     behind a damaged place of a shard.
 
     Args:
-        root: data root.
         split: fills ``{split}`` in ``shards``.
         shards: tar files or folders under the root: ``cc3m/{00000..00331}.tar``, ``cc3m/*.tar``, or a list of such.
         field: the key of a .json that holds the caption, or a list of captions.
         unique: picture ids are their names (``name``), or the shard's name, a dash, and theirs (``shard``).
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Sharma et al. 2018, Conceptual Captions; Changpinyo et al. 2021, Conceptual 12M"
@@ -62,23 +60,19 @@ class WebDataset(Reader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Tar files with pictures and captions, and folders in which a text file lies beside most pictures."""
         columns = {"image": "the picture", "text": "the .txt or .json beside it"}
-        found = []
+        recognised = []
         if shards := [name for name in folder.files("*.tar") if _has_pairs(folder.root / name)]:
-            found.append(Recognised("captions", {"name": "webdataset"}, shards, columns).name_files("shards"))
+            recognised.append(Recognised("captions", {"name": "webdataset"}, shards, columns).name_files("shards"))
         if beside := _texts_beside(folder):
-            places = sorted({str(PurePosixPath(name).parent) for name in beside})
-            entry = {"name": "webdataset", "shards": places[0] if len(places) == 1 else places}
-            found.append(
-                Recognised(
-                    "captions", entry, beside, columns, title=f"a text beside each picture in {', '.join(places)}"
-                )
-            )
-        return found
+            folders = sorted({str(PurePosixPath(name).parent) for name in beside})
+            entry = {"name": "webdataset", "shards": folders[0] if len(folders) == 1 else folders}
+            title = f"a text beside each picture in {', '.join(folders)}"
+            recognised.append(Recognised("captions", entry, beside, columns, title=title))
+        return recognised
 
     def shards(self) -> list[Path]:
-        """Every tar file and folder that the patterns name, in their order.
+        """Return every tar file and folder that the patterns name, in their order.
 
         Raises:
             DataError: a pattern leaves the root.
@@ -86,31 +80,22 @@ class WebDataset(Reader):
         return list(dict.fromkeys(path for text in self.patterns for path in expand(self.root, text)))
 
     def files(self) -> list[Path]:
-        """The tar files."""
         return [path for path in self.shards() if not path.is_dir()]
 
     def read(self) -> list[Example]:
-        """One example a caption, in the order of the shards."""
         return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
-        """The examples, a shard's after the other's."""
         for shard in self.shards():
             yield from self._read_shard(shard)
 
     @property
-    def reads_folders(self) -> bool:  # type: ignore[override]
-        """Whether a shard is a folder, which :meth:`files` does not name."""
+    def reads_folders(self) -> bool:  # type: ignore[override]  # `files` names no folder
         return any(shard.is_dir() for shard in self.shards())
 
     def _two_files(self, name: str, first: Path, second: Path) -> DataError:
-        """With what keeps them apart."""
-        return DataError(
-            f"Two pictures have the id {name!r}.",
-            where=self.label,
-            got=f"{first} and {second}",
-            hint="let ids name the shard too: unique=shard",
-        )
+        what, hint = f"Two pictures have the id {name!r}.", "let ids name the shard too: unique=shard"
+        return DataError(what, where=self.label, got=f"{first} and {second}", hint=hint)
 
     def _read_shard(self, shard: Path) -> Iterator[Example]:
         seen = 0
@@ -125,10 +110,11 @@ class WebDataset(Reader):
             self.left_out[f"behind a damaged place of {shard.name} ({error})"] += 1
 
     def _members(self, shard: Path) -> Iterator[Member]:
-        """The files of a tar file in its order, or of a folder by name; an end that is missing is noted."""
         if shard.is_dir():
             for folder, names in walk(shard):
-                yield from (_member(folder / name, shard) for name in sorted(names, key=_stem))
+                for name in sorted(names, key=lambda one: (one.partition(".")[0], one)):  # a.jpg, a.txt, a-b.jpg
+                    path = folder / name
+                    yield Member(path.relative_to(shard).as_posix(), 0, path.stat().st_size)
             return
         try:
             yield from members(shard)
@@ -146,27 +132,16 @@ class WebDataset(Reader):
             return
         if len(pictures) > 1:
             self.left_out["further pictures of one name"] += len(pictures) - 1
-        picture = pictures[0]
-        image = self._note_picture(shard, name, picture)
+        path = inside(shard, str(PurePosixPath(pictures[0].name)))
+        if Path(pictures[0].name).is_absolute():
+            raise DataError("A member's path leaves its shard.", where=str(shard), got=pictures[0].name)
+        stem = name.rsplit("/", 1)[-1]
+        image = self.note(stem if self.unique == "name" else f"{shard.stem}-{stem}", str(path))
         for number, text in enumerate(texts):
             key = image if number == 0 else f"{image}#{number}"
             yield Example(key, text, [image], text_key=key)
 
-    def _note_picture(self, shard: Path, name: str, picture: Member) -> str:
-        """Note where a picture lies and return its id.
-
-        Raises:
-            DataError: its name leaves the shard, or another picture has the id.
-        """
-        path = inside(shard, str(PurePosixPath(picture.name)))
-        if Path(picture.name).is_absolute():
-            raise DataError("A member's path leaves its shard.", where=str(shard), got=picture.name)
-        stem = name.rsplit("/", 1)[-1]
-        image = stem if self.unique == "name" else f"{shard.stem}-{stem}"
-        return self.note(image, str(path))
-
     def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
-        """The captions of a group: of its .txt, else of its .json."""
         by_kind = {_extension(part): part for part in reversed(parts)}
         if (plain := by_kind.get(".txt")) is not None:
             text = _text(shard, plain).strip()
@@ -177,13 +152,11 @@ class WebDataset(Reader):
             content: Any = json.loads(_text(shard, rich))
         except ValueError:
             return []
-        found = content.get(self.field) if isinstance(content, dict) else None
-        given = found if isinstance(found, list) else [found]
-        return [text.strip() for text in given if isinstance(text, str) and text.strip()]
+        captions = as_list(content.get(self.field) if isinstance(content, dict) else None)
+        return [text.strip() for text in captions if isinstance(text, str) and text.strip()]
 
 
 def _has_pairs(shard: Path) -> bool:
-    """Whether a tar file begins with a picture and its caption."""
     try:
         first = [_extension(part) for part in islice(members(shard), 4)]
     except BadShardError:
@@ -192,80 +165,64 @@ def _has_pairs(shard: Path) -> bool:
 
 
 def _texts_beside(folder: Folder) -> list[str]:
-    """The text files beside pictures of the same name, where most pictures of their folders have one, of sentences."""
     pictures = Counter(str(PurePosixPath(path).with_suffix("")) for path in folder.pictures.paths)
     texts = [name for name in folder.files("*.txt") if str(PurePosixPath(name).with_suffix("")) in pictures]
     sample = [folder.text(name).split() for name in texts[:20]]
-    said = sum(len(words) > 1 and sum(word[:1].isalpha() for word in words) > len(words) / 2 for words in sample)
-    places = {str(PurePosixPath(name).parent) for name in texts}
-    there = sum(str(PurePosixPath(path).parent) in places for path in folder.pictures.paths)
-    return texts if len(texts) > there / 2 and said > len(sample) / 2 else []
+    sentences = sum(len(words) > 1 and sum(word[:1].isalpha() for word in words) > len(words) / 2 for words in sample)
+    folders = {str(PurePosixPath(name).parent) for name in texts}
+    beside = sum(str(PurePosixPath(path).parent) in folders for path in folder.pictures.paths)
+    return texts if len(texts) > beside / 2 and sentences > len(sample) / 2 else []
 
 
 def expand(root: Path, pattern: str) -> list[Path]:
-    """The paths that a pattern names: braces are written out, then ``*`` is looked for; of remote ones their copies.
+    """Return the paths that a pattern names: braces are written out, ``*`` is looked for, remote files are copied.
 
     Raises:
         DataError: a path leaves the root.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for text in braces(pattern):
         if is_remote(text):
-            found += [local_copy(address) for address in (matching(text) if "*" in text else [text])]
+            paths += [local_copy(address) for address in (matching(text) if "*" in text else [text])]
             continue
         path = inside(root, text)
-        star = next((place for place, part in enumerate(path.parts) if "*" in part or "?" in part), None)
-        if star is None:
-            found.append(path)
-        else:
-            found += sorted(Path(*path.parts[:star]).glob("/".join(path.parts[star:])))
-            if not found:
-                found.append(path)  # so that the message names it
-    return found
+        star = next((number for number, part in enumerate(path.parts) if "*" in part or "?" in part), None)
+        if star is not None:
+            paths += sorted(Path(*path.parts[:star]).glob("/".join(path.parts[star:])))
+        if star is None or not paths:
+            paths.append(path)  # so that a message names it
+    return paths
 
 
 def braces(pattern: str) -> list[str]:
-    """``a{08..10}.tar`` as three names, zeros kept; ``{x,y}`` as two.
+    """Return ``a{08..10}.tar`` as three names, zeros kept; ``{x,y}`` as two.
 
     >>> braces("a{08..10}.tar")
     ['a08.tar', 'a09.tar', 'a10.tar']
     """
     choices: list[list[str]] = []
     end = 0
-    for found in _RANGE.finditer(pattern):
-        choices += [[pattern[end : found.start()]], _choices(found)]
-        end = found.end()
+    for match in _RANGE.finditer(pattern):
+        first, last, names = match.groups()
+        if names is None:
+            width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+            options = [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+        else:
+            options = names.split(",")
+        choices += [[pattern[end : match.start()]], options]
+        end = match.end()
     return ["".join(parts) for parts in product(*choices, [pattern[end:]])]
-
-
-def _choices(found: re.Match[str]) -> list[str]:
-    first, last, listed = found.groups()
-    if listed is not None:
-        return str(listed).split(",")
-    width = len(first) if first.startswith("0") or len(first) == len(last) else 0
-    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
 
 
 _ENDINGS = re.compile(r"(\.[A-Za-z]\w*)+\Z")
 """``.jpg``, ``.seg.png``; a part that begins with a digit belongs to the name: ``a 2.0.jpg``."""
 
 
-def _key(member: Member) -> str:
-    """The name without its endings, folders included: what belongs together shares it."""
+def _key(member: Member) -> str:  # with its folders: what belongs together shares it
     return member.name.removesuffix(_endings(member))
 
 
-def _member(path: Path, shard: Path) -> Member:
-    return Member(path.relative_to(shard).as_posix(), 0, path.stat().st_size)
-
-
-def _stem(name: str) -> tuple[str, str]:
-    """What sorts the files of a folder so that those of one name are neighbours (``a.jpg``, ``a.txt``, ``a-b.jpg``)."""
-    return name.partition(".")[0], name
-
-
-def _is_dotted(member: Member) -> bool:
-    """Whether a picture or a text has more dots in its name than that of its extension."""
+def _is_dotted(member: Member) -> bool:  # a picture or a text with more dots than that of its ending
     extension = _extension(member)
     return extension.count(".") > 1 and "." + extension.rpartition(".")[2] in IMAGE_SUFFIXES | {".txt", ".json"}
 
@@ -275,8 +232,8 @@ def _extension(member: Member) -> str:
 
 
 def _endings(member: Member) -> str:
-    found = _ENDINGS.search(member.name.rpartition("/")[2])
-    return found[0] if found else ""
+    match = _ENDINGS.search(member.name.rpartition("/")[2])
+    return match[0] if match else ""
 
 
 def _text(shard: Path, member: Member) -> str:

@@ -32,7 +32,6 @@ class VIST(BoxesBeside):
     Targets of a story: ``album``, ``photos``, ``sentences``; ``named`` where the file says what each sentence is about.
 
     Args:
-        root: data root.
         split: train, val or test.
         tier: ``stories`` or ``descriptions``.
         file: the file under the root; None: under its usual names in ``vist/`` or the root.
@@ -40,8 +39,6 @@ class VIST(BoxesBeside):
         images: folder of the pictures; None: ``vist/images``, else ``images``.
         boxes: COCO instances file of the pictures, for regions at given boxes; None: ``vist/instances_{split}.json``
             where it is there.
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Huang et al. 2016, Visual Storytelling; Wang et al. 2018 (AREL), for its list"
@@ -54,46 +51,37 @@ class VIST(BoxesBeside):
         self,
         root: Path,
         *,
-        split: str | list[str] = "train",
         tier: Literal["stories", "descriptions"] = "stories",
-        file: str | None = None,
         text: Literal["normalised", "original"] = "normalised",
         images: str | None = None,
-        boxes: str | None = None,
-        take: str | None = None,
-        limit: int | None = None,
+        **options: Any,
     ) -> None:
         folders = [images] if images is not None else ["vist/images", "VIST/images", "images"]
-        found = next((name for name in folders if (Path(root) / name).is_dir()), folders[-1])
-        super().__init__(root, split=split, images=found, take=take, limit=limit)
-        self.box_file = boxes
-        self.tier, self.file, self.text = tier, file, "text" if text == "normalised" else "original_text"
+        folder = next((name for name in folders if (Path(root) / name).is_dir()), folders[-1])
+        super().__init__(root, images=folder, **options)
+        self.tier, self.text = tier, "text" if text == "normalised" else "original_text"
         self._there: set[str] | None = None
 
     def files(self) -> list[Path]:
-        """One file a split, or AREL's list once."""
         usual = tuple(f"{folder}/{name}" for name in FILES[self.tier] for folder in FOLDERS)
         return list(dict.fromkeys(self.first_file(self.file, usual)))
 
     def listed_folders(self) -> list[Path]:
-        """The photographs': stories without some of theirs are left out."""
         return [self.image_folder]
 
     def read(self) -> list[Example]:
-        """The examples in the order of the file."""
         self._there = set(index_images(self.image_folder)) if self.image_folder.is_dir() else None
-        return [example for file in self.files() for example in self._read_file(file)]
+        return super().read()
 
-    def _read_file(self, file: Path) -> Iterator[Example]:
+    def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
         if "annotations" not in content and any(split in content for split in self.splits):
             yield from self._arel(content, str(file))
             return
-        rows = [(row, where) for row, where in _rows(content, str(file))]
-        yield from self._described(rows) if self.tier == "descriptions" else self._told(rows)
+        rows = list(_rows(content, str(file)))
+        yield from self._descriptions(rows) if self.tier == "descriptions" else self._stories(rows)
 
-    def _told(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
-        """Rows by story, in the order that the writer arranged the photographs in."""
+    def _stories(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
         stories: dict[str, list[tuple[dict[str, Any], str]]] = {}
         for row, where in rows:
             stories.setdefault(str(value(row, "story_id", (str, int), where)), []).append((row, where))
@@ -104,25 +92,18 @@ class VIST(BoxesBeside):
             album = str(value(parts[0][0], "album_id", (str, int), parts[0][1]))
             named = [row["named"] for row, _ in parts if isinstance(row.get("named"), list)]
             if self._complete(photos, len([text for text in sentences if text])):
-                yield self._story(key, album, photos, sentences, named)
+                yield _story(key, album, photos, sentences, named)
 
     def _arel(self, content: dict[str, Any], where: str) -> Iterator[Example]:
-        """AREL's list: whole stories by id, their sentences not told apart."""
         if self.tier == "descriptions" or self.text != "text":
             raise DataError("This list holds normalised stories only.", where=where, hint="name the official file")
         for split in self.split_names:
             for key, row in value(content, split, dict, where).items():
-                place = f"{where}: {split}.{key}"
-                photos = [str(name) for name in value(row, "flickr_id", list, place)]
+                spot = f"{where}: {split}.{key}"
+                photos = [str(name) for name in value(row, "flickr_id", list, spot)]
                 if self._complete(photos, int(row.get("length", len(photos)))):
-                    text, album = value(row, "origin_text", str, place), str(value(row, "album_id", (str, int), place))
-                    yield self._story(str(key), album, photos, [text.strip()], [])
-
-    def _story(self, key: str, album: str, photos: list[str], sentences: list[str], named: list[list[str]]) -> Example:
-        targets: dict[str, Any] = {ALBUM: album, PHOTOS: photos, SENTENCES: sentences}
-        if len(named) == len(photos):
-            targets[NAMED] = named
-        return Example(key, " ".join(sentences), list(photos), text_key=key, targets=targets)
+                    text, album = value(row, "origin_text", str, spot), str(value(row, "album_id", (str, int), spot))
+                    yield _story(str(key), album, photos, [text.strip()], [])
 
     def _complete(self, photos: list[str], sentences: int) -> bool:
         if len(photos) != self.length or sentences != self.length:
@@ -133,7 +114,7 @@ class VIST(BoxesBeside):
             return True
         return False
 
-    def _described(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
+    def _descriptions(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
         counts: Counter[str] = Counter()
         for row, where in rows:
             photo = str(value(row, "photo_flickr_id", (str, int), where))
@@ -146,10 +127,16 @@ class VIST(BoxesBeside):
             yield Example(key, text, [photo], text_key=key, targets={ALBUM: str(row.get("album_id", ""))})
 
 
+def _story(key: str, album: str, photos: list[str], sentences: list[str], named: list[list[str]]) -> Example:
+    targets: dict[str, Any] = {ALBUM: album, PHOTOS: photos, SENTENCES: sentences}
+    if len(named) == len(photos):
+        targets[NAMED] = named
+    return Example(key, " ".join(sentences), list(photos), text_key=key, targets=targets)
+
+
 def _rows(content: dict[str, Any], where: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """The annotations, each wrapped in a list of its own."""
-    for place, wrapped in enumerate(value(content, "annotations", list, where)):
-        spot = f"{where}: annotations[{place}]"
+    for number, wrapped in enumerate(value(content, "annotations", list, where)):  # each row in a list of its own
+        spot = f"{where}: annotations[{number}]"
         for row in wrapped if isinstance(wrapped, list) else [wrapped]:
             if not isinstance(row, dict):
                 raise DataError("An annotation is no object.", where=spot, got=type(row).__name__)

@@ -23,7 +23,7 @@ SCORES = (0.0, 0.3, 0.6, 0.9, 1.0)
 
 
 def soft_scores(answers: Iterable[str]) -> dict[str, float]:
-    """Answer -> soft score, most frequent first (Teney et al. 2018; reference counts 0/1/2/3/4+)."""
+    """Return answer -> soft score, most frequent first (Teney et al. 2018; reference counts 0/1/2/3/4+)."""
     return {answer: SCORES[min(count, 4)] for answer, count in Counter(answers).most_common()}
 
 
@@ -54,16 +54,12 @@ class VQA(Reader):
     official files of ``val`` divided by a list of images.
 
     Args:
-        root: data root.
-        split: which file(s); fills ``{split}``.
         questions: question file under the root; None: the usual places.
         annotations: annotation file under the root; None: the usual places; "" for none.
         images: folder of the pictures, searched by image id.
         image_name: image id made of the file's number, e.g. ``COCO_train2014_{:012d}``; None: by the file's own
             ``data_subtype``, else twelve digits.
         minival: file that lists the images of minival, under the root; None: the usual places (docs/data.md).
-        take: which images, see :mod:`vlcli.data.holdout`.
-        limit: read only so many examples.
     """
 
     paper: ClassVar[str] = "Goyal et al. 2017, Making the V in VQA Matter"
@@ -87,74 +83,66 @@ class VQA(Reader):
         self,
         root: Path,
         *,
-        split: str | list[str] = "train",
         questions: str | None = None,
         annotations: str | None = None,
-        images: str = "images",
         image_name: str | None = None,
         minival: str | None = None,
-        take: str | None = None,
-        limit: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(root, split=split, images=images, take=take, limit=limit)
+        super().__init__(root, **options)
         self.questions, self.annotations, self.image_name = questions, annotations, image_name
         self.minival = minival
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        """Question files, each with the annotations that answer it, and LXMERT's lists, which hold both."""
         return recognise_vqa(folder)
 
     def files(self) -> list[Path]:
-        """Question files, annotation files where there are any, and the list that divides ``val`` where it is used."""
-        found = [
-            file for part in self._parts() for file in (part.asked, part.answered, part.listed) if file is not None
-        ]
-        return list(dict.fromkeys(found))
+        files = (file for part in self._parts() for file in (part.asked, part.answered, part.listed))
+        return list(dict.fromkeys(file for file in files if file is not None))
 
     def read(self) -> list[Example]:
-        """One example a question, key = question id."""
         return [example for part in self._parts() for example in self._read_part(part)]
 
     def _read_part(self, part: _Part) -> list[Example]:
         content = read_json(part.asked, (dict, list))
         joined = isinstance(content, list)
-        rows = list(self._joined(content, part.asked) if joined else self._official(content, part.asked, part.answered))
+        examples = list(_joined(content, part.asked) if joined else self._official(content, part.asked, part.answered))
         if part.listed is None:
-            return rows
+            return examples
         same = Identity()
         listed = {same.key(name) for name in minival(self.root, self.minival)[0] or ()}
-        return [row for row in rows if (same.key(row.images[0]) in listed) == (part.split == "minival")]
+        return [one for one in examples if (same.key(one.images[0]) in listed) == (part.split == "minival")]
 
     def _parts(self) -> list[_Part]:
         return list(dict.fromkeys(self._part(split) for split in self.split_names))
 
     def _part(self, split: str) -> _Part:
-        asked, _ = self._find(self.questions, self.asked, split)
+        asked = self._find(self.questions, self.asked, split)
         if split in ("minival", "nominival") and not asked.is_file() and self.questions is None:
             official = self._part("val")
             if official.asked.is_file():
                 return replace(official, split=split, listed=minival(self.root, self.minival)[1])
         if self.annotations == "":
             return _Part("", asked)
-        answered, there = self._find(self.annotations, self.answered, split)
+        answered = self._find(self.annotations, self.answered, split)
         joined = asked.name == f"{split}.json"  # LXMERT's form holds its own answers
-        unlabelled = split.startswith("test") and not there
+        unlabelled = split.startswith("test") and not answered.is_file()
         lacking = self.annotations is None and (joined or unlabelled)
         return _Part("", asked, None if lacking else answered)
 
-    def _find(self, named: str | None, candidates: Sequence[str], split: str) -> tuple[Path, bool]:
-        """The file of a split and whether it is there."""
-        texts = [named] if named else candidates
-        paths = [inside(self.root, text.replace("{split}", split)) for text in texts]
-        found = next((path for path in paths if path.is_file()), paths[0])
-        return found, found.is_file()
+    def _find(self, named: str | None, candidates: Sequence[str], split: str) -> Path:
+        paths = [inside(self.root, text.replace("{split}", split)) for text in ([named] if named else candidates)]
+        return next((path for path in paths if path.is_file()), paths[0])
 
     def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:
-        notes = {} if answered is None else _by_question(answered)
+        notes = {}
+        if answered is not None:
+            annotations = value(read_json(answered), "annotations", list, str(answered))
+            notes = by_id(annotations, "question_id", f"{answered}: annotations")
         form = self.image_name or image_form(str(content.get("data_subtype", "")))
-        for place, row in enumerate(value(content, "questions", list, str(asked))):
-            where = f"{asked}: questions[{place}]"
+        for count, row in enumerate(value(content, "questions", list, str(asked))):
+            where = f"{asked}: questions[{count}]"
             number = value(row, "question_id", (int, str), where)
             targets: dict[str, Any] = {"question_id": number}
             if answered is not None:
@@ -162,34 +150,29 @@ class VQA(Reader):
             image = _image(form, value(row, "image_id", (int, str), where), where)
             yield Example(str(number), value(row, "question", str, where).strip(), [image], targets=targets)
 
-    def _joined(self, content: list[Any], file: Path) -> Iterator[Example]:
-        for place, row in enumerate(content):
-            where = f"{file}[{place}]"
-            number = value(row, "question_id", (int, str), where)
-            targets: dict[str, Any] = {"question_id": number}
-            targets |= {name: row[name] for name in ("question_type", "answer_type") if name in row}
-            if "label" in row:
-                targets["answers"] = {str(k): float(v) for k, v in value(row, "label", dict, where).items()}
-            image = value(row, "img_id", str, where)
-            yield Example(str(number), value(row, "sent", str, where).strip(), [image], targets=targets)
 
-
-def _by_question(file: Path) -> dict[Any, dict[str, Any]]:
-    rows = value(read_json(file), "annotations", list, str(file))
-    return by_id(rows, "question_id", f"{file}: annotations")
+def _joined(content: list[Any], file: Path) -> Iterator[Example]:
+    for count, row in enumerate(content):
+        where = f"{file}[{count}]"
+        number = value(row, "question_id", (int, str), where)
+        targets: dict[str, Any] = {"question_id": number}
+        targets |= {name: row[name] for name in ("question_type", "answer_type") if name in row}
+        if "label" in row:
+            targets["answers"] = {str(k): float(v) for k, v in value(row, "label", dict, where).items()}
+        image = value(row, "img_id", str, where)
+        yield Example(str(number), value(row, "sent", str, where).strip(), [image], targets=targets)
 
 
 def _targets(notes: dict[Any, dict[str, Any]], number: Any, file: Path) -> dict[str, Any]:
     if number not in notes:
         raise DataError("A question has no annotation.", where=str(file), got=f"question_id {number}")
     row, where = notes[number], f"{file}: question_id {number}"
-    given = value(row, "answers", list, where)
+    annotated = value(row, "answers", list, where)
     try:
-        answers = [str(answer["answer"]) for answer in given]
+        answers = [str(answer["answer"]) for answer in annotated]
     except (KeyError, TypeError):
-        raise DataError(
-            "An answer has no text.", where=where, got=str(given)[:100], expected='{"answer": ...}'
-        ) from None
+        got, expected = str(annotated)[:100], '{"answer": ...}'
+        raise DataError("An answer has no text.", where=where, got=got, expected=expected) from None
     kinds = {name: str(row.get(name, "")) for name in ("question_type", "answer_type")}
     best = {"answer": str(row["multiple_choice_answer"])} if row.get("multiple_choice_answer") is not None else {}
     return {"answers": soft_scores(answers), **best, "raw_answers": answers, **kinds}

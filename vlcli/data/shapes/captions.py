@@ -14,23 +14,23 @@ Form = Callable[[Scene, Random, ShapesConfig], str]
 
 
 def sentence(text: str) -> str:
-    """A capital and a full stop."""
+    """Return a text with a capital and a full stop."""
     return text[0].upper() + text[1:] + "."
 
 
 def listing(words: list[str]) -> str:
-    """``a, b and c``."""
+    """Return ``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def described(scene: Scene, index: int, rng: Random) -> Noun:
-    """A description of one shape by colour and kind, often by size too."""
+    """Return a description of one shape by colour and kind, often by size too."""
     look = scene.shapes[index].look
     return Noun(look.size if rng.random() < 0.45 else "", look.colour, look.kind)
 
 
 def main_relation(scene: Scene, first: int, second: int) -> str:
-    """The relation along the axis on which two shapes are farther apart; empty when they are too near."""
+    """Return the relation along the axis on which two shapes are farther apart; empty when they are too near."""
     one, two = scene.shapes[first], scene.shapes[second]
     across, down = abs(one.x - two.x), abs(one.y - two.y)
     word = ("left" if one.x < two.x else "right") if across >= down else ("above" if one.y < two.y else "below")
@@ -98,8 +98,8 @@ def _place(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     index = rng.randrange(len(scene.shapes))
     region = scene.region(index)
     before = {"top": "at", "bottom": "at", "left": "on", "right": "on"}.get(region, "in")
-    place = f"{before} the {region}"
-    return rng.choice(("{} is {}", "there is {} {}", "{} {}")).format(described(scene, index, rng).a, place)
+    where = f"{before} the {region}"
+    return rng.choice(("{} is {}", "there is {} {}", "{} {}")).format(described(scene, index, rng).a, where)
 
 
 def _compare(scene: Scene, rng: Random, config: ShapesConfig) -> str:
@@ -127,24 +127,24 @@ FORMS: dict[str, tuple[Form, int]] = {
 
 
 def captions(scene: Scene, rng: Random, config: ShapesConfig) -> list[str]:
-    """``config.captions`` true sentences on a picture, all different where its content allows."""
+    """Return ``config.captions`` true sentences on a picture, all different where its content allows."""
     usual = [form for form, weight in FORMS.values() for _ in range(weight)]
     forms = [FORMS[name][0] for name in config.caption_forms] or usual
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for _ in range(6 * config.captions):
-        found.setdefault(sentence(rng.choice(forms)(scene, rng, config)))
-        if len(found) == config.captions:
-            return list(found)
-    return [*found, *(sentence(_list(scene, rng, config)) for _ in range(config.captions - len(found)))]
+        texts.setdefault(sentence(rng.choice(forms)(scene, rng, config)))
+        if len(texts) == config.captions:
+            return list(texts)
+    return [*texts, *(sentence(_list(scene, rng, config)) for _ in range(config.captions - len(texts)))]
 
 
 def signature(scene: Scene) -> tuple[tuple[str, str], ...]:
-    """Colours and kinds of all shapes, sorted: what a full description tells."""
+    """Return colours and kinds of all shapes, sorted: what a full description tells."""
     return tuple(sorted((look.colour, look.kind) for look in scene.looks))
 
 
 def full_description(scene: Scene, rng: Random) -> str:
-    """Every shape by colour and kind together with their number, so that only pictures of one signature fit."""
+    """Describe every shape by colour and kind, and their number, so that only pictures of one signature fit."""
     order = list(range(len(scene.shapes)))
     rng.shuffle(order)
     words = [described(scene, index, rng).a for index in order]
@@ -159,8 +159,8 @@ def full_description(scene: Scene, rng: Random) -> str:
 
 
 def full_descriptions(scene: Scene, rng: Random, count: int) -> list[str]:
-    """``count`` different full descriptions of one picture."""
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found.setdefault(full_description(scene, rng))
-    return list(found)
+    """Return ``count`` different full descriptions of one picture."""
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        texts.setdefault(full_description(scene, rng))
+    return list(texts)

@@ -15,7 +15,7 @@ Pictures = dict[str, list[Picture]]
 
 
 def shared_pictures(config: ShapesConfig) -> Pictures:
-    """Scenes of images/{train,val,test}; held-out pictures of a split differ in their colours and kinds."""
+    """Return scenes of images/{train,val,test}; held-out pictures of a split differ in their colours and kinds."""
     pictures: Pictures = {}
     number = 0
     for split, count in config.split_sizes().items():
@@ -38,7 +38,7 @@ def shared_pictures(config: ShapesConfig) -> Pictures:
 
 
 def image_rows(pictures: Sequence[Picture]) -> list[dict[str, object]]:
-    """The ``images`` list of a COCO file."""
+    """Return the ``images`` list of a COCO file."""
     return [
         {
             "license": 1,
@@ -55,7 +55,7 @@ def image_rows(pictures: Sequence[Picture]) -> list[dict[str, object]]:
 
 
 def instances(config: ShapesConfig, pictures: Sequence[Picture], first: int = 1) -> dict[str, object]:
-    """A COCO instances document; ``attributes`` of an annotation are ids in ``attribute_categories``."""
+    """Return a COCO instances document; ``attributes`` of an annotation are ids in ``attribute_categories``."""
     attributes = [*config.colours, *SIZES]
     rows: list[dict[str, object]] = []
     for picture in pictures:
@@ -91,7 +91,7 @@ LICENSES = [{"url": "", "id": 1, "name": "generated; no rights reserved"}]
 
 
 def write_coco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
-    """coco/annotations: captions and instances of each split."""
+    """Write coco/annotations: captions and instances of each split."""
     counts = {"captions": 0, "instances": 0}
     for split in SPLITS:
         document = instances(config, pictures[split], first=counts["instances"] + 1)
@@ -111,7 +111,7 @@ def _caption_rows(config: ShapesConfig, split: str, pictures: list[Picture], fir
 
 
 def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
-    """karpathy/dataset_shapes.json: five full descriptions a picture, which tell it from its split's other pictures."""
+    """Write karpathy/dataset_shapes.json: five full descriptions a picture, true of no other of its split."""
     images: list[dict[str, object]] = []
     sentid = 0
     for split in SPLITS:
@@ -140,5 +140,5 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
 
 
 def tokens(text: str) -> list[str]:
-    """Lower-cased words without punctuation, as the Karpathy files list them."""
+    """Return lower-cased words without punctuation, as the Karpathy files list them."""
     return re.findall(r"[a-z0-9]+", text.lower())

@@ -19,5 +19,4 @@ class Shapes(ShapesConfig, World):
     """
 
     def make(self, folder: Path, progress: Progress, workers: int) -> dict[str, int]:
-        """Generate the world into ``folder``."""
         return make_shapes(folder, self, progress, workers)

@@ -28,6 +28,11 @@ PALETTE: dict[str, tuple[int, int, int]] = {
     "pink": (236, 110, 170),
     "brown": (128, 84, 52),
 }
+COUNTS = (
+    *("captions", "questions", "entailments", "expressions", "albums", "imagenet", "ade20k"),
+    *("nlvr2_train", "nlvr2_dev", "nlvr2_test"),
+)
+"""Fields that must be 1 or more."""
 KINDS = ("circle", "square", "triangle", "star", "cross", "ring", "hexagon", "heart")
 
 
@@ -105,7 +110,6 @@ class ShapesConfig:
     ade20k: int = 500
 
     def __post_init__(self) -> None:
-        """Refuse what the generator could not draw or balance."""
         names = ("caption_forms", "question_types", "objects", "colours", "kinds", "parts", "statements", "more_gaps")
         for field in (*names, "related"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
@@ -120,52 +124,43 @@ class ShapesConfig:
                 raise _bad(field, ", ".join(unknown), f"names out of {', '.join(known)}")
         rows = [("parts", PARTS, 1), ("statements", STATEMENTS, 1), ("colours", tuple(PALETTE), 3), ("kinds", KINDS, 3)]
         for field, allowed, least in rows:
-            given = getattr(self, field)
-            unknown = sorted(set(given) - set(allowed))
-            twice = field != "statements" and len(set(given)) != len(given)
-            if unknown or len(given) < least or twice:
-                got = ", ".join(unknown or given) or "nothing"
+            names = getattr(self, field)
+            unknown = sorted(set(names) - set(allowed))
+            twice = field != "statements" and len(set(names)) != len(names)
+            if unknown or len(names) < least or twice:
+                got = ", ".join(unknown or names) or "nothing"
                 raise _bad(field, got, f"{least} or more different names out of {', '.join(allowed)}")
 
     def _check_numbers(self) -> None:
         low, high = self.objects
-        if not 2 <= low <= high <= 8 or high < 4:
-            raise _bad("objects", f"{low}-{high}", "fewest at least 2, most between 4 and 8")
-        for field, cells in (("board", self.board), ("marked", self.marked)):
-            if cells != 0 and not 4 <= cells <= self.size // 8:
-                raise _bad(field, str(cells), f"0, or 4 to {self.size // 8} cells of 8 pixels or more")
-        if self.placed != 0 and not 2 <= self.placed <= self.size // 8:
-            raise _bad("placed", str(self.placed), f"0, or 2 to {self.size // 8} cells of 8 pixels or more")
-        if not 1 <= self.board_squares <= 3:
-            raise _bad("board_squares", str(self.board_squares), "1 to 3")
-        if self.size < 64:
-            raise _bad("size", str(self.size), "64 pixels or more")
-        if self.nlvr2_pool != 0 and self.nlvr2_pool < 100:
-            raise _bad("nlvr2_pool", str(self.nlvr2_pool), "0, or 100 or more")
-        if self.images < 20:
-            raise _bad("images", str(self.images), "20 or more")
-        if not self.more_gaps or not all(1 <= gap < high for gap in self.more_gaps):
-            raise _bad("more_gaps", str(self.more_gaps), f"numbers from 1 to {high - 1}")
-        counts = ("captions", "questions", "entailments", "expressions", "albums", "imagenet", "ade20k")
-        for field in (*counts, "nlvr2_train", "nlvr2_dev", "nlvr2_test"):
-            if getattr(self, field) < 1:
-                raise _bad(field, str(getattr(self, field)), "1 or more")
+        cells = self.size // 8
+        rules = [
+            ("objects", 2 <= low <= high <= 8 and high >= 4, "fewest at least 2, most between 4 and 8"),
+            ("board", self.board == 0 or 4 <= self.board <= cells, f"0, or 4 to {cells} cells of 8 pixels or more"),
+            ("marked", self.marked == 0 or 4 <= self.marked <= cells, f"0, or 4 to {cells} cells of 8 pixels or more"),
+            ("placed", self.placed == 0 or 2 <= self.placed <= cells, f"0, or 2 to {cells} cells of 8 pixels or more"),
+            ("board_squares", 1 <= self.board_squares <= 3, "1 to 3"),
+            ("size", self.size >= 64, "64 pixels or more"),
+            ("nlvr2_pool", self.nlvr2_pool == 0 or self.nlvr2_pool >= 100, "0, or 100 or more"),
+            ("images", self.images >= 20, "20 or more"),
+            ("more_gaps", all(1 <= gap < high for gap in self.more_gaps or (0,)), f"numbers from 1 to {high - 1}"),
+            *((field, getattr(self, field) >= 1, "1 or more") for field in COUNTS),
+        ]
+        for field, holds, expected in rules:
+            if not holds:
+                got = f"{low}-{high}" if field == "objects" else str(getattr(self, field))
+                raise _bad(field, got, expected)
 
     def split_sizes(self) -> dict[str, int]:
-        """Pictures per split of the shared set."""
+        """Return the pictures per split of the shared set."""
         held = max(1, self.images // 10)
         return {"train": self.images - 2 * held, "val": held, "test": held}
 
     def as_dict(self) -> dict[str, object]:
-        """The fields as plain data for ``shapes.json``."""
+        """Return the fields as plain data for ``shapes.json``."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
 
 def _bad(field: str, got: str, expected: str) -> UsageError:
-    return UsageError(
-        f"shapes cannot be made with this {field}",
-        where=f"shapes.{field}",
-        got=got,
-        expected=expected,
-        hint="vlcli data make shapes --help",
-    )
+    what, hint = f"shapes cannot be made with this {field}", "vlcli data make shapes --help"
+    return UsageError(what, where=f"shapes.{field}", got=got, expected=expected, hint=hint)

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.render import Job, draw_all
 from vlcli.data.shapes.store import write_text
-from vlcli.data.shapes.world import RELATIONS, TURNS, Look, Noun, Scene, Shape, compose, concrete, random_looks, stream
+from vlcli.data.shapes.world import (
+    RELATIONS,
+    TURNS,
+    Look,
+    Noun,
+    Scene,
+    Shape,
+    compose,
+    concrete,
+    random_colour,
+    random_looks,
+    stream,
+)
 from vlcli.progress import Progress
 
 PATCH = 16  # pixels: the patch of a vision transformer at 112 pixels and above
@@ -23,14 +36,15 @@ Place = tuple[int, int]
 
 
 def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """Folders ``{train,val}/<class>/`` of pictures: of one big shape, of two shapes, and of boards of shapes."""
+    """Write folders ``{train,val}/<class>/`` of pictures: of one big shape, of two shapes, and of boards of shapes."""
     classes = [f"{colour}_{kind}" for colour in config.colours for kind in config.kinds]
+    cells = [f"{x + 1}-{y + 1}" for y in range(config.placed) for x in range(config.placed)]
     sets: dict[str, tuple[list[str], Drawn]] = {
         "imagenet": (classes, _big),
         "imagenet_relation": (list(RELATIONS), _related),
         **({"imagenet_beside": (list(RELATIONS), _beside)} if config.board else {}),
-        **({"imagenet_marked": (list(_unmarked(config)), _marked)} if config.marked else {}),
-        **({"imagenet_placed": (_cells(config), _placed)} if config.placed else {}),
+        **({"imagenet_marked": (_unmarked(config), _marked)} if config.marked else {}),
+        **({"imagenet_placed": (cells, _placed)} if config.placed else {}),
     }
     jobs = []
     for folder, (names, drawn) in sets.items():
@@ -46,24 +60,18 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
 
 
 def _big(rng: Random, config: ShapesConfig, name: str) -> Scene:
-    """One shape of a quarter to two thirds of the side, anywhere."""
     colour, kind = name.split("_")
     scene = compose(rng, config, [Look("large", colour, kind)])
     radius = round(config.size * rng.uniform(0.14, 0.32))
     x, y = (rng.randint(radius + 2, config.size - radius - 3) for _ in range(2))
-    shape = scene.shapes[0]
-    big = Shape(shape.look, x, y, radius, shape.turn, shape.tint)
-    return Scene(scene.side, (big,), scene.ground, scene.slope, scene.grain)
+    return replace(scene, shapes=(replace(scene.shapes[0], x=x, y=y, radius=radius),))
 
 
+# A first-kind shape beside a second-kind shape; the relation is where the first stands. A model blind to places stays
+# at chance: at least PATCH pixels lie between the shapes, so that no patch shows both; their distance spreads evenly
+# over PATCH pixels, so that where they fall inside their patches says nothing; the ground has no slope. The middle
+# between them is drawn from one square whatever the relation.
 def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
-    """A first-kind shape beside a second-kind shape; the relation is where the first stands.
-
-    Made so that a model blind to places stays at chance: at least PATCH pixels lie between the shapes, so that no
-    patch shows both; their distance spreads evenly over PATCH pixels, so that where they fall inside their patches says
-    nothing; the ground has no slope. The middle between them is drawn from one square for all relations, so either
-    shape's own place tells less, the larger the picture.
-    """
     side, scale = config.size, min(1.0, config.size / 112)
     nouns = [Noun("small", colour, kind) for colour, kind in zip(config.related, config.kinds, strict=False)]
     scene = compose(rng, config, [concrete(rng, config, noun) for noun in nouns])
@@ -75,32 +83,23 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
     x, y = (rng.randint(edge, side - 1 - edge) for _ in range(2))
     second = (x - across // 2, y - down // 2)
     spots = ((second[0] + across, second[1] + down), second)
-    shapes = tuple(
-        Shape(shape.look, *spot, radius, shape.turn, shape.tint)
-        for shape, spot in zip(scene.shapes, spots, strict=True)
-    )
-    return Scene(side, shapes, scene.ground, (0, 0), scene.grain)
+    shapes = tuple(replace(one, x=x, y=y, radius=radius) for one, (x, y) in zip(scene.shapes, spots, strict=True))
+    return replace(scene, shapes=shapes, slope=(0, 0))
 
 
+# A board with upright squares of two colours; one of the first colour stands right beside one of the second, and the
+# relation is where. No square's place, and no pair's, tells it: a model must look at every cell's neighbours. What a
+# cell shows is plain, so that nothing else has to be learnt.
 def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
-    """A board with upright squares of two colours; one of the first colour stands right beside one of the second.
-
-    The relation is where that one stands. No square's own place, and no pair's, tells it: a model must look at every
-    cell's neighbours, wherever the cell lies. What a cell shows is plain, so that nothing else has to be learnt: on
-    grey ground, which is near zero once channels are normalised.
-    """
     colours = [one or other for one, other in zip(config.related, config.colours, strict=False)]
-    places = _places(rng, config.board, config.board_squares, relation)
-    cells = {place: (colour, "square") for colour, those in zip(colours, places, strict=True) for place in those}
+    kinds = _places(rng, config.board, config.board_squares, relation)
+    cells = {cell: (colour, "square") for colour, kind in zip(colours, kinds, strict=True) for cell in kind}
     return _board(rng, config, config.board, cells)
 
 
+# A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it. The
+# other squares have random colours, so that a board as a whole tells little about the class.
 def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
-    """A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it.
-
-    The other squares have random colours, so that what a board shows as a whole tells little about the class: a model
-    must look at the cell right of the circle, wherever the circle lies.
-    """
     side, others = config.marked, _unmarked(config)
     cells = {(x, y): (rng.choice(others), "square") for x in range(side) for y in range(side)}
     x, y = rng.randrange(side - 1), rng.randrange(side)
@@ -109,52 +108,32 @@ def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
     return _board(rng, config, side, cells)
 
 
-def _cells(config: ShapesConfig) -> list[str]:
-    """The classes of placed boards: ``COLUMN-ROW`` from 1 on."""
-    return [f"{x + 1}-{y + 1}" for y in range(config.placed) for x in range(config.placed)]
-
-
 def _placed(rng: Random, config: ShapesConfig, cell: str) -> Scene:
-    """A board that is empty but for one square: a model must tell the place of what it sees."""
     x, y = (int(number) - 1 for number in cell.split("-"))
     return _board(rng, config, config.placed, {(x, y): (config.colours[0], "square")})
 
 
 def _marker(config: ShapesConfig) -> str:
-    """The colour of the circle on marked boards."""
     return config.related[0] or config.colours[0]
 
 
 def _unmarked(config: ShapesConfig) -> list[str]:
-    """The colours of the squares on marked boards, which are the classes."""
     return [colour for colour in config.colours if colour != _marker(config)]
 
 
 def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tuple[str, str]]) -> Scene:
-    """Upright shapes, each in the middle of its cell, on grey ground; ``cells`` has their colours and kinds."""
     cell = config.size / side
     radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
-    shapes = tuple(
-        Shape(
-            Look("small", colour, kind),
-            int((x + 0.5) * cell),
-            int((y + 0.5) * cell),
-            radius,
-            TURNS // 2,
-            _tint(rng),
-        )
-        for (x, y), (colour, kind) in cells.items()
-    )
-    ground = (rng.randint(120, 136), rng.randint(120, 136), rng.randint(120, 136))
-    return Scene(config.size, shapes, ground, (0, 0), rng.randrange(1 << 30))
+    shapes = []
+    for (x, y), (colour, kind) in cells.items():
+        middle = (int((x + 0.5) * cell), int((y + 0.5) * cell))
+        shapes.append(Shape(Look("small", colour, kind), *middle, radius, TURNS // 2, random_colour(rng, -20, 20)))
+    ground = random_colour(rng, 120, 136)  # grey, near zero once channels are normalised
+    return Scene(config.size, tuple(shapes), ground, (0, 0), rng.randrange(1 << 30))
 
 
-def _tint(rng: Random) -> tuple[int, int, int]:
-    return rng.randint(-20, 20), rng.randint(-20, 20), rng.randint(-20, 20)
-
-
+# ``each`` cells of the first and of the second kind, with one pair of neighbours between them
 def _places(rng: Random, side: int, each: int, relation: str) -> tuple[list[Place], list[Place]]:
-    """``each`` cells of the first and of the second kind, with one pair of neighbours between them."""
     across, down = STEPS[relation]
     board = [(x, y) for x in range(side) for y in range(side)]
     while True:
@@ -169,7 +148,7 @@ def _places(rng: Random, side: int, each: int, relation: str) -> tuple[list[Plac
 
 
 def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """ade20k/images and annotations: 0 unlabelled, 1 ground, then the kinds; a list in objectInfo150.txt's columns."""
+    """Write ade20k/images and annotations (0 unlabelled, 1 ground, then the kinds) with objectInfo150.txt."""
     jobs, scenes = [], []
     for split, short, share in (("training", "train", 0.8), ("validation", "val", 0.2)):
         rng = stream(config, "ade20k", split)
@@ -193,6 +172,7 @@ def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: 
 def _object_info(kinds: dict[str, float], train: int, val: int) -> str:
     rows = [("ground", 1 - sum(kinds.values()), 1), *((kind, ratio, 0) for kind, ratio in kinds.items())]
     lines = [
-        f"{place}\t{ratio:.4f}\t{train}\t{val}\t{stuff}\t{name}\n" for place, (name, ratio, stuff) in enumerate(rows, 1)
+        f"{number}\t{ratio:.4f}\t{train}\t{val}\t{stuff}\t{name}\n"
+        for number, (name, ratio, stuff) in enumerate(rows, 1)
     ]
     return "Idx\tRatio\tTrain\tVal\tStuff\tName\n" + "".join(lines)

@@ -1,4 +1,4 @@
-"""Write a whole shapes world beside its target, then rename it into place."""
+"""Writes a whole shapes world beside its target, then renames it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARED = {
     "refcoco": write_refcoco,
     "karpathy": write_karpathy,
 }
-OWN = {"nlvr2": write_nlvr2, "vist": write_vist, "imagenet": write_imagenet, "ade20k": write_ade20k}
+ALONE = {"nlvr2": write_nlvr2, "vist": write_vist, "imagenet": write_imagenet, "ade20k": write_ade20k}
 
 
 def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers: int = 1) -> dict[str, int]:
@@ -58,20 +58,15 @@ def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers:
         counts = _write(beside, config, progress, workers)
         _replace(beside, folder)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise VlcliError(
-            "the shapes world could not be written",
-            where=str(folder),
-            got=reason,
-            hint="free some space or choose another folder",
-        ) from error
+        what, hint = "the shapes world could not be written", "free some space or choose another folder"
+        raise VlcliError(what, where=str(folder), got=error.strerror or str(error), hint=hint) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return counts
 
 
 def describe(folder: Path) -> dict[str, int]:
-    """The counts that ``make_shapes`` returned for a world.
+    """Return the counts that ``make_shapes`` returned for a world.
 
     Raises:
         DataError: ``folder`` holds no finished world.
@@ -80,49 +75,36 @@ def describe(folder: Path) -> dict[str, int]:
 
 
 def config_of(folder: Path) -> ShapesConfig:
-    """The configuration a world was made with.
+    """Return the configuration that a world was made with.
 
     Raises:
         DataError: ``folder`` holds no finished world, or one of another version.
     """
     mark = _read_mark(Path(folder))
     if mark["version"] != VERSION:
-        raise DataError(
-            "this shapes world is of another version",
-            where=str(folder),
-            got=f"version {mark['version']}",
-            expected=f"version {VERSION}",
-            hint=f"vlcli data make shapes {folder}",
-        )
+        got, expected = f"version {mark['version']}", f"version {VERSION}"
+        what, hint = "this shapes world is of another version", f"vlcli data make shapes {folder}"
+        raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint)
     return ShapesConfig(**mark["config"])
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:
     try:
-        mark = json.loads((folder / MARK).read_text())
+        return dict(json.loads((folder / MARK).read_text()))
     except (OSError, ValueError) as error:
-        raise DataError(
-            "there is no finished shapes world here",
-            where=str(folder),
-            got=str(error),
-            expected=f"a folder with {MARK}",
-            hint=f"vlcli data make shapes {folder}",
-        ) from error
-    return dict(mark)
+        what, hint = "there is no finished shapes world here", f"vlcli data make shapes {folder}"
+        expected = f"a folder with {MARK}"
+        raise DataError(what, where=str(folder), got=str(error), expected=expected, hint=hint) from error
 
 
 def _check_target(folder: Path) -> None:
     if not folder.exists() or (folder / MARK).is_file():
         return
-    found = sorted(path.name for path in folder.iterdir())[:3] if folder.is_dir() else [folder.name]
-    if found:
-        raise DataError(
-            "the target holds something that is not a shapes world",
-            where=str(folder),
-            got=", ".join(found),
-            expected=f"an absent or empty folder, or one with {MARK}",
-            hint="choose another folder, or empty this one yourself",
-        )
+    if names := sorted(path.name for path in folder.iterdir())[:3] if folder.is_dir() else [folder.name]:
+        what, got = "the target holds something that is not a shapes world", ", ".join(names)
+        expected = f"an absent or empty folder, or one with {MARK}"
+        hint = "choose another folder, or empty this one yourself"
+        raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint)
 
 
 def _write(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
@@ -136,15 +118,14 @@ def _write(root: Path, config: ShapesConfig, progress: Progress, workers: int) -
         for part in shared:
             counts |= SHARED[part](root, config, pictures)
     for part in config.parts:
-        if part in OWN:
-            counts |= OWN[part](root, config, progress, workers)
+        if part in ALONE:
+            counts |= ALONE[part](root, config, progress, workers)
     write_json(root / MARK, {"version": VERSION, "config": config.as_dict(), "counts": counts})
     sync_file(root / MARK)
     return counts
 
 
 def _replace(beside: Path, folder: Path) -> None:
-    """Move the finished world into place; an earlier one steps aside first and goes last."""
     old = beside.with_suffix(".old")
     if folder.exists():
         folder.replace(old)

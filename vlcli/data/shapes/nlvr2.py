@@ -19,7 +19,7 @@ from vlcli.progress import Progress
 
 
 def write_nlvr2(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """nlvr2/{train,dev,test1}.json, instances_*.json and images/."""
+    """Write nlvr2/{train,dev,test1}.json, instances_*.json and images/."""
     wanted = {"train": config.nlvr2_train, "dev": config.nlvr2_dev, "test1": config.nlvr2_test}
     counts = {"nlvr2 pictures": 0, "nlvr2 statements": 0}
     annotation = 1
@@ -29,7 +29,7 @@ def write_nlvr2(root: Path, config: ShapesConfig, progress: Progress, workers: i
         cells = [(kind, _cell(kind, rng, config, pool)) for kind in _kinds(config, split, -(-examples // 4))]
         pictures = list(_pictures(split, cells, first) if pool is None else _pool(split, pool.pool, first))
         names = {id(picture.scene): picture.file for picture in pictures}
-        rows = [row for number, (kind, made) in enumerate(cells) for row in _rows(split, number, kind, made, names)]
+        rows = [row for number, (kind, one) in enumerate(cells) for row in _rows(split, number, kind, one, names)]
         draw_pictures(root / "nlvr2/images", pictures, progress, f"nlvr2 {split}", workers)
         write_lines(root / f"nlvr2/{split}.json", rows)
         write_json(root / f"nlvr2/instances_{split}.json", instances(config, pictures, annotation))
@@ -40,13 +40,11 @@ def write_nlvr2(root: Path, config: ShapesConfig, progress: Progress, workers: i
 
 
 def _kinds(config: ShapesConfig, split: str, count: int) -> list[str]:
-    """Kinds in turn, so that their shares are equal to within one cell (in training: as often as they are named)."""
     kinds = config.statements if split == "train" else tuple(dict.fromkeys(config.statements))
     return [kinds[number % len(kinds)] for number in range(count)]
 
 
 def _cell(kind: str, rng: Random, config: ShapesConfig, pool: PooledScenes | None) -> StatementCell:
-    """A cell of its own pictures or of the pool's; one that the pool has no picture for is drawn anew."""
     for _ in range(100):
         with suppress(NoSuchSceneError):
             return cell(kind, rng, config, pool)
@@ -64,12 +62,11 @@ def _stem(split: str, number: int, pair: int) -> str:
 
 
 def _rows(
-    split: str, number: int, kind: str, made: StatementCell, names: dict[int, str]
+    split: str, number: int, kind: str, statements: StatementCell, names: dict[int, str]
 ) -> Iterator[dict[str, object]]:
-    """The lines of a cell; ``names`` has the file of each scene, by the identity of the scene."""
-    for pair, scenes in enumerate(made.pairs):
+    for pair, scenes in enumerate(statements.pairs):
         files = [names[id(scene)] for scene in scenes]
-        for index, text in enumerate(made.texts):
+        for index, text in enumerate(statements.texts):
             label = str(pair == index)
             row: dict[str, object] = {
                 "validation": {"0": label},
@@ -90,15 +87,13 @@ def _rows(
 
 
 def _pictures(split: str, cells: list[tuple[str, StatementCell]], first: int) -> Iterator[Picture]:
-    """Four pictures a cell, named as NLVR2 names them."""
-    for number, (_, made) in enumerate(cells):
-        for pair, scenes in enumerate(made.pairs):
+    for number, (_, one) in enumerate(cells):
+        for pair, scenes in enumerate(one.pairs):
             for side, scene in enumerate(scenes):
                 yield Picture(first, f"{_stem(split, number, pair)}-img{side}.png", scene)
                 first += 1
 
 
 def _pool(split: str, scenes: list[Scene], first: int) -> Iterator[Picture]:
-    """The pictures that all cells share."""
     for number, scene in enumerate(scenes, first):
         yield Picture(number, f"{split}/pool/{split}-pool-{number}.png", scene)

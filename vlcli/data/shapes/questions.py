@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
 from random import Random
 from typing import NamedTuple
 
@@ -12,44 +13,69 @@ from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.world import MARGIN, RELATIONS, Noun, Picture, Scene
 
 SHARES = {"yes/no": 0.4, "number": 0.2, "other": 0.4}
+OPENINGS = ("what color is the", "what is the", "where is the", "how many", "is there a", "are there", "is the", "what")
+TYPES = {
+    "existAttrC": ("obj", "verify"),
+    "twoCount": ("obj", "compare"),
+    "count": ("obj", "query"),
+    "categoryThat": ("cat", "query"),
+    "attr": ("attr", "query"),
+    "verifyAttr": ("attr", "verify"),
+    "categoryRel": ("rel", "query"),
+    "relAttr": ("rel", "query"),
+    "relVerify": ("rel", "verify"),
+    "relChooser": ("rel", "choose"),
+    "positionChoose": ("rel", "choose"),
+    "positionVerify": ("rel", "verify"),
+}
+"""GQA's semantic and structural type by its detailed type."""
+Program = tuple[tuple[str, str], ...]
 
 
 class Question(NamedTuple):
     """One question on one scene.
 
     Attributes:
+        detailed: GQA's detailed type, a key of ``TYPES``.
         text: the question.
         answer: its one answer.
-        answer_type: VQA's: yes/no, number or other.
-        question_type: VQA's: the opening words.
         full: GQA's full answer.
-        types: GQA's (detailed, semantic, structural).
         program: GQA's semantic steps as (operation, argument).
         objects: indices of the shapes the question speaks of.
         settles: the yes/no question on the same picture that the answer settles, if there is one.
     """
 
+    detailed: str
     text: str
     answer: str
-    answer_type: str
-    question_type: str
     full: str
-    types: tuple[str, str, str]
-    program: tuple[tuple[str, str], ...]
+    program: Program
     objects: tuple[int, ...]
     settles: str = ""
 
+    @property
+    def answer_type(self) -> str:
+        """VQA's: yes/no, number or other."""
+        return "yes/no" if self.answer in ("yes", "no") else "number" if self.answer.isdigit() else "other"
+
+    @property
+    def question_type(self) -> str:
+        """VQA's: the opening words."""
+        return next(opening for opening in OPENINGS if self.text.lower().startswith(opening))
+
 
 def questions(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
-    """Every question of this module that applies to a scene."""
+    """Yield every question of this module that applies to a scene."""
     yield from _exist(scene, config)
     yield from _counts(scene, config)
     yield from _colours_and_kinds(scene, config)
-    yield from _relations(scene)
+    single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
+    yield from _relations(scene, single)
     if "relChooser" in config.question_types:  # only where asked for: other worlds keep their questions
-        yield from _chosen(scene)
+        yield from _chosen(scene, single)
     if {"positionChoose", "positionVerify"} & set(config.question_types):
-        yield from _positions(scene)
+        for index in single:
+            yield from _positions(scene, index)
 
 
 def _yes(truth: bool) -> str:
@@ -57,81 +83,56 @@ def _yes(truth: bool) -> str:
 
 
 def _exist(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
-    nouns = [Noun("", colour, kind) for colour in config.colours for kind in config.kinds]
-    for noun in nouns:
-        found = scene.having(noun)
-        full = f"Yes, there is {noun.a}." if found else f"No, there is no {noun.one}."
+    for noun in (Noun("", colour, kind) for colour in config.colours for kind in config.kinds):
+        shapes = scene.having(noun)
+        full = f"Yes, there is {noun.a}." if shapes else f"No, there is no {noun.one}."
         program = (("select", noun.kind), ("filter color", noun.colour), ("exist", "?"))
-        types = ("existAttrC", "obj", "verify")
         text = f"Is there {noun.a} in the picture?"
-        yield Question(text, _yes(bool(found)), "yes/no", "is there a", full, types, program, tuple(found))
-    for index, one in enumerate(config.kinds):
-        for two in config.kinds[index + 1 :]:
-            yield _more_than(scene, Noun(kind=one), Noun(kind=two))
-
-
-def _more_than(scene: Scene, one: Noun, two: Noun) -> Question:
-    first, second = scene.having(one), scene.having(two)
-    text = f"Are there more {one.many} than {two.many}?"
-    answer = _yes(len(first) > len(second))
-    full = f"{answer.capitalize()}, there are {len(first)} {one.many} and {len(second)} {two.many}."
-    program = (("select", one.kind), ("select", two.kind), ("compare count", "more"))
-    return Question(
-        text, answer, "yes/no", "are there", full, ("twoCount", "obj", "compare"), program, (*first, *second)
-    )
+        yield Question("existAttrC", text, _yes(bool(shapes)), full, program, tuple(shapes))
+    for one, two in combinations([Noun(kind=kind) for kind in config.kinds], 2):
+        first, second = scene.having(one), scene.having(two)
+        text, answer = f"Are there more {one.many} than {two.many}?", _yes(len(first) > len(second))
+        full = f"{answer.capitalize()}, there are {len(first)} {one.many} and {len(second)} {two.many}."
+        program = (("select", one.kind), ("select", two.kind), ("compare count", "more"))
+        yield Question("twoCount", text, answer, full, program, (*first, *second))
 
 
 def _counts(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
-    nouns = [
-        Noun(),
-        *(Noun(kind=kind) for kind in config.kinds),
-        *(Noun(colour=colour) for colour in config.colours),
-    ]
-    for noun in nouns:
-        found = scene.having(noun)
+    kinds, colours = [Noun(kind=kind) for kind in config.kinds], [Noun(colour=colour) for colour in config.colours]
+    for noun in (Noun(), *kinds, *colours):
+        shapes = scene.having(noun)
         program = (("select", noun.kind or "shape"), ("filter color", noun.colour), ("count", "?"))
-        full = f"There {'is' if len(found) == 1 else 'are'} {noun.number(len(found))}."
-        text = f"How many {noun.many} are there?"
-        yield Question(
-            text, str(len(found)), "number", "how many", full, ("count", "obj", "query"), program, tuple(found)
-        )
+        full = f"There {'is' if len(shapes) == 1 else 'are'} {noun.number(len(shapes))}."
+        yield Question("count", f"How many {noun.many} are there?", str(len(shapes)), full, program, tuple(shapes))
 
 
 def _colours_and_kinds(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
     for kind in config.kinds:
-        found = scene.having(Noun(kind=kind))
-        if len(found) == 1:
-            colour = scene.shapes[found[0]].look.colour
-            yield from _colour(kind, colour, config, found[0])
+        shapes = scene.having(Noun(kind=kind))
+        if len(shapes) == 1:
+            yield from _colour(kind, scene.shapes[shapes[0]].look.colour, config, shapes[0])
     for colour in config.colours:
-        found = scene.having(Noun(colour=colour))
-        if len(found) == 1:
-            kind = scene.shapes[found[0]].look.kind
+        shapes = scene.having(Noun(colour=colour))
+        if len(shapes) == 1:
+            kind = scene.shapes[shapes[0]].look.kind
             program = (("select", "shape"), ("filter color", colour), ("query", "name"))
             text, full = f"What is the {colour} shape?", f"The {colour} shape is a {kind}."
             settles = f"Is there {Noun('', colour, kind).a} in the picture?"
-            types = ("categoryThat", "cat", "query")
-            yield Question(text, kind, "other", "what is the", full, types, program, (found[0],), settles)
+            yield Question("categoryThat", text, kind, full, program, (shapes[0],), settles)
 
 
 def _colour(kind: str, colour: str, config: ShapesConfig, index: int) -> Iterator[Question]:
-    program = (("select", kind), ("query", "color"))
-    full = f"The {kind} is {colour}."
-    text, types = f"What color is the {kind}?", ("attr", "attr", "query")
-    yield Question(
-        text, colour, "other", "what color is the", full, types, program, (index,), f"Is the {kind} {colour}?"
-    )
+    program: Program = (("select", kind), ("query", "color"))
+    text, full, settles = f"What color is the {kind}?", f"The {kind} is {colour}.", f"Is the {kind} {colour}?"
+    yield Question("attr", text, colour, full, program, (index,), settles)
     for other in config.colours:
-        answer = _yes(other == colour)
-        verify = (("select", kind), ("verify color", other))
-        reply = f"{answer.capitalize()}, the {kind} is {colour}."
-        types = ("verifyAttr", "attr", "verify")
-        yield Question(f"Is the {kind} {other}?", answer, "yes/no", "is the", reply, types, verify, (index,))
+        answer, program = _yes(other == colour), (("select", kind), ("verify color", other))
+        full = f"{answer.capitalize()}, the {kind} is {colour}."
+        yield Question("verifyAttr", f"Is the {kind} {other}?", answer, full, program, (index,))
 
 
-def _relations(scene: Scene) -> Iterator[Question]:
-    """What stands where: only relations that hold or fail by the margin are asked."""
-    single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
+# Only relations that hold or fail by the margin are asked.
+def _relations(scene: Scene, single: list[int]) -> Iterator[Question]:
     for anchor in single:
         noun = scene.shapes[anchor].noun
         for word in RELATIONS:
@@ -147,13 +148,11 @@ def _relations(scene: Scene) -> Iterator[Question]:
 def _beside(scene: Scene, noun: Noun, word: str, index: int, anchor: int) -> Iterator[Question]:
     look, where = scene.shapes[index].look, f"{PHRASES[word]} the {noun.one}"
     full = f"The {Noun('', look.colour, look.kind).one} is {where}."
-    program = (("select", noun.one), ("relate", word), ("query", "name"))
-    types = ("categoryRel", "rel", "query")
-    yield Question(f"What shape is {where}?", look.kind, "other", "what", full, types, program, (index, anchor))
-    program = (*program[:2], ("query", "color"))
+    steps = (("select", noun.one), ("relate", word))
+    objects = (index, anchor)
+    yield Question("categoryRel", f"What shape is {where}?", look.kind, full, (*steps, ("query", "name")), objects)
     text = f"What color is the shape {where}?"
-    types = ("relAttr", "rel", "query")
-    yield Question(text, look.colour, "other", "what color is the", full, types, program, (index, anchor))
+    yield Question("relAttr", text, look.colour, full, (*steps, ("query", "color")), objects)
 
 
 def _is_beside(scene: Scene, first: int, second: int) -> Iterator[Question]:
@@ -165,14 +164,11 @@ def _is_beside(scene: Scene, first: int, second: int) -> Iterator[Question]:
             real = PHRASES[word if holds else back]
             full = f"{_yes(holds).capitalize()}, the {one.one} is {real} the {two.one}."
             program = (("select", one.one), ("verify rel", f"{word},{two.one}"))
-            types = ("relVerify", "rel", "verify")
-            yield Question(text, _yes(holds), "yes/no", "is the", full, types, program, (first, second))
+            yield Question("relVerify", text, _yes(holds), full, program, (first, second))
 
 
-def _chosen(scene: Scene) -> Iterator[Question]:
-    """On which side: the answer is the relation, where it holds by the margin."""
-    single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
-    for first, second in ((one, two) for one in single for two in single if one != two):
+def _chosen(scene: Scene, single: list[int]) -> Iterator[Question]:
+    for first, second in permutations(single, 2):
         one, two = scene.shapes[first].noun, scene.shapes[second].noun
         for word, back in (("left", "right"), ("above", "below")):
             for real in (word, back):
@@ -180,31 +176,23 @@ def _chosen(scene: Scene) -> Iterator[Question]:
                     text = f"Is the {one.one} {word} or {PHRASES[back]} the {two.one}?"
                     full = f"The {one.one} is {PHRASES[real]} the {two.one}."
                     program = (("select", one.one), ("choose rel", f"{word}|{back},{two.one}"))
-                    types = ("relChooser", "rel", "choose")
-                    yield Question(text, real, "other", "is the", full, types, program, (first, second))
+                    yield Question("relChooser", text, real, full, program, (first, second))
 
 
-def _positions(scene: Scene) -> Iterator[Question]:
-    """In which half of the picture: only of shapes that stand clear of its middle."""
-    for index, shape in enumerate(scene.shapes):
-        if len(scene.having(shape.noun)) == 1:
-            for low, high, share in (("left", "right", shape.x / scene.side), ("top", "bottom", shape.y / scene.side)):
-                if abs(share - 0.5) >= MARGIN:
-                    yield from _half(shape.noun.one, index, (low, high), share > 0.5)
-
-
-def _half(name: str, index: int, halves: tuple[str, str], second: bool) -> Iterator[Question]:
-    real = halves[second]
-    full = f"The {name} is at the {real}."
-    program = (("select", name), ("choose position", "|".join(halves)))
-    types = ("positionChoose", "rel", "choose")
-    text = f"Where is the {name}, at the {halves[0]} or at the {halves[1]}?"
-    yield Question(text, real, "other", "where is the", full, types, program, (index,))
-    for half in halves:
-        answer = _yes(half == real)
-        program, types = (("select", name), ("verify position", half)), ("positionVerify", "rel", "verify")
-        reply = f"{answer.capitalize()}, the {name} is at the {real}."
-        yield Question(f"Is the {name} at the {half}?", answer, "yes/no", "is the", reply, types, program, (index,))
+def _positions(scene: Scene, index: int) -> Iterator[Question]:
+    shape = scene.shapes[index]
+    name = shape.noun.one
+    for low, high, share in (("left", "right", shape.x / scene.side), ("top", "bottom", shape.y / scene.side)):
+        if abs(share - 0.5) < MARGIN:
+            continue
+        real = high if share > 0.5 else low
+        text, full = f"Where is the {name}, at the {low} or at the {high}?", f"The {name} is at the {real}."
+        program: Program = (("select", name), ("choose position", f"{low}|{high}"))
+        yield Question("positionChoose", text, real, full, program, (index,))
+        for half in (low, high):
+            answer, program = _yes(half == real), (("select", name), ("verify position", half))
+            full = f"{answer.capitalize()}, the {name} is at the {real}."
+            yield Question("positionVerify", f"Is the {name} at the {half}?", answer, full, program, (index,))
 
 
 class Asked(NamedTuple):
@@ -219,12 +207,16 @@ Answers = dict[str, list[Asked]]
 
 
 def balanced(pictures: Sequence[Picture], rng: Random, config: ShapesConfig) -> list[Pair]:
-    """Complementary pairs: one question, two pictures, two answers (Goyal et al. 2017, section 3).
+    """Return complementary pairs: one question, two pictures, two answers (Goyal et al. 2017, section 3).
 
     Every pair has one yes and one no, or two numbers or words drawn evenly from those that occur, so a question's
     string does not tell its answer. No picture is asked the same question twice.
     """
-    table = _answers(pictures, config)
+    every: dict[str, Answers] = defaultdict(lambda: defaultdict(list))
+    for index, picture in enumerate(pictures):
+        for question in questions(picture.scene, config):
+            every[question.text][question.answer].append(Asked(index, question))
+    table = {text: dict(answers) for text, answers in every.items() if len(answers) > 1}
     sort = {text: next(iter(answers.values()))[0].question for text, answers in table.items()}
     pairs: list[Pair] = []
     total = max(1, len(pictures) * config.questions // 2)
@@ -234,52 +226,38 @@ def balanced(pictures: Sequence[Picture], rng: Random, config: ShapesConfig) -> 
 
 
 def _shares(sort: dict[str, Question], config: ShapesConfig) -> Iterator[tuple[list[list[str]], float]]:
-    """Groups of questions that are drawn from in turn, with their share of all questions."""
     if config.question_types:
         for name, count in Counter(config.question_types).items():
-            texts = sorted(text for text, question in sort.items() if question.types[0] == name)
+            texts = sorted(text for text, question in sort.items() if question.detailed == name)
             yield [texts], count / len(config.question_types)
         return
     for answer_type, share in SHARES.items():
         groups: dict[str, list[str]] = defaultdict(list)
         for text, question in sorted(sort.items()):
             if question.answer_type == answer_type:
-                groups[question.types[0]].append(text)
+                groups[question.detailed].append(text)
         yield list(groups.values()), share
 
 
 def companions(pictures: Sequence[Picture], pairs: Sequence[Pair], config: ShapesConfig) -> list[tuple[Pair, Pair]]:
-    """Each pair whose answers settle a yes/no question on its two pictures, with that question's pair.
+    """Return each pair whose answers settle a yes/no question on its two pictures, with that question's pair.
 
     "What color is the circle?" (red here, blue there) settles "Is the circle red?" (yes here, no there).
     """
     asked = {(one.picture, one.question.text) for pair in pairs for one in pair}
-    found = []
+    settled = []
     for pair in pairs:
         text = pair[0].question.settles
         keys = [(one.picture, text) for one in pair]
         if text and not asked.intersection(keys):
             asked.update(keys)
-            one, two = (_question(pictures[index].scene, config, wanted, index) for index, wanted in keys)
-            found.append((pair, (one, two)))
-    return found
-
-
-def _question(scene: Scene, config: ShapesConfig, text: str, index: int) -> Asked:
-    return Asked(index, next(question for question in questions(scene, config) if question.text == text))
-
-
-def _answers(pictures: Sequence[Picture], config: ShapesConfig) -> dict[str, Answers]:
-    """Question text to answer to everything asked so, without the questions that have one answer only."""
-    table: dict[str, Answers] = defaultdict(lambda: defaultdict(list))
-    for index, picture in enumerate(pictures):
-        for question in questions(picture.scene, config):
-            table[question.text][question.answer].append(Asked(index, question))
-    return {text: dict(answers) for text, answers in table.items() if len(answers) > 1}
+            scenes = [pictures[index].scene for index, _ in keys]
+            extra = [next(one for one in questions(scene, config) if one.text == text) for scene in scenes]
+            settled.append((pair, (Asked(pair[0].picture, extra[0]), Asked(pair[1].picture, extra[1]))))
+    return settled
 
 
 def _draw_pairs(rng: Random, table: dict[str, Answers], groups: list[list[str]], wanted: int) -> list[Pair]:
-    """Take pairs from each group of questions in turn until there are enough or nothing is left to pair."""
     for rows in (rows for texts in groups for text in texts for rows in table[text].values()):
         rng.shuffle(rows)
     pairs: list[Pair] = []

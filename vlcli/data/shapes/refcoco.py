@@ -24,7 +24,7 @@ EXTREMES = {
 
 
 def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
-    """refcoco/: every shape that some expression picks out is one ref; ``place`` flags sentences with place words."""
+    """Write refcoco/: one ref for every shape that an expression picks out; ``place`` flags place words."""
     everything = [picture for split in SPLITS for picture in pictures[split]]
     document = instances(config, everything)
     write_json(root / "refcoco/instances.json", document)
@@ -49,7 +49,6 @@ def write_refcoco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[
 
 
 def _test_part(picture: Picture, config: ShapesConfig) -> str:
-    """testA: pictures with the first kind of shape (people, in RefCOCO); testB: the others."""
     return "testA" if picture.scene.having(Noun(kind=config.kinds[0])) else "testB"
 
 
@@ -76,16 +75,16 @@ def _ref(
                 "raw": text,
                 "sent_id": sent + step,
                 "sent": " ".join(tokens(text)),
-                "place": place,
+                "place": placed,
             }
-            for step, (text, place) in enumerate(texts)
+            for step, (text, placed) in enumerate(texts)
         ],
         "category_id": config.kinds.index(picture.scene.shapes[index].look.kind) + 1,
     }
 
 
 def expressions(scene: Scene, index: int, rng: Random, most: int, places: bool = True) -> list[tuple[str, bool]]:
-    """Expressions that hold of one shape only, each with whether it uses place words; without first."""
+    """Return expressions that hold of one shape only, each with whether it uses place words; without first."""
     plain = [(noun.one, False) for noun in _nouns(scene, index) if scene.having(noun) == [index]]
     if not places:
         rng.shuffle(plain)
@@ -98,7 +97,6 @@ def expressions(scene: Scene, index: int, rng: Random, most: int, places: bool =
 
 
 def _nouns(scene: Scene, index: int) -> Iterator[Noun]:
-    """Every description that holds of a shape, except the one that says nothing."""
     look = scene.shapes[index].look
     for size, colour, kind in product(("", look.size), ("", look.colour), ("", look.kind)):
         if size or colour or kind:
@@ -121,7 +119,6 @@ def _placed(scene: Scene, index: int, rng: Random) -> Iterator[str]:
 
 
 def _beside(scene: Scene, index: int, noun: Noun, word: str) -> Iterator[str]:
-    """Relations to a shape that colour and kind pick out, where no rival is nearly there too."""
     rivals = [other for other in scene.having(noun) if other != index]
     for anchor, shape in enumerate(scene.shapes):
         if anchor == index or len(scene.having(shape.noun)) != 1 or not scene.stands(index, word, anchor):

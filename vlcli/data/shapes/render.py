@@ -33,38 +33,21 @@ class Job(NamedTuple):
     classes: tuple[int, ...] = ()
 
 
-def _star(radius: float, inner: float, points: int) -> list[tuple[float, float]]:
-    steps = [(radius if step % 2 == 0 else inner, math.pi * step / points) for step in range(2 * points)]
-    return [(length * math.sin(angle), -length * math.cos(angle)) for length, angle in steps]
-
-
 def _polygon(kind: str, r: float) -> list[tuple[float, float]]:
-    """Corners around (0, 0) of the kinds that are polygons."""
     if kind == "square":
         edge = 0.84 * r
         return [(-edge, -edge), (edge, -edge), (edge, edge), (-edge, edge)]
     if kind == "triangle":
         return [(0, -0.95 * r), (0.87 * r, 0.68 * r), (-0.87 * r, 0.68 * r)]
     if kind == "star":
-        return _star(r, 0.44 * r, 5)
+        steps = [(r if step % 2 == 0 else 0.44 * r, math.pi * step / 5) for step in range(10)]
+        return [(length * math.sin(angle), -length * math.cos(angle)) for length, angle in steps]
     if kind == "hexagon":
         return [(r * math.cos(math.pi * step / 3), r * math.sin(math.pi * step / 3)) for step in range(6)]
     if kind == "cross":
         a, b = 0.33 * r, 0.95 * r
-        return [
-            (-a, -b),
-            (a, -b),
-            (a, -a),
-            (b, -a),
-            (b, a),
-            (a, a),
-            (a, b),
-            (-a, b),
-            (-a, a),
-            (-b, a),
-            (-b, -a),
-            (-a, -a),
-        ]
+        across, down = (-a, a, a, b, b, a, a, -a, -a, -b, -b, -a), (-b, -b, -a, -a, a, a, b, b, a, a, -a, -a)
+        return list(zip(across, down, strict=True))
     angles = [2 * math.pi * step / 48 for step in range(48)]  # heart: the classic sixteen-sine-cubed curve
     curve = [
         (16 * math.sin(t) ** 3, 13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t))
@@ -75,11 +58,7 @@ def _polygon(kind: str, r: float) -> list[tuple[float, float]]:
 
 @lru_cache(maxsize=4096)
 def sprite(kind: str, radius: int, turn: int) -> Floats:
-    """Coverage of a shape in its window, in [0, 1].
-
-    Returns:
-        alpha: (2 * radius + 3, 2 * radius + 3)
-    """
+    """Return the coverage of a shape in its window, in [0, 1], (2 * radius + 3, 2 * radius + 3)."""
     side = 2 * radius + 3
     canvas = Image.new("L", (side * OVERSAMPLE, side * OVERSAMPLE), 0)
     draw = ImageDraw.Draw(canvas)
@@ -98,7 +77,6 @@ def sprite(kind: str, radius: int, turn: int) -> Floats:
 
 @lru_cache(maxsize=4)
 def _ramps(side: int) -> tuple[Floats, Floats, Floats]:
-    """Horizontal ramp (1, S, 1), vertical ramp (S, 1, 1), and a sparse grain (2S, 2S, 1) that PNG still packs."""
     ramp = np.linspace(-0.5, 0.5, side, dtype=np.float32)
     rng = np.random.default_rng(112)
     shape = (2 * side, 2 * side, 1)
@@ -106,51 +84,37 @@ def _ramps(side: int) -> tuple[Floats, Floats, Floats]:
     return ramp[None, :, None], ramp[:, None, None], grain.astype(np.float32)
 
 
-def _paint(canvas: Floats, shape: Shape) -> tuple[slice, slice]:
-    alpha = sprite(shape.look.kind, shape.radius, shape.turn)[:, :, None]  # (h, w, 1)
-    y, x, half = shape.y, shape.x, shape.radius + 1
-    window = (slice(y - half, y + half + 1), slice(x - half, x + half + 1))
-    colour = np.asarray(PALETTE[shape.look.colour], np.float32) + np.asarray(shape.tint, np.float32)
-    patch = canvas[window]  # (h, w, 3), a view
-    patch += alpha * (colour - patch)
-    return window
+def _window(shape: Shape) -> tuple[slice, slice]:
+    half = shape.radius + 1
+    return slice(shape.y - half, shape.y + half + 1), slice(shape.x - half, shape.x + half + 1)
 
 
 def pixels(scene: Scene) -> Bytes:
-    """Draw a scene.
-
-    Returns:
-        image: (S, S, 3)
-    """
+    """Draw a scene (S, S, 3)."""
     side = scene.side
     across, down, grain = _ramps(side)
     canvas = np.asarray(scene.ground, np.float32) + (scene.slope[0] * across + scene.slope[1] * down)  # (S, S, 3)
     for shape in scene.shapes:
-        _paint(canvas, shape)
+        alpha = sprite(shape.look.kind, shape.radius, shape.turn)[:, :, None]  # (h, w, 1)
+        colour = np.asarray(PALETTE[shape.look.colour], np.float32) + np.asarray(shape.tint, np.float32)
+        patch = canvas[_window(shape)]  # (h, w, 3), a view
+        patch += alpha * (colour - patch)
     top, left = scene.grain % side, (scene.grain // side) % side
     canvas += grain[top : top + side, left : left + side]
     return np.clip(canvas, 0, 255).astype(np.uint8)
 
 
 def visible(scene: Scene) -> Iterator[tuple[slice, slice, npt.NDArray[np.bool_]]]:
-    """Each shape's window and the pixels in it that the shape covers at least half and no later shape hides.
-
-    Yields:
-        rows, columns, mask: mask (h, w)
-    """
+    """Yield each shape's window and the pixels (h, w) in it that it covers at least half and no later shape hides."""
     owner = np.full((scene.side, scene.side), -1, np.int8)
-    windows = []
     for index, shape in enumerate(scene.shapes):
-        half = shape.radius + 1
-        window = (slice(shape.y - half, shape.y + half + 1), slice(shape.x - half, shape.x + half + 1))
-        owner[window][sprite(shape.look.kind, shape.radius, shape.turn) >= 0.5] = index
-        windows.append(window)
-    for index, (rows, columns) in enumerate(windows):
+        owner[_window(shape)][sprite(shape.look.kind, shape.radius, shape.turn) >= 0.5] = index
+    for index, (rows, columns) in enumerate(map(_window, scene.shapes)):
         yield rows, columns, owner[rows, columns] == index
 
 
 def geometry(scene: Scene) -> list[Drawn]:
-    """Visible box, area and column-major run lengths (COCO's uncompressed RLE) of every shape."""
+    """Return visible box, area and column-major run lengths (COCO's uncompressed RLE) of every shape."""
     return [_measure(scene.side, rows.start, columns.start, mask) for rows, columns, mask in visible(scene)]
 
 
@@ -166,15 +130,10 @@ def _measure(side: int, top: int, left: int, mask: npt.NDArray[np.bool_]) -> Dra
 
 
 def class_mask(scene: Scene, classes: tuple[int, ...], ground: int) -> Bytes:
-    """Class id of every pixel; 0 (unlabelled) where a shape covers a pixel only in part.
-
-    Returns:
-        mask: (S, S)
-    """
+    """Return the class id of every pixel (S, S); 0 (unlabelled) where a shape covers a pixel only in part."""
     mask = np.full((scene.side, scene.side), ground, np.uint8)
     for shape, label in zip(scene.shapes, classes, strict=True):
-        half = shape.radius + 1
-        view = mask[shape.y - half : shape.y + half + 1, shape.x - half : shape.x + half + 1]
+        view = mask[_window(shape)]
         alpha = sprite(shape.look.kind, shape.radius, shape.turn)
         view[alpha > 0.1] = 0
         view[alpha > 0.9] = label
@@ -182,11 +141,8 @@ def class_mask(scene: Scene, classes: tuple[int, ...], ground: int) -> Bytes:
 
 
 def _write(job: Job) -> list[Drawn]:
-    image = Image.fromarray(pixels(job.scene))
-    if job.path.suffix == ".jpg":
-        image.save(job.path, quality=95)
-    else:
-        image.save(job.path, compress_level=1)
+    options = {"quality": 95} if job.path.suffix == ".jpg" else {"compress_level": 1}
+    Image.fromarray(pixels(job.scene)).save(job.path, **options)
     if job.mask is not None:
         Image.fromarray(class_mask(job.scene, job.classes, ground=1)).save(job.mask, compress_level=1)
     return geometry(job.scene)

@@ -23,26 +23,25 @@ class Scenes(ABC):
 
     @abstractmethod
     def holding(self, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
-        """A picture that holds a shape of some nouns and none of the others."""
+        """Return a picture that holds a shape of some nouns and none of the others."""
 
     @abstractmethod
     def counting(self, noun: Noun, count: int) -> Scene:
-        """A picture with exactly ``count`` shapes of a noun."""
+        """Return a picture with exactly ``count`` shapes of a noun."""
 
     @abstractmethod
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
-        """A picture with one shape of each noun, the first ``relation`` (of) the second."""
+        """Return a picture with one shape of each noun, the first ``relation`` (of) the second."""
 
     @abstractmethod
     def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
-        """A picture whose only shape of ``kind`` has ``colour``, beside a ``decoy`` of the colour ``other``."""
+        """Return a picture whose only shape of ``kind`` has ``colour``, beside a ``decoy`` of the colour ``other``."""
 
 
 class FreshScenes(Scenes):
     """Every picture is composed for the cell that asks for it."""
 
     def holding(self, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
-        """What is absent is nearly there; the number of shapes does not say what is held."""
         absent = [noun for noun, here in zip(nouns, held, strict=True) if not here]
         looks = [
             self._look(noun, absent) if here else self._near_miss(noun, absent)
@@ -57,29 +56,25 @@ class FreshScenes(Scenes):
         return look
 
     def _near_miss(self, noun: Noun, without: list[Noun]) -> Look:
-        """A look that differs from ``noun`` in one attribute when it can, so that one word alone does not decide."""
-        given = [name for name in Look._fields if getattr(noun, name)]
+        named = [name for name in Look._fields if getattr(noun, name)]
         for _ in range(20):
-            free = self.rng.choice(given)
+            free = self.rng.choice(named)
             look = concrete(self.rng, self.config, noun._replace(**{free: ""}))
             if not any(other.matches(look) for other in without):
                 return look
         return fill(self.rng, self.config, [], 1, without)[0]
 
     def counting(self, noun: Noun, count: int) -> Scene:
-        """The rest, if there is one, are other shapes."""
         looks = [concrete(self.rng, self.config, noun) for _ in range(count)]
         total = count if noun == Noun() else max(count, self.rng.randint(*self.config.objects))
         return self._composed(looks, total, [noun])
 
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
-        """Placed again until the relation holds."""
         looks = [concrete(self.rng, self.config, noun) for noun in nouns]
         total = self.rng.randint(*self.config.objects)
         return self._composed(looks, total, nouns, lambda scene: _ordered(scene, nouns, relation))
 
     def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
-        """The decoy first shows that the other colour is there too."""
         nouns = (Noun("", colour, kind), Noun("", other, decoy))
         looks = [concrete(self.rng, self.config, noun) for noun in nouns]
         return self._composed(looks, self.rng.randint(*self.config.objects), [Noun(kind=kind)])
@@ -115,25 +110,20 @@ class PooledScenes(Scenes):
         self.pool = [compose(rng, config, random_looks(rng, config, total)) for total in totals]
 
     def holding(self, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
-        """Any picture with these and without those."""
         return self._picked(lambda scene: all(bool(scene.having(n)) == h for n, h in zip(nouns, held, strict=True)))
 
     def counting(self, noun: Noun, count: int) -> Scene:
-        """Any picture with so many."""
         return self._picked(lambda scene: len(scene.having(noun)) == count)
 
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
-        """Any picture with one of each, standing so."""
         return self._picked(
             lambda scene: all(len(scene.having(noun)) == 1 for noun in nouns) and _ordered(scene, nouns, relation)
         )
 
     def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
-        """Any picture with one shape of the kind and such a decoy."""
-
         def fits(scene: Scene) -> bool:
-            found = [scene.shapes[index].look.colour for index in scene.having(Noun(kind=kind))]
-            return found == [colour] and bool(scene.having(Noun("", other, decoy)))
+            colours = [scene.shapes[index].look.colour for index in scene.having(Noun(kind=kind))]
+            return colours == [colour] and bool(scene.having(Noun("", other, decoy)))
 
         return self._picked(fits)
 

@@ -35,7 +35,7 @@ class Judged(NamedTuple):
 
 
 def write_snli_ve(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
-    """snli_ve/snli_ve_{train,dev,test}.jsonl."""
+    """Write snli_ve/snli_ve_{train,dev,test}.jsonl."""
     count = 0
     for split in SPLITS:
         rng = stream(config, "snli-ve", split)
@@ -62,33 +62,25 @@ def _find(rng: Random, pictures: list[Picture], wanted: Callable[[Picture], bool
 def _judge(
     rng: Random, pictures: list[Picture], text: str, family: str, cases: list[tuple[str, Callable[[Picture], bool]]]
 ) -> list[Judged]:
-    """One hypothesis on one picture per case; nothing when some case occurs nowhere."""
-    found = [(label, _find(rng, pictures, wanted)) for label, wanted in cases]
-    if any(picture is None for _, picture in found):
-        return []
-    return [Judged(picture, sentence(text), label, family) for label, picture in found if picture is not None]
+    pairs = [(label, _find(rng, pictures, wanted)) for label, wanted in cases]
+    rows = [Judged(picture, sentence(text), label, family) for label, picture in pairs if picture is not None]
+    return rows if len(rows) == len(cases) else []
 
 
 def _either(rng: Random, config: ShapesConfig, pictures: list[Picture], count: int) -> Iterator[Judged]:
-    made = 0
+    groups = 0
     for _ in range(TRIES):
         seen = concrete(rng, config, Noun())
         first = Noun("", seen.colour, seen.kind)
         second = Noun(kind=rng.choice([kind for kind in config.kinds if kind != first.kind]))
-        rows = _judge(rng, pictures, _either_text(rng, first, second), "either", _either_cases(first, second))
+        stuff = rng.choice(STUFFS)
+        frame = rng.choice(("there is {} or {} that is {}", "the picture has {} or else {} that is {}"))
+        text = frame.format(first.a, second.a, stuff)
+        rows = _judge(rng, pictures, text, "either", _either_cases(first, second))
         yield from rows
-        made += bool(rows)
-        if made == count:
+        groups += bool(rows)
+        if groups == count:
             return
-
-
-def _either_text(rng: Random, first: Noun, second: Noun) -> str:
-    stuff = rng.choice(STUFFS)
-    frames = (
-        f"there is {first.a} or {second.a} that is {stuff}",
-        f"the picture has {first.a} or else {second.a} that is {stuff}",
-    )
-    return rng.choice(frames)
 
 
 def _either_cases(first: Noun, second: Noun) -> list[tuple[str, Callable[[Picture], bool]]]:
@@ -104,7 +96,6 @@ def _either_cases(first: Noun, second: Noun) -> list[tuple[str, Callable[[Pictur
 
 
 def _plain(rng: Random, config: ShapesConfig, pictures: list[Picture]) -> list[Judged]:
-    """Six rows, two of each label: a noun that is there, a noun that is not, and what cannot be seen of one that is."""
     yes, no = "entailment", "contradiction"
     plan = (("there is {}", yes), ("there is {}", yes), ("there is {}", no), ("{} is {stuff}", "neutral"))
     rows: list[Judged] = []
@@ -113,9 +104,8 @@ def _plain(rng: Random, config: ShapesConfig, pictures: list[Picture]) -> list[J
             look = concrete(rng, config, Noun())
             noun = Noun("", look.colour, look.kind)
             text = frame.format(noun.a, stuff=rng.choice(STUFFS))
-            found = _judge(rng, pictures, text, "plain", [(label, _presence(noun, label != no))])
-            rows += found
-            if found:
+            if judged := _judge(rng, pictures, text, "plain", [(label, _presence(noun, label != no))]):
+                rows += judged
                 break
     return rows if len(rows) == 6 else []
 

@@ -20,18 +20,63 @@ from vlcli.data.shapes.scenes import FreshScenes, Scenes
 from vlcli.data.shapes.world import OPPOSITE, RELATIONS, Noun, Scene, concrete
 
 SIDES = ("left", "right")
+FRAMES = {
+    "both": (
+        "each picture contains {}",
+        "both pictures contain {}",
+        "there is {} in both pictures",
+        "there is {} in each picture",
+        "the left picture and the right picture both show {}",
+    ),
+    "one": (
+        "exactly one of the pictures contains {}",
+        "only one of the two pictures shows {}",
+        "there is {} in only one picture",
+        "one picture contains {} and the other does not",
+    ),
+    "any": (
+        "at least one of the pictures contains {}",
+        "there is {} in at least one picture",
+        "{} is in one picture or in both",
+    ),
+    "has": (
+        "the {side} picture contains {}",
+        "there is {} in the {side} picture",
+        "the picture on the {side} shows {}",
+        "{} is in the {side} picture",
+    ),
+    "attribute": ("the {kind} in the {side} picture is {}", "in the {side} picture the {kind} is {}"),
+    "relation": (
+        "{} is {} {} in the {side} picture",
+        "in the {side} picture {} is {} {}",
+        "there is {} {} {} in the {side} picture",
+    ),
+    "more": (
+        "there are {} {many} in the {side} picture than in the {other} picture",
+        "the {side} picture has {} {many} than the {other} picture",
+        "the {side} picture contains {} {many} than the {other} one",
+    ),
+    "count": (
+        "there are exactly {} in total",
+        "the two pictures contain exactly {} in all",
+        "there are exactly {} in the two pictures together",
+    ),
+}
 Pair = tuple[Scene, Scene]
+Texts = tuple[str, str]
+Holds = tuple[int, int]
+"""Whether the left and the right picture of a pair hold a noun."""
 
 
 class StatementCell(NamedTuple):
     """Two sentences and two pairs; sentence ``i`` is true of pair ``i`` and false of the other."""
 
-    texts: tuple[str, str]
+    texts: Texts
     pairs: tuple[Pair, Pair]
 
 
 def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = None) -> StatementCell:
-    """One cell of a kind of statement.
+    """Return one cell of a kind of statement.
 
     Args:
         kind: a name out of ``STATEMENTS``.
@@ -43,11 +88,11 @@ def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = N
     return StatementCell((sentence(texts[0]), sentence(texts[1])), pairs)
 
 
-Plain = tuple[tuple[str, str], tuple[Pair, Pair]]
+Plain = tuple[Texts, tuple[Pair, Pair]]
 
 
+# Two descriptions of one form, such that a picture can hold either without the other.
 def _nouns(rng: Random, config: ShapesConfig) -> tuple[Noun, Noun]:
-    """Two descriptions of one form, such that a picture can hold either without the other."""
     form = rng.random()
     while True:
         one, two = (concrete(rng, config, Noun()) for _ in range(2))
@@ -61,125 +106,90 @@ def _nouns(rng: Random, config: ShapesConfig) -> tuple[Noun, Noun]:
             return Noun(one.size, "", one.kind), Noun(two.size, "", two.kind)
 
 
-def _table(scenes: Scenes, nouns: tuple[Noun, Noun], cells: list[tuple[int, int, int, int]]) -> tuple[Pair, Pair]:
-    """Pairs from presence tables: (first noun left, right, second noun left, right) for each pair."""
-    made = [
-        (scenes.holding(nouns, (bool(a), bool(c))), scenes.holding(nouns, (bool(b), bool(d)))) for a, b, c, d in cells
-    ]
-    return made[0], made[1]
-
-
 def _both(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     nouns = _nouns(rng, config)
     one, two = rng.sample(((1, 0), (0, 1)), 2)
-    frame = rng.choice(
-        (
-            "each picture contains {}",
-            "both pictures contain {}",
-            "there is {} in both pictures",
-            "there is {} in each picture",
-            "the left picture and the right picture both show {}",
-        )
-    )
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, [(1, 1, *two), (*one, 1, 1)])
+    return _holding(rng, scenes, "both", nouns, ((1, 1), two), (one, (1, 1)))
 
 
 def _one(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """True: in one picture; false: in both or in neither. One picture says nothing."""
+    # false: in both pictures or in neither, so that one picture says nothing
     nouns = _nouns(rng, config)
     single = rng.sample(((1, 0), (0, 1)), 2)
     other = rng.sample(((1, 1), (0, 0)), 2)
-    frame = rng.choice(
-        (
-            "exactly one of the pictures contains {}",
-            "only one of the two pictures shows {}",
-            "there is {} in only one picture",
-            "one picture contains {} and the other does not",
-        )
-    )
-    table = [(*single[0], *other[1]), (*other[0], *single[1])]
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, table)
+    return _holding(rng, scenes, "one", nouns, (single[0], other[1]), (other[0], single[1]))
 
 
 def _any(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
     nouns = _nouns(rng, config)
     one, two = rng.sample(((1, 0), (0, 1)), 2)
-    frame = rng.choice(
-        (
-            "at least one of the pictures contains {}",
-            "there is {} in at least one picture",
-            "{} is in one picture or in both",
-        )
-    )
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, [(*one, 0, 0), (0, 0, *two)])
+    return _holding(rng, scenes, "any", nouns, (one, (0, 0)), ((0, 0), two))
 
 
 def _has(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """Of one named picture; the other one holds either, both or neither, at random."""
+    # the picture that is not named holds either, both or neither
     nouns, side = _nouns(rng, config), rng.choice(SIDES)
     rows = []
-    for mine in ((1, 0), (0, 1)):
+    for named in ((1, 0), (0, 1)):
         other = (rng.randint(0, 1), rng.randint(0, 1))
-        left, right = (mine, other) if side == "left" else (other, mine)
-        rows.append((left[0], right[0], left[1], right[1]))
-    frame = rng.choice(
-        (
-            f"the {side} picture contains {{}}",
-            f"there is {{}} in the {side} picture",
-            f"the picture on the {side} shows {{}}",
-            f"{{}} is in the {side} picture",
-        )
-    )
-    return (frame.format(nouns[0].a), frame.format(nouns[1].a)), _table(scenes, nouns, rows)
+        left, right = (named, other) if side == "left" else (other, named)
+        rows.append(((left[0], right[0]), (left[1], right[1])))
+    return _holding(rng, scenes, "has", nouns, *rows, side=side)
+
+
+def _holding(
+    rng: Random,
+    scenes: Scenes,
+    kind: str,
+    nouns: tuple[Noun, Noun],
+    *rows: tuple[Holds, Holds],
+    **words: str,
+) -> Plain:
+    frame = rng.choice(FRAMES[kind])
+    pairs = [
+        (scenes.holding(nouns, (bool(a), bool(c))), scenes.holding(nouns, (bool(b), bool(d))))
+        for (a, b), (c, d) in rows
+    ]
+    return (frame.format(nouns[0].a, **words), frame.format(nouns[1].a, **words)), (pairs[0], pairs[1])
 
 
 def _attribute(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """The colour of a named picture's only shape of a kind; the other colour is there too, on another kind."""
+    # the other colour is there too, on another kind
     kind, decoy = rng.sample(config.kinds, 2)
     colours, side = rng.sample(config.colours, 2), rng.choice(SIDES)
-
     pairs = []
-    for colour, other in ((colours[0], colours[1]), (colours[1], colours[0])):
+    for colour, other in (colours, colours[::-1]):
         free = rng.sample(colours, 2)
         shown = scenes.coloured(kind, colour, decoy, other)
         unnamed = scenes.coloured(kind, free[0], decoy, free[1])
         pairs.append((shown, unnamed) if side == "left" else (unnamed, shown))
-    frame = rng.choice((f"the {kind} in the {side} picture is {{}}", f"in the {side} picture the {kind} is {{}}"))
-    return (frame.format(colours[0]), frame.format(colours[1])), (pairs[0], pairs[1])
+    frame = rng.choice(FRAMES["attribute"])
+    one, two = (frame.format(colour, kind=kind, side=side) for colour in colours)
+    return (one, two), (pairs[0], pairs[1])
 
 
 def _relation(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """Two shapes in a named picture; the other picture holds them too, in either order."""
+    # the picture that is not named holds both shapes too, in either order
     one, two = (concrete(rng, config, Noun()) for _ in range(2))
     while one.colour == two.colour or one.kind == two.kind:
         two = concrete(rng, config, Noun())
     nouns = (Noun("", *one[1:]), Noun("", *two[1:]))
     word, side = rng.choice(RELATIONS), rng.choice(SIDES)
-
     pairs = []
     for shown_word in (word, OPPOSITE[word]):
         shown = scenes.related(nouns, shown_word)
         unnamed = scenes.related(nouns, rng.choice((word, OPPOSITE[word])))
         pairs.append((shown, unnamed) if side == "left" else (unnamed, shown))
-    return _relation_texts(rng, nouns, word, side), (pairs[0], pairs[1])
-
-
-def _relation_texts(rng: Random, nouns: tuple[Noun, Noun], word: str, side: str) -> tuple[str, str]:
-    frame = rng.choice(
-        (
-            f"{{}} is {{}} {{}} in the {side} picture",
-            f"in the {side} picture {{}} is {{}} {{}}",
-            f"there is {{}} {{}} {{}} in the {side} picture",
-        )
-    )
-    first = frame.format(nouns[0].a, PHRASES[word], nouns[1].a)
+    frame = rng.choice(FRAMES["relation"])
+    first = frame.format(nouns[0].a, PHRASES[word], nouns[1].a, side=side)
     if rng.random() < 0.5:
-        return first, frame.format(nouns[0].a, PHRASES[OPPOSITE[word]], nouns[1].a)
-    return first, frame.format(nouns[1].a, PHRASES[word], nouns[0].a)
+        second = frame.format(nouns[0].a, PHRASES[OPPOSITE[word]], nouns[1].a, side=side)
+    else:
+        second = frame.format(nouns[1].a, PHRASES[word], nouns[0].a, side=side)
+    return (first, second), (pairs[0], pairs[1])
 
 
 def _countable(rng: Random, config: ShapesConfig) -> Noun:
-    """A kind, a colour, or now and then shapes of any sort."""
     draw = rng.random()
     if draw < 0.5:
         return Noun(kind=rng.choice(config.kinds))
@@ -187,49 +197,38 @@ def _countable(rng: Random, config: ShapesConfig) -> Noun:
 
 
 def _more(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """The numbers of each picture spread evenly over all that fit, for true and for false: one picture says little."""
+    # the numbers spread evenly over all that fit, for true and for false: one picture says little
     noun, gap = _countable(rng, config), rng.choice(config.more_gaps)
     lowest = 1 if noun == Noun() else 0
     gap = min(gap, config.objects[1] - lowest)
 
-    def made(more_left: bool) -> Pair:
+    def pair(more_left: bool) -> Pair:
         low = rng.randint(lowest, config.objects[1] - gap)
         counts = (low + gap, low) if more_left else (low, low + gap)
         return scenes.counting(noun, counts[0]), scenes.counting(noun, counts[1])
 
     word, side = rng.choice(("more", "fewer")), rng.choice(SIDES)
-    other = OPPOSITE[side]
-    frame = rng.choice(
-        (
-            f"there are {{}} {noun.many} in the {side} picture than in the {other} picture",
-            f"the {side} picture has {{}} {noun.many} than the {other} picture",
-            f"the {side} picture contains {{}} {noun.many} than the {other} one",
-        )
+    frame = rng.choice(FRAMES["more"])
+    first, second = pair((word == "more") == (side == "left")), pair((word == "more") != (side == "left"))
+    one, two = (
+        frame.format(one, many=noun.many, side=side, other=OPPOSITE[side])
+        for one in (word, "fewer" if word == "more" else "more")
     )
-    first = made((word == "more") == (side == "left"))
-    second = made((word == "more") != (side == "left"))
-    return (frame.format(word), frame.format("fewer" if word == "more" else "more")), (first, second)
+    return (one, two), (first, second)
 
 
 def _count(rng: Random, config: ShapesConfig, scenes: Scenes) -> Plain:
-    """A total over both pictures, exact or as a bound; its split between them is spread evenly."""
+    # a total over both pictures, exact or as a bound
     noun = _countable(rng, config)
     least = 2 if noun == Noun() else 0
     totals = [least + rng.randint(1, 4), 0]
     totals[1] = rng.choice([n for n in range(max(least, totals[0] - 2), totals[0] + 3) if n not in (totals[0], 0)])
     pairs = [_shared(rng, config, scenes, noun, total) for total in totals]
-    frame = rng.choice(
-        (
-            "there are exactly {} in total",
-            "the two pictures contain exactly {} in all",
-            "there are exactly {} in the two pictures together",
-        )
-    )
+    frame = rng.choice(FRAMES["count"])
     if rng.random() < 0.6:
         texts = [_agree(frame.format(noun.number(total)), total) for total in totals]
         return (texts[0], texts[1]), (pairs[0], pairs[1])
-    high, low = max(totals), min(totals)
-    limit = rng.randint(low + 1, high)
+    limit = rng.randint(min(totals) + 1, max(totals))
     at_least = _agree(f"there are at least {noun.number(limit)} in total", limit)
     fewer = _agree(f"there are at most {noun.number(limit - 1)} in total", limit - 1)
     if rng.random() < 0.5:

@@ -10,16 +10,16 @@ INFO = {"description": "shapes: a generated world", "version": "1", "year": 2026
 
 
 def write_json(path: Path, document: object) -> None:
-    """One compact JSON document."""
+    """Write one compact JSON document."""
     write_text(path, json.dumps(document, separators=(",", ":")))
 
 
 def write_lines(path: Path, rows: Iterable[object]) -> None:
-    """One JSON document a line."""
+    """Write one JSON document a line."""
     write_text(path, "".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def write_text(path: Path, text: str) -> None:
-    """UTF-8 with bare newlines on every platform."""
+    """Write UTF-8 with bare newlines on every platform."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())

@@ -31,7 +31,7 @@ class Event(NamedTuple):
 
 
 def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
-    """vist/: stories in sequence, descriptions in isolation, instances, and images/{split}/<photo id>.png."""
+    """Write vist/: stories in sequence, descriptions in isolation, instances, and images/{split}/<photo id>.png."""
     album = stories = photos = boxes = 0
     for split in SPLITS:
         rng = stream(config, "vist", split)
@@ -61,7 +61,6 @@ def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: in
 
 
 def _album(rng: Random, config: ShapesConfig, album: int, split: str) -> tuple[Noun, list[Event]]:
-    """A hero who is in every picture, with one guest at a time somewhere beside it."""
     look = concrete(rng, config, Noun())
     hero = Noun("", look.colour, look.kind)
     events = []
@@ -75,7 +74,6 @@ def _album(rng: Random, config: ShapesConfig, album: int, split: str) -> tuple[N
 
 
 def _scene(rng: Random, config: ShapesConfig, hero: Look, guest: Look, relation: str) -> Scene:
-    """Hero first, ``relation`` (of) its guest; bystanders are of other kinds and colours than both."""
     others = [
         look
         for look in fill(rng, config, [], rng.randint(0, config.objects[1] - 3), [Noun(kind=hero.kind)])
@@ -110,12 +108,10 @@ def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int)
 
 
 def _others(hero: Noun, scene: Scene) -> list[str]:
-    """What a picture shows besides the hero."""
     return list(dict.fromkeys(shape.noun.one for shape in scene.shapes if shape.noun != hero))
 
 
 def _descriptions(rng: Random, pictures: list[Picture]) -> list[list[dict[str, object]]]:
-    """Two sentences on each picture alone, of any two of its shapes."""
     rows: list[list[dict[str, object]]] = []
     for picture in pictures:
         shapes, relations = picture.scene.shapes, list(picture.scene.relations())

@@ -7,7 +7,7 @@ from random import Random
 
 from vlcli.data.shapes.coco import Pictures
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
-from vlcli.data.shapes.questions import Asked, balanced, companions
+from vlcli.data.shapes.questions import TYPES, Asked, balanced, companions
 from vlcli.data.shapes.store import INFO, write_json
 from vlcli.data.shapes.world import Picture, stream
 
@@ -16,7 +16,7 @@ HEAD = {"info": INFO, "license": LICENSE, "data_type": "mscoco"}
 
 
 def write_vqa(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
-    """vqa/: questions of each split; annotations and complementary pairs of train and val."""
+    """Write vqa/: questions of each split; annotations and complementary pairs of train and val."""
     count = 0
     for split in SPLITS:
         rng = stream(config, "vqa", split)
@@ -44,14 +44,13 @@ def write_vqa(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str,
 
 
 def _question_ids(pictures: list[Picture], pairs: list[tuple[Asked, Asked]]) -> list[list[int]]:
-    """Picture id times 1000 plus the place among its questions, as in VQA."""
     used: dict[int, int] = {}
     rows = []
     for pair in pairs:
         numbers = []
         for one in pair:
-            place = used[one.picture] = used.get(one.picture, -1) + 1
-            numbers.append(1000 * pictures[one.picture].id + place)
+            count = used[one.picture] = used.get(one.picture, -1) + 1
+            numbers.append(1000 * pictures[one.picture].id + count)
         rows.append(numbers)
     return rows
 
@@ -60,12 +59,12 @@ def _annotation(
     rng: Random, config: ShapesConfig, pictures: list[Picture], number: int, one: Asked
 ) -> dict[str, object]:
     question = one.question
-    given = [(question.answer, "yes")] * 10
+    people = [(question.answer, "yes")] * 10
     if question.answer_type != "yes/no" and rng.random() < 0.25:  # a dissenter, where he does not shift the balance
-        given[rng.randrange(10)] = (_other_answer(rng, config, question.answer), rng.choice(("maybe", "no")))
+        people[rng.randrange(10)] = (_other_answer(rng, config, question.answer), rng.choice(("maybe", "no")))
     answers = [
-        {"answer": answer, "answer_confidence": sure, "answer_id": place}
-        for place, (answer, sure) in enumerate(given, 1)
+        {"answer": answer, "answer_confidence": sure, "answer_id": person}
+        for person, (answer, sure) in enumerate(people, 1)
     ]
     return {
         "question_type": question.question_type,
@@ -85,7 +84,7 @@ def _other_answer(rng: Random, config: ShapesConfig, answer: str) -> str:
 
 
 def write_gqa(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
-    """gqa/: balanced questions of train, val and testdev, scene graphs of train and val."""
+    """Write gqa/: balanced questions of train, val and testdev, scene graphs of train and val."""
     count = 0
     for split, name in zip(SPLITS, ("train", "val", "testdev"), strict=True):
         rows = _gqa_rows(stream(config, "gqa", split), config, pictures[split], count)
@@ -101,7 +100,7 @@ def _gqa_rows(rng: Random, config: ShapesConfig, pictures: list[Picture], first:
     pairs = balanced(pictures, rng, config)
     followed = companions(pictures, pairs, config)
     asked = [one for pair in (*pairs, *(extra for _, extra in followed)) for one in pair]
-    ids = {(one.picture, one.question.text): f"{first + place:08d}" for place, one in enumerate(asked)}
+    ids = {(one.picture, one.question.text): f"{first + number:08d}" for number, one in enumerate(asked)}
     settled = {_key(one): ids[_key(two)] for pair, extra in followed for one, two in zip(pair, extra, strict=True)}
     rows = {}
     for one in asked:
@@ -115,14 +114,13 @@ def _key(one: Asked) -> tuple[int, str]:
 
 
 def _gqa_row(one: Asked, picture: Picture, mine: str, entailed: list[str]) -> dict[str, object]:
-    """One entry; ``entailed`` lists the questions on the same picture that this one's answer settles."""
     question = one.question
     steps = [
-        {"operation": operation, "dependencies": _dependencies(operation, place), "argument": argument}
-        for place, (operation, argument) in enumerate(question.program)
+        {"operation": operation, "dependencies": _dependencies(operation, number), "argument": argument}
+        for number, (operation, argument) in enumerate(question.program)
     ]
-    objects = {str(place): _object_id(picture, index) for place, index in enumerate(question.objects)}
-    detailed, semantic, structural = question.types
+    objects = {str(number): _object_id(picture, index) for number, index in enumerate(question.objects)}
+    semantic, structural = TYPES[question.detailed]
     return {
         "semantic": steps,
         "entailed": entailed,
@@ -130,20 +128,19 @@ def _gqa_row(one: Asked, picture: Picture, mine: str, entailed: list[str]) -> di
         "question": question.text,
         "imageId": f"{picture.id:012d}",
         "isBalanced": True,
-        "groups": {"global": question.question_type, "local": f"{detailed}-{question.text}"},
+        "groups": {"global": question.question_type, "local": f"{question.detailed}-{question.text}"},
         "answer": question.answer,
         "semanticStr": "->".join(f"{operation}: {argument}" for operation, argument in question.program),
         "annotations": {"answer": {}, "question": objects, "fullAnswer": {}},
-        "types": {"detailed": detailed, "semantic": semantic, "structural": structural},
+        "types": {"detailed": question.detailed, "semantic": semantic, "structural": structural},
         "fullAnswer": question.full,
     }
 
 
-def _dependencies(operation: str, place: int) -> list[int]:
-    """Steps that a step reads: none for a selection, both selections for a comparison, else the one before."""
+def _dependencies(operation: str, step: int) -> list[int]:
     if operation == "select":
         return []
-    return [place - 2, place - 1] if operation == "compare count" else [place - 1]
+    return [step - 2, step - 1] if operation == "compare count" else [step - 1]
 
 
 def _object_id(picture: Picture, index: int) -> str:
@@ -151,7 +148,6 @@ def _object_id(picture: Picture, index: int) -> str:
 
 
 def _graph(picture: Picture) -> dict[str, object]:
-    """A GQA scene graph; relations hold by the margin that every text of this world uses."""
     names = {"left": "to the left of", "right": "to the right of", "above": "above", "below": "below"}
     objects: dict[str, dict[str, object]] = {}
     for index, (shape, drawn) in enumerate(zip(picture.scene.shapes, picture.drawn, strict=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from random import Random
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class Noun(NamedTuple):
     kind: str = ""
 
     def matches(self, look: Look) -> bool:
-        """Whether the description holds for ``look``."""
+        """Return whether the description holds for ``look``."""
         return (
             (not self.kind or self.kind == look.kind)
             and (not self.colour or self.colour == look.colour)
@@ -41,31 +42,30 @@ class Noun(NamedTuple):
         )
 
     def count(self, looks: Sequence[Look]) -> int:
-        """How many of ``looks`` it describes."""
         return sum(self.matches(look) for look in looks)
 
     @property
     def one(self) -> str:
-        """Singular without article: ``small red circle``."""
+        """Return the singular without article: ``small red circle``."""
         return " ".join(word for word in (self.size, self.colour, self.kind or "shape") if word)
 
     @property
     def many(self) -> str:
-        """Plural: ``small red circles``."""
+        """Return the plural: ``small red circles``."""
         return self.one + ("es" if self.one.endswith("s") else "s")
 
     @property
     def a(self) -> str:
-        """Singular with its indefinite article."""
+        """Return the singular with its indefinite article."""
         return ("an " if self.one[0] in "aeiou" else "a ") + self.one
 
     def number(self, count: int) -> str:
-        """With a number in words: ``three red circles``."""
+        """Return the noun with a number in words: ``three red circles``."""
         return f"{number_word(count)} {self.one if count == 1 else self.many}"
 
 
 def number_word(count: int) -> str:
-    """Numbers as the statements write them."""
+    """Return numbers as the statements write them."""
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     return words[count] if count < len(words) else str(count)
 
@@ -83,7 +83,7 @@ class Shape:
 
     @property
     def noun(self) -> Noun:
-        """The description by colour and kind."""
+        """Return the description by colour and kind."""
         return Noun("", self.look.colour, self.look.kind)
 
 
@@ -99,19 +99,19 @@ class Scene:
 
     @property
     def looks(self) -> list[Look]:
-        """What its shapes look like, in painting order."""
+        """Return what its shapes look like, in painting order."""
         return [shape.look for shape in self.shapes]
 
     def having(self, noun: Noun) -> list[int]:
-        """Indices of the shapes that ``noun`` describes."""
+        """Return the indices of the shapes that ``noun`` describes."""
         return [index for index, shape in enumerate(self.shapes) if noun.matches(shape.look)]
 
     def stands(self, first: int, relation: str, second: int) -> bool:
-        """Whether the first shape is ``relation`` (of) the second by more than the margin."""
+        """Return whether the first shape is ``relation`` (of) the second by more than the margin."""
         return self._ahead(first, relation, second) >= MARGIN * self.side
 
     def clearly_not(self, first: int, relation: str, second: int) -> bool:
-        """Whether the first shape stands on the other side, so that the exact meaning of a place does not matter."""
+        """Return whether the first shape clearly stands on the other side."""
         return self._ahead(first, relation, second) <= -0.3 * MARGIN * self.side
 
     def _ahead(self, first: int, relation: str, second: int) -> int:
@@ -120,15 +120,12 @@ class Scene:
         return {"left": across, "right": -across, "above": down, "below": -down}[relation]
 
     def relations(self) -> Iterator[tuple[int, str, int]]:
-        """Every (shape, relation, shape) that holds."""
-        for first in range(len(self.shapes)):
-            for second in range(len(self.shapes)):
-                yield from (
-                    (first, word, second) for word in RELATIONS if first != second and self.stands(first, word, second)
-                )
+        """Yield every (shape, relation, shape) that holds."""
+        for first, second in permutations(range(len(self.shapes)), 2):
+            yield from ((first, word, second) for word in RELATIONS if self.stands(first, word, second))
 
     def region(self, index: int) -> str:
-        """The ninth of the picture that a shape's centre lies in: ``top left``, ``left``, ``middle``."""
+        """Return the ninth of the picture that a shape's centre lies in: ``top left``, ``left``, ``middle``."""
         shape = self.shapes[index]
         column = "left" if shape.x < 0.38 * self.side else "right" if shape.x > 0.62 * self.side else ""
         row = "top" if shape.y < 0.38 * self.side else "bottom" if shape.y > 0.62 * self.side else ""
@@ -154,17 +151,22 @@ class Drawn(NamedTuple):
 
 
 def stream(config: ShapesConfig, *names: str) -> Random:
-    """The generator of one part and split: parts do not disturb one another's draws."""
+    """Return the generator of one part and split: parts do not disturb one another's draws."""
     return Random("/".join((str(config.seed), *names)))
 
 
+def random_colour(rng: Random, low: int, high: int) -> tuple[int, int, int]:
+    """Return red, green and blue from ``low`` to ``high``."""
+    return rng.randint(low, high), rng.randint(low, high), rng.randint(low, high)
+
+
 def random_look(rng: Random, config: ShapesConfig) -> Look:
-    """One of all looks, uniformly."""
+    """Return one of all looks, uniformly."""
     return Look(rng.choice(SIZES), rng.choice(config.colours), rng.choice(config.kinds))
 
 
 def random_looks(rng: Random, config: ShapesConfig, count: int) -> list[Look]:
-    """Looks that sometimes share a kind or a colour, so that there is something to count and to tell apart."""
+    """Return looks that sometimes share a kind or a colour, so that there is something to count and to tell apart."""
     looks: list[Look] = []
     for _ in range(count):
         look = random_look(rng, config)
@@ -180,7 +182,7 @@ def random_looks(rng: Random, config: ShapesConfig, count: int) -> list[Look]:
 def fill(
     rng: Random, config: ShapesConfig, required: Sequence[Look], total: int, without: Sequence[Noun] = ()
 ) -> list[Look]:
-    """``required`` and random others up to ``total``, none of the others described by ``without``; shuffled."""
+    """Return ``required`` and random others up to ``total``, none of the others described by ``without``; shuffled."""
     looks = list(required)
     while len(looks) < total:
         look = random_look(rng, config)
@@ -191,7 +193,7 @@ def fill(
 
 
 def concrete(rng: Random, config: ShapesConfig, noun: Noun) -> Look:
-    """A random look that ``noun`` describes."""
+    """Return a random look that ``noun`` describes."""
     look = random_look(rng, config)
     return Look(noun.size or look.size, noun.colour or look.colour, noun.kind or look.kind)
 
@@ -226,7 +228,6 @@ def _ground(rng: Random) -> tuple[int, int, int]:
 
 
 def _place(rng: Random, side: int, looks: Sequence[Look]) -> tuple[Shape, ...]:
-    """Rejection sampling; radii shrink a little every time a crowded picture does not work out."""
     scale = side / 112
     while True:
         taken: list[tuple[int, int, int]] = []
@@ -239,15 +240,8 @@ def _place(rng: Random, side: int, looks: Sequence[Look]) -> tuple[Shape, ...]:
             taken.append((*spot, radius))
         else:
             return tuple(
-                Shape(
-                    look,
-                    x,
-                    y,
-                    radius,
-                    rng.randrange(TURNS),
-                    (rng.randint(-12, 12), rng.randint(-12, 12), rng.randint(-12, 12)),
-                )
-                for look, (x, y, radius) in zip(looks, taken, strict=True)
+                Shape(look, *spot, rng.randrange(TURNS), random_colour(rng, -12, 12))
+                for look, spot in zip(looks, taken, strict=True)
             )
         scale *= 0.985
 

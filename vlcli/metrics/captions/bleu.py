@@ -12,7 +12,7 @@ NEARLY_NONE, SPARE = 1e-15, 1e-9
 
 
 def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], longest: int = 4) -> list[float]:
-    """BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length.
+    """Return BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length.
 
     Args:
         candidates: one caption each, as words.
@@ -22,27 +22,22 @@ def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], lon
     Returns:
         One number for each length.
     """
-    right, given = [0] * longest, [0] * longest
+    right, total = [0] * longest, [0] * longest
     length = closest = 0
     for words, known in zip(candidates, references, strict=True):
-        own, most = grams(words, longest), _most([grams(reference, longest) for reference in known])
-        for run, count in own.items():
+        most: Grams = Grams()
+        for reference in known:
+            most |= grams(reference, longest)
+        for run, count in grams(words, longest).items():
             right[len(run) - 1] += min(count, most.get(run, 0))
         for n in range(longest):
-            given[n] += max(0, len(words) - n)
+            total[n] += max(0, len(words) - n)
         length += len(words)
         closest += min((abs(len(reference) - len(words)), len(reference)) for reference in known)[1]
     ratio = (length + NEARLY_NONE) / (closest + SPARE)
     brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
     scores, product = [], 1.0
     for n in range(longest):
-        product *= (right[n] + NEARLY_NONE) / (given[n] + SPARE)
+        product *= (right[n] + NEARLY_NONE) / (total[n] + SPARE)
         scores.append(product ** (1 / (n + 1)) * brevity)
     return scores
-
-
-def _most(counts: Sequence[Grams]) -> Grams:
-    most: Grams = Grams()
-    for count in counts:
-        most |= count
-    return most

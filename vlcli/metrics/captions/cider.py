@@ -32,7 +32,7 @@ class DocumentFrequency:
 
     @classmethod
     def of(cls, references: Iterable[Sequence[Words]]) -> DocumentFrequency:
-        """From the references of every image."""
+        """Count the runs in the references of every image."""
         counts: Counter[tuple[str, ...]] = Counter()
         images = 0
         for known in references:
@@ -41,13 +41,13 @@ class DocumentFrequency:
         return cls(counts, images)
 
     def save(self, path: Path) -> None:
-        """As JSON: runs joined by spaces."""
+        """Write the counts as JSON: runs joined by spaces."""
         content = {"images": self.images, "counts": {" ".join(run): count for run, count in self.counts.items()}}
         write_text(path, json.dumps(content, ensure_ascii=False))
 
     @classmethod
     def load(cls, path: Path) -> DocumentFrequency:
-        """What :meth:`save` wrote.
+        """Read what :meth:`save` wrote.
 
         Raises:
             DataError: it is something else.
@@ -81,25 +81,24 @@ class Cider:
 
     @classmethod
     def of(cls, references: Sequence[Sequence[Words]], *, d: bool = True) -> Cider:
-        """With the document frequency of the very references that are scored against, as the COCO evaluation does."""
+        """Take the document frequency of the references that are scored against, as the COCO evaluation does."""
         return cls(DocumentFrequency.of(references), d=d)
 
     def score(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
-        """One number a caption: 10 times the mean over references and lengths of run of the cosine."""
+        """Return one number a caption: 10 times the mean over references and lengths of run of the cosine."""
         return [self._one(words, known) for words, known in zip(candidates, references, strict=True)]
 
     def mean(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
-        """The mean over captions."""
+        """Return the mean over captions."""
         scores = self.score(candidates, references)
         return sum(scores) / max(len(scores), 1)
 
     def _one(self, words: Words, references: Sequence[Words]) -> float:
-        own = self._vector(grams(words, LONGEST))
-        total = sum(self._similarity(own, self._reference(reference)) for reference in references)
+        caption = self._vector(grams(words, LONGEST))
+        total = sum(self._similarity(caption, self._reference(reference)) for reference in references)
         return 10 * total / max(len(references), 1)
 
     def _reference(self, words: Words) -> Vector:
-        """A reference's vector, kept: in training they come again and again."""
         key = tuple(words)
         if key not in self._known:
             self._known[key] = self._vector(grams(words, LONGEST))
@@ -113,14 +112,13 @@ class Cider:
         norms = [math.sqrt(sum(value * value for value in part.values())) for part in weights]
         return weights, norms, sum(count for run, count in counts.items() if len(run) == 2)
 
-    def _similarity(self, own: Vector, other: Vector) -> float:
-        """The mean cosine over lengths of run."""
+    def _similarity(self, caption: Vector, reference: Vector) -> float:
         total = 0.0
-        for mine, theirs, norm, far in zip(own[0], other[0], own[1], other[1], strict=True):
+        for mine, theirs, norm, far in zip(caption[0], reference[0], caption[1], reference[1], strict=True):
             if not norm or not far:
                 continue
             shared = ((mine[run], theirs[run]) for run in mine.keys() & theirs.keys())
             total += sum((min(a, b) if self.d else a) * b for a, b in shared) / (norm * far)
         if self.d:
-            total *= math.exp(-((own[2] - other[2]) ** 2) / (2 * SIGMA**2))
+            total *= math.exp(-((caption[2] - reference[2]) ** 2) / (2 * SIGMA**2))
         return total / LONGEST

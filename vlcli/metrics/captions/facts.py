@@ -48,8 +48,8 @@ class Named:
         attributes: single words.
         count: the number before it; 0 for "no".
         exact: whether it is a number from two on.
-        start: place of its first word.
-        stop: place after its last one.
+        start: index of its first word.
+        stop: index behind its last one.
     """
 
     kind: str | None
@@ -60,7 +60,7 @@ class Named:
     stop: int
 
     def of(self, thing: Thing) -> bool:
-        """Whether it describes a thing."""
+        """Return whether it describes a thing."""
         return (self.kind is None or self.kind == thing.kind) and self.attributes <= thing.attributes
 
 
@@ -97,7 +97,7 @@ class Claims:
         self.attributes = set(attributes)
 
     def check(self, caption: str, things: Sequence[Thing]) -> ClaimTruth:
-        """What a caption claims of a picture with these things."""
+        """Return what a caption claims of a picture with these things."""
         words = re.findall(r"[a-z]+", caption.lower())
         nouns = self.nouns(words)
         meant = [noun for noun in nouns if noun.kind is not None or noun.attributes]
@@ -105,30 +105,28 @@ class Claims:
         truth = ClaimTruth(nouns=nouns)
         if any(noun.count for noun in meant):
             truth.look = all(
-                (found >= max(1, noun.count)) if noun.count else not found
-                for noun, found in zip(nouns, counts, strict=True)
+                (count >= max(1, noun.count)) if noun.count else not count
+                for noun, count in zip(nouns, counts, strict=True)
             ) and _distinct(nouns, things)
-        if exact := [(noun, found) for noun, found in zip(nouns, counts, strict=True) if noun.exact]:
-            truth.number = all(found == noun.count for noun, found in exact)
+        if exact := [(noun, count) for noun, count in zip(nouns, counts, strict=True) if noun.exact]:
+            truth.number = all(count == noun.count for noun, count in exact)
         truth.place = self._placed(words, nouns, things)
         return truth
 
     def nouns(self, words: Sequence[str]) -> list[Named]:
-        """The nouns of a sentence, in order."""
-        found: list[Named] = []
-        for place, word in enumerate(words):
-            if word not in self.kinds:
-                continue
-            start = place
-            while start and words[start - 1] in self.attributes:
-                start -= 1
-            attributes = frozenset(words[start:place])
-            found.append(Named(self.kinds[word], attributes, *_number(words[:start]), start, place + 1))
-        return found
+        """Return the nouns of a sentence, in order."""
+        nouns: list[Named] = []
+        for index, word in enumerate(words):
+            if word in self.kinds:
+                start = index
+                while start and words[start - 1] in self.attributes:
+                    start -= 1
+                attributes = frozenset(words[start:index])
+                nouns.append(Named(self.kinds[word], attributes, *_number(words[:start]), start, index + 1))
+        return nouns
 
     @staticmethod
     def _placed(words: Sequence[str], nouns: Sequence[Named], things: Sequence[Thing]) -> bool | None:
-        """Whether every claimed place and relation holds for some things so named; None where none is claimed."""
         held = []
         for number, noun in enumerate(nouns):
             after = nouns[number + 1] if number + 1 < len(nouns) else None
@@ -144,7 +142,6 @@ class Claims:
 
 
 def _number(before: Sequence[str]) -> tuple[int, bool]:
-    """How many the words before a noun speak of, and whether by a word of number from two on."""
     word = before[-1] if before else ""
     if word in ("a", "an") and before[-2:-1] == ["without"]:
         return 0, False
@@ -153,16 +150,13 @@ def _number(before: Sequence[str]) -> tuple[int, bool]:
 
 
 def _relation(words: Sequence[str]) -> str | None:
-    """The relation that words between two nouns express: "left of", "above"."""
-    for place, word in enumerate(words):
-        after = words[place + 1] if place + 1 < len(words) else ""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
         if word in RELATIONS and (after == "of" or word not in PLACES):
             return word
     return None
 
 
 def _distinct(nouns: Sequence[Named], things: Sequence[Thing]) -> bool:
-    """Whether nouns of one thing each can mean different things."""
     single = [noun for noun in nouns if noun.count == 1]
 
     def fits(number: int, taken: frozenset[int]) -> bool:
@@ -188,15 +182,15 @@ def _lies(thing: Thing, word: str, words: int) -> bool:
     return value > high if side else value < low
 
 
-def fact_metrics(found: Sequence[ClaimTruth]) -> dict[str, float]:
-    """Shares over captions: ``right/look`` of all (naming nothing is not right), the others of those that claim it.
+def fact_metrics(truths: Sequence[ClaimTruth]) -> dict[str, float]:
+    """Return shares over captions: ``right/look`` of all (naming nothing is not right), others of those that claim it.
 
     ``named/place`` is the share of captions that claim a place.
     """
-    made = {"right/look": sum(truth.look is True for truth in found) / max(len(found), 1)}
+    shares = {"right/look": sum(truth.look is True for truth in truths) / max(len(truths), 1)}
     for name in ("number", "place"):
-        claimed = [value for truth in found if (value := getattr(truth, name)) is not None]
+        claimed = [value for truth in truths if (value := getattr(truth, name)) is not None]
         if claimed:
-            made[f"right/{name}"] = sum(claimed) / len(claimed)
-    made["named/place"] = sum(truth.place is not None for truth in found) / max(len(found), 1)
-    return made
+            shares[f"right/{name}"] = sum(claimed) / len(claimed)
+    shares["named/place"] = sum(truth.place is not None for truth in truths) / max(len(truths), 1)
+    return shares

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
@@ -12,56 +13,43 @@ PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
 
 
 def lacking(metric: str) -> str | None:
-    """One line on why ``meteor`` or ``spice`` cannot be computed here; None where it can."""
+    """Return one line on why ``meteor`` or ``spice`` cannot be computed here; None where it can."""
     if importlib.util.find_spec("pycocoevalcap") is None:
         return f"{metric} is left out: pip install pycocoevalcap"
     if shutil.which("java") is None:
         return f"{metric} is left out: it needs Java (java is not on the path)"
-    if metric == "spice" and not _spice_files():
-        return (
-            "spice is left out: it needs Stanford CoreNLP's files (pycocoevalcap/get_stanford_models.sh fetches them)"
-        )
-    return None
-
-
-def _spice_files() -> bool:
     spec = importlib.util.find_spec("pycocoevalcap")
-    assert spec is not None
-    places = spec.submodule_search_locations or []  # it is a package without a module of its own
-    return any(found for place in places for found in Path(place).glob("spice/lib/stanford-corenlp-*-models.jar"))
+    folders = (spec.submodule_search_locations if spec else None) or []  # a package without a module of its own
+    if metric != "spice" or any(any(Path(one).glob("spice/lib/stanford-corenlp-*-models.jar")) for one in folders):
+        return None
+    return "spice is left out: it needs Stanford CoreNLP's files (pycocoevalcap/get_stanford_models.sh fetches them)"
 
 
 def meteor(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
-    """METEOR 1.5 of captions given as words."""
+    """Return METEOR 1.5 of captions as words."""
     from pycocoevalcap.meteor.meteor import Meteor
 
     scorer = Meteor()
     try:
-        return float(scorer.compute_score(*_as_they_want(candidates, references))[0])
+        return float(scorer.compute_score(*_by_number(candidates, references))[0])
     finally:
         scorer.meteor_p.kill()
 
 
 def spice(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> dict[str, float]:
-    """SPICE, and by category where any caption has one: ``spice``, ``spice/object`` ..."""
+    """Return SPICE, and by category where any caption has one: ``spice``, ``spice/object`` ..."""
     from pycocoevalcap.spice.spice import Spice
 
-    total, each = Spice().compute_score(*_as_they_want(candidates, references))
-    found = {"spice": float(total)}
+    total, each = Spice().compute_score(*_by_number(candidates, references))
+    scores = {"spice": float(total)}
     for part in PARTS:
-        values = [_f(one.get(part, {})) for one in each]
-        kept = [value for value in values if value is not None]
-        if kept:
-            found[f"spice/{part.lower()}"] = sum(kept) / len(kept)
-    return found
+        values = [float(one.get(part, {}).get("f", math.nan)) for one in each]
+        if kept := [value for value in values if not math.isnan(value)]:  # NaN: nothing of this kind
+            scores[f"spice/{part.lower()}"] = sum(kept) / len(kept)
+    return scores
 
 
-def _f(part: Mapping[str, float]) -> float | None:
-    value = part.get("f")
-    return None if value is None or value != value else float(value)  # noqa: PLR0124 (NaN: nothing of this kind)
-
-
-def _as_they_want(
+def _by_number(
     candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
 ) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
     known = {number: [" ".join(words) for words in group] for number, group in enumerate(references)}

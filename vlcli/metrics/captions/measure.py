@@ -10,7 +10,7 @@ from vlcli.metrics.captions.bleu import bleu
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency
 from vlcli.metrics.captions.java import lacking, meteor, spice
 from vlcli.metrics.captions.rouge import rouge_l
-from vlcli.metrics.captions.tokens import Words, tokenize
+from vlcli.metrics.captions.tokens import tokenize
 
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
 NAMES: tuple[Metric, ...] = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
@@ -45,32 +45,25 @@ def measure(captions: Sequence[str], references: Sequence[Sequence[str]], names:
     said, known = [tokenize(text) for text in captions], [[tokenize(text) for text in group] for group in references]
     frequency = DocumentFrequency.of(known)
     each = Cider(frequency).score(said, known)
-    found = Measured({}, each)
+    metrics: dict[str, float] = {}
     if "bleu" in names:
-        found.metrics |= {f"bleu_{n}": value for n, value in enumerate(bleu(said, known), 1)}
+        metrics |= {f"bleu_{n}": value for n, value in enumerate(bleu(said, known), 1)}
     if "rouge_l" in names:
-        found.metrics["rouge_l"] = rouge_l(said, known)
+        metrics["rouge_l"] = rouge_l(said, known)
     if "cider_d" in names:
-        found.metrics["cider_d"] = sum(each) / max(len(each), 1)
+        metrics["cider_d"] = sum(each) / max(len(each), 1)
     if "cider" in names:
-        found.metrics["cider"] = Cider(frequency, d=False).mean(said, known)
-    for name in ("meteor", "spice"):
-        if name in names:
-            _add_java(found, name, said, known)
-    return found
-
-
-def _add_java(found: Measured, name: str, said: Sequence[Words], known: Sequence[Sequence[Words]]) -> None:
-    if (line := lacking(name)) is not None:
-        found.notes.append(line)
-    elif name == "meteor":
-        found.metrics["meteor"] = meteor(said, known)
-    else:
-        found.metrics |= spice(said, known)
+        metrics["cider"] = Cider(frequency, d=False).mean(said, known)
+    notes = {name: lacking(name) for name in ("meteor", "spice") if name in names}
+    if "meteor" in notes and notes["meteor"] is None:
+        metrics["meteor"] = meteor(said, known)
+    if "spice" in notes and notes["spice"] is None:
+        metrics |= spice(said, known)
+    return Measured(metrics, each, [line for line in notes.values() if line is not None])
 
 
 def same_for_all(references: Sequence[Sequence[str]]) -> tuple[str, float]:
-    """The reference that serves best for every picture, and its CIDEr-D: what a model must surpass.
+    """Return the reference that serves best for every picture, and its CIDEr-D: what a model must surpass.
 
     Chosen in the very references it is scored by, so no fixed caption chosen beforehand does better by much.
     """

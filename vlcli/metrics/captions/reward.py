@@ -27,17 +27,17 @@ class CiderReward:
 
     @staticmethod
     def words(caption: str, *, ended: bool) -> list[str]:
-        """A caption's words, and its end where it has one."""
+        """Return a caption's words, and its end where it has one."""
         return [*tokenize(caption), END] if ended else tokenize(caption)
 
     def submit(
         self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]
     ) -> Future[list[float]]:
-        """Scores that are computed from now on; in the order they were asked for."""
+        """Begin to compute scores in the thread, one call after another."""
         return self._thread.submit(self.score, captions, ended, references)
 
     def score(self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]) -> list[float]:
-        """CIDEr-D of every caption, in [0, 10]."""
+        """Return CIDEr-D of every caption, in [0, 10]."""
         said = [self.words(text, ended=self.end and done) for text, done in zip(captions, ended, strict=True)]
         return self.cider.score(said, [[self._reference(text) for text in group] for group in references])
 

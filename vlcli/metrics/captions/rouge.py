@@ -11,7 +11,7 @@ RECALL_WEIGHT = 1.2
 
 
 def rouge_l(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
-    """The mean over captions of F between the best precision and the best recall of any reference."""
+    """Return the mean over captions of F between the best precision and the best recall of any reference."""
     scores = [_score(words, known) for words, known in zip(candidates, references, strict=True)]
     return sum(scores) / max(len(scores), 1)
 
@@ -19,7 +19,7 @@ def rouge_l(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) 
 def _score(words: Words, references: Sequence[Words]) -> float:
     common = [longest_common(words, reference) for reference in references]
     precision = max(common) / max(len(words), 1)
-    recall = max(found / max(len(reference), 1) for found, reference in zip(common, references, strict=True))
+    recall = max(length / max(len(reference), 1) for length, reference in zip(common, references, strict=True))
     if not precision or not recall:
         return 0.0
     square = RECALL_WEIGHT**2
@@ -27,12 +27,12 @@ def _score(words: Words, references: Sequence[Words]) -> float:
 
 
 def longest_common(left: Words, right: Words) -> int:
-    """Length of the longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     row = [0] * (len(right) + 1)
     for word in left:
         before = 0
-        for place, other in enumerate(right, 1):
-            above = row[place]
-            row[place] = before + 1 if word == other else max(above, row[place - 1])
+        for column, other in enumerate(right, 1):
+            above = row[column]
+            row[column] = before + 1 if word == other else max(above, row[column - 1])
             before = above
     return row[-1]

@@ -52,7 +52,7 @@ _NEGATION = re.compile(r"([a-z]+)n't(?![a-z])", re.IGNORECASE)
 
 
 def tokenize(caption: str) -> list[str]:
-    """The words of a caption, lower-cased, contractions split, punctuation dropped.
+    """Split a caption into words, lower-cased, contractions split, punctuation dropped.
 
     As Stanford's PTB tokenizer with ``-lowerCase`` has it, which the COCO caption evaluation calls, without Java. Two
     things differ. A number with a fraction ("22 3/4") is one token there, joined by a no-break space; BLEU and CIDEr
@@ -63,13 +63,13 @@ def tokenize(caption: str) -> list[str]:
     text = caption.replace("\n", " ").replace("\u2019", "'").replace("\u2018", "'")
     text = text.replace("\u201c", " '' ").replace("\u201d", " '' ").replace('"', " '' ")
     text = _NEGATION.sub(r"\1 n't", text)
-    found: list[str] = []
+    words: list[str] = []
     for token in _TOKEN.findall(text):
         word = _BRACKETS.get(token, token.lower())
-        found += _TOGETHER.get(word, (word,))
-    return [word for word in found if word not in DROPPED]
+        words += _TOGETHER.get(word, (word,))
+    return [word for word in words if word not in DROPPED]
 
 
 def grams(words: Words, longest: int = 4) -> Grams:
-    """How often every run of one to ``longest`` words occurs."""
+    """Count every run of one to ``longest`` words."""
     return Counter(tuple(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1))

@@ -44,7 +44,7 @@ def rank(
 
 
 def _likelihood(model: Model, seen: EncoderOutput, text: Text) -> Tensor:
-    """(P,) log likelihood of whole sentences, row i spoken of row i."""
+    # (P,) log likelihood of whole sentences, row i about row i
     longest = int(text.mask.sum(1).max())
     ids, mask = text.ids[:, :longest], text.mask[:, :longest]
     hidden = model.decode(Text(ids, mask, text.special[:, :longest], text.words[:, :longest]), seen)

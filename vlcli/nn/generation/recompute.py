@@ -31,13 +31,6 @@ def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
 
 @dataclass
 class _Seen:
-    """Pictures and the words said of them.
-
-    Attributes:
-        image: P rows.
-        ids: (P, T).
-    """
-
     image: EncoderOutput
     ids: Tensor
 

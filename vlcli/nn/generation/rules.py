@@ -35,7 +35,6 @@ class Rules:
 
 
 def _ban_repeats(banned: Tensor, words: Tensor, size: int) -> None:
-    """Mark what would make a run of ``size`` words come twice."""
     runs = words.unfold(1, size, 1)  # (P, T - size + 1, size)
     tail = words[:, words.shape[1] - size + 1 :]  # (P, size - 1)
     rows, places = (runs[..., :-1] == tail[:, None]).all(-1).nonzero(as_tuple=True)

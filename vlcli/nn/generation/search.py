@@ -43,13 +43,10 @@ def generate(
 
 
 def _exact(device: torch.device) -> torch.dtype:
-    """Sums over words in double precision, where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 class _Best:
-    """The best finished sentence of every picture so far."""
-
     def __init__(self, rows: int, longest: int, pad: int, device: torch.device) -> None:
         self.score = torch.full((rows,), -torch.inf, device=device, dtype=_exact(device))
         self.ids = torch.full((rows, longest), pad, device=device)
@@ -102,7 +99,7 @@ def beam_search(model: Decoder, cache: Any, rows: int, settings: Generation, dev
 
 
 def _best_words(total: Tensor, chances: Tensor, words: Tensor, beams: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The likeliest continuations: their log probabilities (A, k'), words (A, k', T + 1) and whose they are (A, k')."""
+    # log probabilities (A, k'), words (A, k', T + 1), parents (A, k')
     likely, ids = chances.topk(min(beams, chances.shape[-1]))  # (A, k, m): no sentence has more than k heirs
     joint = (total[..., None] + likely).flatten(1)
     found, place = joint.topk(min(beams, joint.shape[1]))

@@ -1,0 +1,182 @@
+"""Folders that people have: what init understands of their tables, what it says, and what it asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.starter.layouts import answer, photos, rows_of, write
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.errors import DataError
+from vlcli.starter.look import look, plan_for
+from vlcli.starter.machine import Machine
+
+HERE = Machine(2, "", 2e10)
+
+
+def seen(root: Path, **columns: str):
+    return plan_for(look(root, columns), None, HERE)
+
+
+def asked(root: Path) -> str:
+    with pytest.raises(DataError) as met:
+        look(root)
+    assert met.value.what == "It is not clear what the pictures' table says."
+    return str(met.value.got)
+
+
+def pictures(root: Path, count: int = 40, folder: str = "img") -> list[str]:
+    return [Path(name).name for name in photos(root, [f"{folder}/p{n}.jpg" for n in range(count)])]
+
+
+def test_a_german_table_with_row_numbers_and_windows_paths(tmp_path):
+    names = photos(tmp_path, [f"Fotos/Büro/IMG_{n:04}.JPG" for n in range(40)])
+    rows = [[n + 1, name.replace("/", "\\"), "Welche Farbe hat der Stuhl?", answer(n)] for n, name in enumerate(names)]
+    rows_of(tmp_path, "Fragen.csv", ["Lfd. Nr.", "Bilddatei", "Frage", "Antwort"], rows, ";")
+    plan = seen(tmp_path)
+    assert plan.source.columns == {"image": "Bilddatei", "text": "Frage", "answers": "Antwort"}
+    assert plan.source.entry["language"] == "other"
+    assert [path.is_file() for row in plan.rows for path in row.files] == [True] * 12
+
+
+def test_answers_of_other_languages_lose_no_words(tmp_path):
+    names = pictures(tmp_path)
+    words = ["an der Wand", "DER Tisch", "six", "die_Tür"]
+    rows_of(
+        tmp_path, "q.csv", ["bild", "frage", "antwort"], [[n, "Wo ist es?", words[i % 4]] for i, n in enumerate(names)]
+    )
+    plan = seen(tmp_path)
+    assert {row.target for row in plan.rows} == {"an der wand", "der tisch", "six", "die tür"}
+
+
+def test_a_vocabulary_keeps_the_accents_of_a_language_that_has_them():
+    german = Tokenizer.train(["das schöne Mädchen", "das schon"] * 20, 200)
+    assert german.pieces("schöne") != german.pieces("schone")
+    english = Tokenizer.train(["a café"] + ["a dog on the grass of a park"] * 50, 200)
+    assert english.pieces("café") == english.pieces("cafe")
+
+
+def test_several_captions_become_examples_whether_in_columns_a_list_or_a_cell(tmp_path):
+    said = ["a red chair stands here", "there is one chair", "a photograph of a chair"]
+    for kind in ("columns", "list", "cell"):
+        root = tmp_path / kind
+        names = pictures(root)
+        if kind == "columns":
+            rows_of(root, "c.csv", ["image", "caption_1", "caption_2", "caption_3"], [[n, *said] for n in names])
+        elif kind == "list":
+            write(root, "c.json", [{"file": n, "captions_of": said} for n in names])
+        else:
+            rows_of(root, "c.csv", ["image", "captions"], [[n, "|".join(said)] for n in names])
+        plan = seen(root)
+        assert (plan.goal, sum(part.examples for part in plan.parts.values())) == ("retrieval", 120), kind
+        assert {row.text for row in plan.rows} <= set(said)
+
+
+def test_folders_in_a_column_of_their_own(tmp_path):
+    for year in ("2019", "2020"):
+        pictures(tmp_path, 20, year)
+    rows = [[year, f"p{n}.jpg", f"a dog number {n} on grass"] for year in ("2019", "2020") for n in range(20)]
+    rows_of(tmp_path, "t.csv", ["folder", "name", "caption"], rows)
+    plan = seen(tmp_path)
+    assert plan.source.entry["image"] == "{folder}/{name}"
+    assert sum(part.pictures for part in plan.parts.values()) == 40
+
+
+def test_tables_in_folders_with_pictures_of_equal_names(tmp_path):
+    for year in ("2019", "2020"):
+        names = pictures(tmp_path, 20, f"{year}/pics")
+        rows_of(tmp_path, f"{year}/labels.csv", ["file", "species"], [[n, answer(i)] for i, n in enumerate(names)])
+    plan = seen(tmp_path)
+    assert plan.source.entry["image"] == "{split}/pics/{file}"
+    assert sum(part.pictures for part in plan.parts.values()) == 40
+    assert any("nothing in the names" in note for note in plan.notes)
+
+
+def test_rows_that_contradict_each_other_in_two_tables_are_told(tmp_path):
+    names = pictures(tmp_path)
+    for who, wrong in (("anna", 0), ("bob", 8)):
+        rows = [[n, answer(i + (i < wrong))] for i, n in enumerate(names)]
+        rows_of(tmp_path, f"{who}.csv", ["image", "label"], rows)
+    assert any("contradict each other about 8 pictures" in note for note in seen(tmp_path).notes)
+
+
+def test_parts_that_share_pictures_are_told_with_the_count(tmp_path):
+    names = pictures(tmp_path)
+    for part in ("train", "test"):
+        rows = [[n, f"what is the {part} thing?", answer(i)] for i, n in enumerate(names)]
+        rows_of(tmp_path, f"{part}_questions.csv", ["image", "question", "answer"], rows)
+    notes = " ".join(seen(tmp_path).notes)
+    assert "of the 40 pictures of the test part are also in the train part" in notes
+
+
+def test_a_picture_with_two_names_and_classes_that_occur_once_are_told(tmp_path):
+    names = pictures(tmp_path)
+    rows = [*([n, answer(i) if i else "rare"] for i, n in enumerate(names)), ["P3.JPG", "red"]]
+    rows_of(tmp_path, "l.csv", ["image", "label"], rows)
+    notes = " ".join(seen(tmp_path).notes)
+    assert "1 pictures have two names in the data, such as p3 and P3" in notes
+    assert "1 of 5 classes occurs once" in notes
+
+
+def test_every_damaged_picture_is_named_and_left_out(tmp_path):
+    names = pictures(tmp_path)
+    path = tmp_path / "img" / names[7]
+    path.write_bytes(path.read_bytes()[:-300])
+    rows_of(tmp_path, "c.csv", ["image", "caption"], [[n, f"a photo of a thing {n}"] for n in names])
+    plan = seen(tmp_path)
+    assert any("pictures that cannot be read: 1: img/p7.jpg" in note for note in plan.notes)
+    assert plan.drop
+
+
+def test_files_left_aside_stand_in_the_recipe_with_the_reason(tmp_path):
+    names = pictures(tmp_path)
+    rows_of(tmp_path, "c.csv", ["image", "caption"], [[n, f"a photo of a thing {n}"] for n in names])
+    rows_of(tmp_path, "weather.csv", ["day", "wind"], [[n, n / 3] for n in range(40)])
+    rows_of(tmp_path, "sample_submission.csv", ["image", "caption"], [[n, "nothing at all"] for n in names])
+    write(tmp_path, "words.txt", "red\n")
+    aside = seen(tmp_path).aside
+    assert any(line.startswith("weather.csv: no column") for line in aside)
+    assert any(line.startswith("sample_submission.csv: a submission") for line in aside)
+    assert "words.txt: no reader recognises it" in aside
+
+
+def _several(root: Path, names: list[str]) -> None:
+    rows = [[n, answer(i), answer(i // 2), "SML"[i % 3]] for i, n in enumerate(names)]
+    rows_of(root, "t.csv", ["image", "species", "colour", "size"], rows)
+
+
+def _once(root: Path, names: list[str]) -> None:
+    rows_of(root, "t.csv", ["image", "label"], [[n, f"thing {n}"] for n in names])
+
+
+def _empty(root: Path, names: list[str]) -> None:
+    rows_of(root, "t.csv", ["image", "question", "answer"], [[n, "what is it?", ""] for n in names])
+
+
+def _list(root: Path, names: list[str]) -> None:
+    for part in (0, 1):
+        rows_of(root, f"{['cats', 'dogs'][part]}.csv", ["file"], [[n] for n in names[part::2]])
+
+
+def _elsewhere(root: Path, names: list[str]) -> None:
+    rows_of(root, "t.csv", ["image", "label"], [[f"x{n}", answer(i)] for i, n in enumerate(names)])
+
+
+UNCLEAR = [
+    (_several, "the columns species, colour and size could each be the label: choose with --label COLUMN"),
+    (_once, "the column label has another value in every row"),
+    (_empty, "the column answer is empty"),
+    (_list, "it lists pictures and says nothing of them"),
+    (_elsewhere, "the column image names pictures such as 'xp0.jpg'"),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), UNCLEAR, ids=[make.__name__[1:] for make, _ in UNCLEAR])
+@pytest.mark.parametrize("folders", [False, True], ids=["one folder", "folders"])
+def test_a_table_that_is_not_understood_is_asked_about_whatever_the_folders_are_called(make, says, folders, tmp_path):
+    names = pictures(tmp_path)
+    if folders:
+        names = photos(tmp_path, [f"{kind}/{kind}{n}.jpg" for kind in ("cat", "dog") for n in range(20)])
+    make(tmp_path, names)
+    assert says in asked(tmp_path).replace("xcat/cat0", "xp0")

@@ -1,0 +1,141 @@
+"""Renames the weights of published checkpoints: prefix tables, joint projections, and transformers' ViT and DeiT."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+"""Tensors by name."""
+PublicName = Callable[[str], tuple[str, int | None]]
+"""Maps a model's name to the public one and, where query, key and value are one tensor, to the third that is meant."""
+PROJECTIONS = ("query", "key", "value")
+"""The thirds of a joint projection, in timm's and torch's order."""
+VIT_NAMES = {
+    "self_attention.attention.query.": "attention.q_proj.",
+    "self_attention.attention.key.": "attention.k_proj.",
+    "self_attention.attention.value.": "attention.v_proj.",
+    "self_attention.attention.dense.": "attention.o_proj.",
+    "self_attention.norm.": "layernorm_before.",
+    "feed_forward.inner.": "mlp.fc1.",
+    "feed_forward.outer.": "mlp.fc2.",
+    "feed_forward.norm.": "layernorm_after.",
+}
+"""Our names inside a layer, and those of transformers."""
+BERT_NAMES = {
+    "self_attention.attention.dense.": "attention.output.dense.",
+    "self_attention.attention.": "attention.self.",
+    "self_attention.norm.": "attention.output.LayerNorm.",
+    "feed_forward.inner.": "intermediate.dense.",
+    "feed_forward.outer.": "output.dense.",
+    "feed_forward.norm.": "output.LayerNorm.",
+}
+"""Our names inside a layer, and those of BERT."""
+TIMM_NAMES = {
+    "self_attention.norm.": "norm1.",
+    "self_attention.attention.dense.": "attn.proj.",
+    "feed_forward.norm.": "norm2.",
+    "feed_forward.inner.": "mlp.fc1.",
+    "feed_forward.outer.": "mlp.fc2.",
+}
+"""Our names inside a layer, and those of timm's vision transformers, whose ``attn.qkv`` joins the projections."""
+_VIT_PATTERNS = (
+    (r"\.attention\.attention\.(query|key|value)\.", r".self_attention.attention.\1."),  # these four: transformers 4
+    (r"\.attention\.output\.dense\.", ".self_attention.attention.dense."),
+    (r"\.intermediate\.dense\.", ".feed_forward.inner."),
+    (r"\.output\.dense\.", ".feed_forward.outer."),
+    (r"^embeddings\.cls_token$", "cls_token"),
+    (r"^embeddings\.distillation_token$", "dist_token"),
+    (r"^embeddings\.position_embeddings$", "positions.0.table.weight"),
+    (r"^embeddings\.patch_embeddings\.projection\.", "patch."),
+    (r"^(?:cls_)?classifier\.", "head."),
+    (r"^distillation_classifier\.", "head_dist."),
+)
+
+
+def translate(name: str, table: Mapping[str, str]) -> str | None:
+    """Replaces the beginning of a name by that of the first entry that fits; None where none does.
+
+    >>> translate("norm.weight", {"norm.": "LayerNorm."})
+    'LayerNorm.weight'
+    """
+    return next((theirs + name[len(ours) :] for ours, theirs in table.items() if name.startswith(ours)), None)
+
+
+def substitute(name: str, patterns: Iterable[tuple[str, str | Callable[[re.Match[str]], str]]]) -> str:
+    """Applies regular expressions to a name, one after another."""
+    for pattern, replacement in patterns:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def modern_norms(name: str) -> str:
+    """Replaces the norms' ``gamma`` and ``beta`` of early BERT files by ``weight`` and ``bias``."""
+    return substitute(name, ((r"\.beta$", ".bias"), (r"\.gamma$", ".weight")))
+
+
+def without_prefix(state: Mapping[str, Tensor], *prefixes: str) -> State:
+    """Removes the first of ``prefixes`` that all names have; a file of a wrapped model has one."""
+    prefix = next((p for p in prefixes if state and all(name.startswith(p) for name in state)), "")
+    return {name.removeprefix(prefix): value for name, value in state.items()}
+
+
+def from_public(state: Mapping[str, Tensor], names: Iterable[str], public_name: PublicName) -> State:
+    """Returns a published state under a model's names; weights that the model has no name for keep theirs.
+
+    Args:
+        state: published weights.
+        names: the model's names.
+        public_name: of one of them.
+    """
+    renamed, used = {}, set()
+    for name in names:
+        theirs, third = public_name(name)
+        if theirs in state:
+            used.add(theirs)
+            renamed[name] = state[theirs] if third is None else state[theirs].chunk(3)[third]
+    return {**renamed, **{name: value for name, value in state.items() if name not in used}}
+
+
+def to_public(state: Mapping[str, Tensor], public_name: PublicName) -> State:
+    """Returns a model's state under the published names, query, key and value joined; the reverse of from_public."""
+    renamed: State = {}
+    joint: dict[str, dict[int, Tensor]] = {}
+    for name, value in state.items():
+        theirs, third = public_name(name)
+        if third is None:
+            renamed[theirs] = value
+        else:
+            joint.setdefault(theirs, {})[third] = value
+    return renamed | {name: torch.cat([parts[third] for third in range(3)]) for name, parts in joint.items()}
+
+
+def has_vit_names(state: Iterable[str]) -> bool:
+    """Whether a state is laid out as transformers' ViT or DeiT is."""
+    return any("embeddings.patch_embeddings.projection." in name for name in state)
+
+
+def from_vit(state: Mapping[str, Tensor], stack: str) -> State:
+    """Returns a state of transformers' ViT or DeiT under our names; its pooler is left out.
+
+    Args:
+        state: of any of its classes, as transformers 4 or 5 writes it.
+        stack: name of the :class:`~vlcli.nn.Stack`.
+
+    Returns:
+        Weights by our names; classifiers are ``head`` and ``head_dist``.
+    """
+    patterns = [
+        (r"^(?:vit|deit)\.", ""),
+        (r"^layernorm\.", f"{stack}.norm."),
+        (r"^(?:encoder\.layer|layers)\.", f"{stack}.layers."),
+        *((rf"\.{re.escape(theirs)}", f".{ours}") for ours, theirs in VIT_NAMES.items()),
+        *_VIT_PATTERNS,
+    ]
+    renamed = {substitute(name, patterns): value for name, value in state.items()}
+    if (table := renamed.get("positions.0.table.weight")) is not None:
+        renamed["positions.0.table.weight"] = table[0]  # (1, T, D) there
+    return {name: value for name, value in renamed.items() if not name.startswith("pooler.")}

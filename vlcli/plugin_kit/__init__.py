@@ -1,0 +1,1 @@
+"""Checks of plugin packages, and a package to begin with."""

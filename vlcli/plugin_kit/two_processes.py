@@ -1,0 +1,248 @@
+"""Compares a training step on two processes (gloo, on the CPU) with the same step on one."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vlcli import registry
+from vlcli.engine import processes
+from vlcli.errors import VlcliError
+from vlcli.nn.blocks import DropPath
+from vlcli.plugin_kit.conformance import Failure, imported, in_a_line
+from vlcli.plugin_kit.trials import Trial
+from vlcli.registry import Entry
+from vlcli.registry.contract import blame
+from vlcli.runner.trial_step import rehearse
+
+EXAMPLES = 5
+"""An odd number: the two shares differ in size, so that a mean of means is not the mean."""
+PATIENCE = 60.0
+"""Seconds after which two processes count as waiting for one another."""
+START = 120.0
+"""Seconds in which both must have started."""
+
+
+@dataclass
+class Share:
+    """Result of one step over all processes.
+
+    Attributes:
+        losses: unweighted means by name.
+        gradients: by the parameter's name; zeros where a step leaves a parameter out.
+        apart: reasons why two processes may compute something else than one without a fault.
+    """
+
+    losses: dict[str, float]
+    gradients: dict[str, Tensor]
+    apart: list[str] = field(default_factory=list)
+
+
+class _Draws(TorchDispatchMode):
+    """Records which operators draw random numbers; attention counts as one for its dropout, which is 0 here."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if torch.Tag.nondeterministic_seeded in func.tags and not name.startswith("_scaled_dot_product"):
+            self.seen.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+def share_of(trial: Trial) -> Share:
+    """Run the step of a trial without dropout; this process takes its part of the batch.
+
+    Raises:
+        VlcliError: the stage cannot be built, or the processes disagree about its losses.
+    """
+    with trial.context() as context, rehearse(context, EXAMPLES) as rehearsal:
+        module = rehearsal.module
+        _without_dropout(module)
+        batch = rehearsal.batch(processes.rank(), processes.world())
+        with _Draws() as draws:
+            result = rehearsal.loss(batch)
+        result.total.backward()
+        gradients = {
+            name: processes.summed(torch.zeros_like(value) if value.grad is None else value.grad) / processes.world()
+            for name, value in module.named_parameters()
+            if value.requires_grad
+        }
+        module.close_step()
+    apart = [f"it draws random numbers ({', '.join(sorted(draws.seen))})"] if draws.seen else []
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+            apart.append(f"its batch normalisation takes the statistics of its own rows ({name})")
+            break
+    return Share({name: float(mean.value()) for name, mean in result.losses.items()}, gradients, apart)
+
+
+def _without_dropout(module: nn.Module) -> None:
+    """Set every rate of dropout and stochastic depth to 0: two processes draw other numbers than one."""
+    for part in module.modules():
+        rates = [name for name, value in vars(part).items() if isinstance(value, float) and "drop" in name]
+        rates += ["p"] if isinstance(part, nn.modules.dropout._DropoutNd) else []
+        rates += ["rate"] if isinstance(part, DropPath) else []
+        for name in rates:
+            setattr(part, name, 0.0)
+
+
+class Pair:
+    """Two processes that run steps together, until :meth:`close`.
+
+    Each receives a trial as JSON, and answers with a JSON document and, from rank 0, the gradient as safetensors.
+    """
+
+    def __init__(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.links: list[Connection] = []
+        self.children = []
+        self.components = _registered()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        for rank in (0, 1):
+            ours, theirs = spawn.Pipe()
+            child = spawn.Process(target=serve, args=(rank, port, theirs, self.components), daemon=True)
+            child.start()
+            theirs.close()
+            self.links.append(ours)
+            self.children.append(child)
+        self._answers(START)
+
+    @property
+    def current(self) -> bool:
+        """Whether the two know all components that are registered here."""
+        return self.components == _registered()
+
+    def step(self, trial: Trial) -> Share:
+        """Run the step of a trial.
+
+        Raises:
+            Failure: one of the processes fails, or they wait for one another.
+        """
+        for link in self.links:
+            link.send_bytes(json.dumps(trial._asdict()).encode())
+        document = self._answers(PATIENCE)[0]
+        return Share(document["losses"], tensors_of(self.links[0].recv_bytes()), document["apart"])
+
+    def close(self) -> None:
+        """End both processes."""
+        for link in self.links:
+            link.close()
+        for child in self.children:
+            child.kill()
+            child.join()
+
+    def _answers(self, seconds: float) -> dict[int, dict[str, Any]]:
+        """Return a document from each rank."""
+        documents: dict[int, dict[str, Any]] = {}
+        while missing := [rank for rank in range(len(self.links)) if rank not in documents]:
+            ready = wait([self.links[rank] for rank in missing], seconds)
+            if not ready:
+                raise Failure(
+                    f"of two processes rank {', '.join(map(str, missing))} did not end its step within {seconds:.0f} s",
+                    "a step in which every process takes part in the same collective operations, whatever it holds",
+                )
+            for rank in missing:
+                if self.links[rank] in ready:
+                    documents[rank] = self._answer(rank)
+        return documents
+
+    def _answer(self, rank: int) -> dict[str, Any]:
+        try:
+            document: dict[str, Any] = json.loads(self.links[rank].recv_bytes())
+        except (EOFError, OSError):
+            self.children[rank].join(5)
+            code = self.children[rank].exitcode
+            raise Failure(f"of two processes rank {rank} ended (exit code {code})", "a training step") from None
+        if "fault" in document:
+            raise Failure(f"of two processes rank {rank} fails: {document['fault']}", "a training step")
+        return document
+
+
+def serve(rank: int, port: int, link: Connection, components: list[tuple[str, str, str, str]]) -> None:
+    """Answer trials as one of the two processes until the link is closed."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+    torch.set_num_threads(1)
+    try:
+        known = {(entry.kind, entry.name, entry.distribution) for entry in registry.entries()}
+        for kind, name, value, distribution in components:
+            if (kind, name, distribution) not in known:
+                registry.register(kind, name, imported(Entry(kind, name, value, distribution)), distribution)
+        processes.start("cpu")
+        link.send_bytes(b"{}")
+    except Exception as error:
+        with suppress(OSError):
+            link.send_bytes(json.dumps({"fault": _in_words(error)}).encode())
+        return
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            _reply(link, Trial(**json.loads(link.recv_bytes())))
+
+
+def _reply(link: Connection, trial: Trial) -> None:
+    try:
+        share = share_of(trial)
+    except Exception as error:
+        named = [("objectives", registry.as_spec(spec)["name"]) for spec in trial.stage.get("objectives", [])]
+        targets = [registry.load(kind, name) for kind, name in [*named, ("models", trial.model["name"])]]
+        link.send_bytes(json.dumps({"fault": _in_words(error, *targets)}).encode())
+        return
+    link.send_bytes(json.dumps({"losses": share.losses, "apart": share.apart}).encode())
+    if processes.rank() == 0:
+        link.send_bytes(bytes_of({name: value.contiguous() for name, value in share.gradients.items()}))
+
+
+def _in_words(error: Exception, *targets: Any) -> str:
+    """Return a fault in one line, with the line of code that raised it."""
+    if isinstance(error, VlcliError):
+        return f"{error.what} {error.got}".strip()
+    return f"{in_a_line(error)} ({blame(error, *targets)})"
+
+
+def _registered() -> list[tuple[str, str, str, str]]:
+    """Return components that this process registered itself, from folders that are not installed."""
+    session = [entry for entry in registry.entries() if entry.loaded is not None and "<" not in entry.value]
+    return [(entry.kind, entry.name, entry.value, entry.distribution) for entry in session]
+
+
+def difference(one: Share, two: Share, tolerance: float) -> str:
+    """Return in words what differs between one process and two; empty where all is equal.
+
+    Numbers are equal if they differ by at most ``tolerance`` times the larger of 1 and the largest of the tensor.
+    """
+    if one.losses.keys() != two.losses.keys():
+        return f"losses {', '.join(two.losses) or 'none'} instead of {', '.join(one.losses)}"
+    lines = [
+        f"loss {name!r} is {one.losses[name]:.6g} on one process and {two.losses[name]:.6g} on two"
+        for name in one.losses
+        if not abs(one.losses[name] - two.losses[name]) <= tolerance * max(1.0, abs(one.losses[name]))
+    ]
+    apart = dict.fromkeys(one.gradients, 0.0)
+    for name, value in one.gradients.items():
+        if value.numel():
+            scale = max(1.0, float(value.abs().max()))
+            apart[name] = float((value - two.gradients[name]).abs().max()) / scale
+    worst = max(apart, key=lambda name: apart[name], default="")
+    if worst and not apart[worst] <= tolerance:
+        count = sum(not value <= tolerance for value in apart.values())
+        lines.append(
+            f"the gradient of {worst} differs by {apart[worst]:.3g} ({count} of {len(apart)} parameters differ)"
+        )
+    return "; ".join(lines)

@@ -1,0 +1,173 @@
+"""Finds and removes what runs leave in their folder: half-written files, and folders that were moved aside."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time
+
+from vlcli.errors import VlcliError
+from vlcli.recipe import run_state, stage_record, yaml
+from vlcli.recipe.run_state import RunState
+from vlcli.recipe.stage_record import StageRecord
+
+HALF = re.compile(r"^\.(.+\.(tmp|old)-\d+(-\d+)?|.+\.\d+\.partial|.+\.part|(stage\.json|stage\.json\.copy)\.\d+)$")
+"""Names under which files and folders of a stage are written before they are renamed."""
+RECIPE = re.compile(r"^\.(?:recipe\.yaml|progress\.json)\.(?:tmp-)?(\d+)-\d+$")
+ASIDE = re.compile(r"^(.+)\.old-\d+$")
+UNSOUND = re.compile(r"^(damaged|left)-(step|best)-\d+(-\d+)?$")
+_FRESH = 60.0
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A file or folder that can be deleted, its bytes, and what it is."""
+
+    path: Path
+    size: int
+    why: str
+
+
+@dataclass
+class Run:
+    """A run's folder.
+
+    Attributes:
+        stages: state by stage: ``running`` while a process holds it, ``stopped`` if that process is gone, ``not
+            begun``, or the status of its record.
+        size: bytes, leftovers included.
+        changed: when its newest file was written, seconds since 1970.
+        progress: of a run that has not ended, or that failed.
+    """
+
+    folder: Path
+    stages: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    changed: float = 0.0
+    leftovers: list[Leftover] = field(default_factory=list)
+    progress: RunState | None = None
+
+    @property
+    def state(self) -> str:
+        """``running``, ``failed``, ``stopped`` (interrupted or killed), ``unfinished``, ``done`` or ``empty``."""
+        states = {*self.stages.values(), *([self.progress.status] if self.progress is not None else [])}
+        for state in ("running", "failed", "stopped"):
+            if state in states:
+                return state
+        if states <= {"not begun"}:
+            return "empty"
+        return "done" if states == {"done"} else "unfinished"
+
+
+def sweep_stage(folder: Path) -> None:
+    """Removes half-written files of killed processes from a stage's folder, whose lock the caller holds."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if HALF.match(path.name):
+            remove(path)
+
+
+def sweep_run(folder: Path) -> None:
+    """Removes half-written files of processes that are gone from a run's folder."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _is_orphan(path):
+            remove(path)
+
+
+def sweep_replaced(folder: Path, record: StageRecord | None) -> None:
+    """Removes the stage that a forced run has replaced, once the new artifact is complete."""
+    if record is not None and record.status == "done" and record.replaces:
+        old = folder.with_name(record.replaces)
+        if ASIDE.match(old.name) and old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with its content, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def look(output: Path) -> list[Run]:
+    """Returns every run's folder under ``output``, the one that changed last first."""
+    folders = [path for path in output.iterdir() if path.is_dir()] if output.is_dir() else []
+    runs = [
+        look_at(path)
+        for path in folders
+        if (path / "recipe.yaml").is_file() or any(path.glob(f"*/{stage_record.FILE}"))
+    ]
+    return sorted(runs, key=lambda run: run.changed, reverse=True)
+
+
+def look_at(folder: Path) -> Run:
+    """Reads one run's folder."""
+    run = Run(folder)
+    run.size, run.changed = _measure(folder)
+    alive = run_state.is_alive(folder)
+    held = {path.name[1:-5] for path in folder.glob(".*.lock") if stage_record.is_held(folder / path.name[1:-5])}
+    for path in sorted(folder.iterdir()):
+        aside = ASIDE.match(path.name)
+        stage = aside[1] if aside else path.name
+        if stage not in held and not alive:
+            run.leftovers += _leftovers(path)
+        if path.is_dir() and not aside and (stage_record.has_record(path) or stage in held):
+            record = stage_record.read(path)
+            status = "damaged" if record is None else "stopped" if record.status == "running" else record.status
+            run.stages[stage] = "running" if stage in held else status
+    run.progress = run_state.seen(folder)
+    with suppress(VlcliError, OSError, KeyError, TypeError):
+        stages = yaml.read(folder / "recipe.yaml").value["stages"]
+        if isinstance(stages, dict):
+            run.stages = dict.fromkeys(map(str, stages), "not begun") | run.stages
+    return run
+
+
+def _leftovers(path: Path) -> Iterator[Leftover]:
+    if _is_orphan(path):
+        yield Leftover(path, _measure(path)[0], "half written by a process that is gone")
+    elif ASIDE.match(path.name) and path.is_dir():
+        record = stage_record.read(path)
+        state = "a part" if record is None or record.status != "done" else f"made {record.finished[:16]}Z"
+        yield Leftover(path, _measure(path)[0], f"moved aside for a new one ({state})")
+    elif path.is_dir() and not path.name.startswith("."):
+        inside = [*path.iterdir(), *((path / "checkpoints").iterdir() if (path / "checkpoints").is_dir() else ())]
+        for other in sorted(inside):
+            if HALF.match(other.name):
+                yield Leftover(other, _measure(other)[0], "half written by a process that is gone")
+            elif UNSOUND.match(other.name):
+                left = other.name.startswith("left")
+                why = "best weights of a run whose checkpoints were damaged" if left else "a damaged checkpoint"
+                yield Leftover(other, _measure(other)[0], why)
+
+
+def _is_orphan(path: Path) -> bool:
+    name = RECIPE.match(path.name)
+    if name is None:
+        return False
+    try:
+        if time() - path.stat().st_mtime >= _FRESH:
+            return True
+        os.kill(int(name[1]), 0)  # a fresh file may be of another machine's process
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _measure(path: Path) -> tuple[int, float]:
+    size, changed = 0, 0.0
+    for file in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
+        try:
+            stat = file.lstat()
+        except OSError:
+            continue
+        size += 0 if file.is_dir() and not file.is_symlink() else stat.st_size
+        changed = max(changed, stat.st_mtime)
+    return size, changed

@@ -1,0 +1,26 @@
+"""Refuses to replace pictures of something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from vlcli.errors import UsageError
+from vlcli.plain import comma_list
+
+
+def refuse_others(pictures: Mapping[Path, bytes]) -> None:
+    """Refuses to write ``pictures`` (content by path) where files with another content lie.
+
+    Raises:
+        UsageError: which would be lost.
+    """
+    lost = [path for path, content in pictures.items() if path.is_file() and path.read_bytes() != content]
+    if lost:
+        raise UsageError(
+            "Other pictures lie here under these names.",
+            where=str(lost[0].parent),
+            got=comma_list((path.name for path in lost), 3),
+            expected="a folder without them",
+            hint="name another: --out FOLDER; or replace them: --force",
+        )

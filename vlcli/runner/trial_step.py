@@ -1,0 +1,287 @@
+"""Runs one training step on a few invented examples, from sentence to gradient, before a run begins."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vlcli import registry
+from vlcli.builders.context import StageContext
+from vlcli.builders.readers import build_reader
+from vlcli.builders.resolve import resolve_stage
+from vlcli.builders.training import make_transform, transform_of
+from vlcli.data.columns.joined import without_text
+from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
+from vlcli.engine.optim import freeze, parameter_groups
+from vlcli.engine.training_module import Part, StepResult, TrainingModule, build_training_module, check_capabilities
+from vlcli.errors import DataError, Problem, RecipeError, VlcliError
+from vlcli.features.concepts import ConceptStore
+from vlcli.nn.model import DataSpec, Model
+from vlcli.nn.undrawn import without_memory
+from vlcli.objectives.base import Objective
+from vlcli.recipe.resolve import ResolvedStage
+from vlcli.recipe.schema import Training
+from vlcli.registry import as_spec
+from vlcli.registry.contract import blame, origin
+from vlcli.runner.extractions import refuse_other_grid
+from vlcli.runner.invented import (
+    ANSWERS,
+    EXAMPLES,
+    REGIONS,
+    Invented,
+    draw_pictures,
+    invented_examples,
+    invented_store,
+    invented_tokenizer,
+    lengthened,
+)
+from vlcli.runner.start_weights import refuse_other_sizes
+from vlcli.tasks.base import Task
+
+if TYPE_CHECKING:
+    from vlcli.data.pipeline import Pipeline
+    from vlcli.nn.batch import Batch
+
+LARGEST = 40_000_000
+"""Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
+READ_WORDS = {"text", "fuse", "generate", "decode"}
+"""Capabilities that objectives which read sentences require; one that requires nothing reads them too."""
+
+
+def trial_step(context: StageContext) -> list[Problem]:
+    """Returns what would go wrong in a training stage; nothing of its inputs need exist yet.
+
+    Checks capabilities, builds model and objectives on the meta device, sorts the parameters into groups, and, where
+    the model is not too large, runs one training step on invented data.
+    """
+    key = f"stages.{context.name}"
+    try:
+        resolved = _resolved(context)
+        model = registry.of(Model).load(resolved.model["name"])  # type: ignore[index]
+        check_capabilities(model, [Part.of(entry) for entry in resolved.objectives])
+        reader = _real_reader(context, resolved)
+        data_spec = _data_spec(context, resolved, reader)
+        module = _on_meta(context, resolved, data_spec)
+        refuse_other_sizes(context, lambda: _on_meta(context, resolved, data_spec), data_spec)
+        _refuse_wordless(module, reader)
+        refuse_other_grid(context.recipe.stages, _stores_of(context), module.model.input_spec().grid)
+        if sum(p.numel() for p in module.parameters()) <= LARGEST:
+            with _rehearsal(context, resolved, data_spec, reader) as rehearsal:
+                rehearsal.loss(rehearsal.batch()).total.backward()
+                rehearsal.module.close_step()
+    except RecipeError as error:
+        inside = (p.key if p.key.startswith("stages.") else f"{key}.{p.key}" for p in error.problems)
+        return [replace(problem, key=name) for problem, name in zip(error.problems, inside, strict=True)]
+    except VlcliError as error:
+        what = error.what if not error.where else f"{error.what} ({error.where})"
+        return [Problem(key, what, got=error.got, expected=error.expected, hint=error.hint, code=error.exit_code)]
+    except Exception as error:
+        return [_unforeseen(context, key, error)]
+    return []
+
+
+def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
+    text = (str(error).strip() or "no message").split("\n")[0]
+    resolved = _resolved(context)
+    named = [("models", resolved.model["name"])]  # type: ignore[index]
+    named += [("objectives", as_spec(spec)["name"]) for spec in resolved.objectives]
+    targets = {f"{kind[:-1]} {name!r}": registry.load(kind, name) for kind, name in named}
+    line = blame(error, *targets.values())
+    file = line.rpartition(":")[0]
+    whose = [name for name, target in targets.items() if origin(target).rpartition(":")[0] == file]
+    what = f"one step on invented data fails in the {whose[0]}" if whose else "one step on invented data fails"
+    hint = "the line is in the code that fails; -vv shows the traceback of a run"
+    return Problem(key, f"{what} ({line})", got=f"{type(error).__name__}: {text}", hint=hint, code=4)
+
+
+def _stores_of(context: StageContext) -> list[str]:
+    # those that the stage names, else every one before it
+    named = [*getattr(context.config, "features", []), *context.config.source]
+    chosen = [name for name in named if context.kinds.get(name) == "extract"]
+    earlier = itertools.takewhile(lambda name: name != context.name, context.recipe.stages)
+    return chosen or [name for name in earlier if context.kinds.get(name) == "extract"]
+
+
+def _resolved(context: StageContext) -> ResolvedStage:
+    resolved = resolve_stage(context)
+    missing = [word for word, value in (("model", resolved.model), ("objectives", resolved.objectives)) if not value]
+    if missing:
+        raise RecipeError([Problem(word, "nothing is named", hint=f"add `{word}:`") for word in missing])
+    return resolved
+
+
+def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
+    # small sizes; text as long as the recipe says; the labels of the data where they are there
+    config = context.config
+    assert isinstance(config, Training)
+    task: Task | None = resolved.built_task
+    if task is None or reader is None or config.source or len(config.data) > 1:  # something else decides the labels
+        answers = (tuple(reader.label_names()) if reader is not None else ()) or ANSWERS
+    else:
+        answers = tuple(task.labels([reader]))
+    chosen = task is not None or any(
+        _chooses(registry.load("objectives", spec["name"])) for spec in resolved.objectives
+    )
+    of_words: dict[str, Any] = invented_tokenizer().data_spec_fields()
+    data_spec = DataSpec(
+        text_length=resolved.text.length,
+        regions=REGIONS,
+        region_dim=16,
+        region_classes=5,
+        region_attributes=4,
+        concepts=("red", "circle", "left"),
+    )
+    return replace(data_spec, answers=answers if chosen else (), **of_words)
+
+
+def _chooses(objective: type[Objective]) -> bool:
+    # the head has a table of a known size, or finds its labels itself
+    finds = inspect.getattr_static(objective, "labels") is not inspect.getattr_static(Objective, "labels")
+    return finds or bool(objective.usual_answers)
+
+
+def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
+    asked = [objective.requires or {"text"} for objective in module.objectives.values()]
+    reads = module.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
+    examples: Sequence[Example] = [] if reader is None or not reads else reader.examples()
+    lacking = without_text(examples)
+    if reader is not None and lacking:
+        share = "all" if len(lacking) == len(examples) else f"{len(lacking):,} of {len(examples):,}"
+        raise DataError(
+            "The stage's objectives read sentences, and examples of the data have none.",
+            where=f"{reader.files()[0] if reader.files() else reader.label}: example {lacking[0] + 1}",
+            got=f"{reader.label}: {share} examples without a sentence, the first is {examples[lacking[0]].key!r}",
+            hint="name the column that holds the sentences (text=COLUMN), or leave the rows without one out",
+        )
+
+
+def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec) -> TrainingModule:
+    config = context.config
+    assert isinstance(config, Training)
+    module = without_memory(lambda: build_training_module(resolved.model or {}, resolved.objectives, data_spec))
+    freeze(module, config.trainable, config.frozen)
+    parameter_groups(module, config.optimizer)
+    return module
+
+
+@dataclass
+class Rehearsal:
+    """A stage's module beside a few invented examples.
+
+    Attributes:
+        module: model and objectives, set up.
+        data: the pipeline of the examples.
+        epoch: the first epoch in which every objective counts.
+    """
+
+    module: TrainingModule
+    data: Pipeline
+    epoch: int
+
+    def batch(self, rank: int = 0, world: int = 1) -> Batch:
+        """Returns one batch of all examples; of several processes, what ``rank`` holds of it."""
+        batch: Batch = next(iter(self.data.loader(len(self.data), shuffle=False, rank=rank, world=world)))
+        return batch
+
+    def loss(self, batch: Batch) -> StepResult:
+        """Returns the loss of a batch.
+
+        Raises:
+            RecipeError: there is nothing to learn: the model would be saved as it was drawn.
+        """
+        result: StepResult = self.module.train()(batch, epoch=self.epoch)
+        if not result.total.requires_grad:
+            problem = Problem(
+                "objectives",
+                "the objectives have nothing to learn from these data with this model",
+                got=", ".join(self.module.objectives),
+                expected="examples with what they read (sentences, pictures, labels), and parameters that are trained",
+                hint="vlcli show NAME tells what an objective reads, vlcli data stats RECIPE what the data have",
+            )
+            raise RecipeError([problem])
+        return result
+
+
+def rehearse(
+    context: StageContext, count: int = EXAMPLES, like: DataSpec | None = None
+) -> AbstractContextManager[Rehearsal]:
+    """Builds a stage with ``count`` invented examples; what it reads lies in a temporary folder.
+
+    Args:
+        context: of the stage.
+        count: examples.
+        like: take its numbers of regions and sentences of full length, and look at no data.
+
+    Raises:
+        VlcliError: the stage cannot be built.
+    """
+    resolved = _resolved(context)
+    reader = _real_reader(context, resolved) if like is None else None
+    data_spec = _data_spec(context, resolved, reader)
+    if like is not None:
+        data_spec = replace(data_spec, regions=like.regions, region_dim=like.region_dim)
+    return _rehearsal(context, resolved, data_spec, reader, count, whole=like is not None)
+
+
+@contextmanager
+def _rehearsal(
+    context: StageContext,
+    resolved: ResolvedStage,
+    data_spec: DataSpec,
+    real: Reader | None,
+    count: int = EXAMPLES,
+    whole: bool = False,
+) -> Iterator[Rehearsal]:
+    from vlcli.data.pipeline import Pipeline
+
+    module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
+    pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
+    examples = invented_examples(real, data_spec, pictures, count)
+    examples = lengthened(examples, data_spec.text_length) if whole else examples
+    needs = model_reads = module.model.input_spec()
+    if resolved.built_task is not None:
+        needs = resolved.built_task.input_spec(needs, True)
+    corruptions = (objective.corruption() for objective in module.objectives.values())
+    with tempfile.TemporaryDirectory() as folder:
+        reader = Invented(Path(folder), examples, needs.grid, data_spec.regions)
+        store = invented_store(Path(folder), reader, data_spec) if needs.regions or needs.concepts else None
+        draw_pictures(reader) if needs.pixels else None
+        data = Pipeline(
+            [reader],
+            needs=needs,
+            tokenizer=invented_tokenizer() if needs.text else None,
+            data_spec=data_spec,
+            store=store,
+            concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
+            corruptions=[corruption for corruption in corruptions if corruption is not None],
+            transform=make_transform(transform_of(resolved, model_reads), needs),
+            training=True,
+            seed=context.seed,
+            missing="error",
+        )
+        for objective in module.objectives.values():
+            objective.setup(data.readers, data.tokenizer, None)
+        yield Rehearsal(module, data, max(part.options.from_epoch for part in module.parts.values()))
+
+
+def _real_reader(context: StageContext, resolved: ResolvedStage) -> Reader | None:
+    # the first data set that is there and has examples
+    task: Task | None = resolved.built_task
+    for entry in resolved.data:
+        try:
+            reader = build_reader(entry, context.root)
+            reader.cache = context.cache
+            reader.require()
+            arranged: Reader = reader if task is None else task.arrange([reader])[0]
+            arranged.examples()
+            return arranged
+        except DataError:  # made by a stage before this one; whether it is there is checked elsewhere
+            continue
+    return None

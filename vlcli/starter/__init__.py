@@ -1,0 +1,1 @@
+"""Writes a first recipe for a folder of pictures and tables (``vlcli init``)."""

@@ -1,0 +1,182 @@
+"""Looks at a folder, and plans what is learnt from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from vlcli.data.recognition.folder import Folder
+from vlcli.errors import DataError, UsageError
+from vlcli.images.boxes import BoxList, boxes_for, read_boxes
+from vlcli.images.files import BadImageError, check_image, read_size
+from vlcli.starter import plan as planning
+from vlcli.starter.machine import Machine, this_machine
+from vlcli.starter.notes import add_notes
+from vlcli.starter.plan import OF_IMAGES, Plan
+from vlcli.starter.seen import Seen, ids_of, rows_of
+from vlcli.starter.sources import ask_readers, box_files, check_columns, nothing_found
+from vlcli.starter.weights import find_weights
+
+SHOWN = 12
+"""Rows that are shown as they are understood."""
+MOST_DECODED = 10_000
+"""Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read."""
+_SEEN = {
+    "captioning": ("Captions are written from", ""),
+    "referring": ("Boxes are compared with expressions by", ", or labelled boxes (COCO's instances) to train one on"),
+}
+"""Goals whose model reads features of regions: the beginning of a message, and what replaces weights."""
+
+
+def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> Seen:
+    """Look at every picture and table of a folder.
+
+    Args:
+        root: the folder.
+        columns: columns that the user names, by role: ``image``, ``text``, ``answers``, ``label``.
+        fallback: whether classes named by folders count although a table is not understood.
+
+    Raises:
+        DataError: it is no folder, has no picture that can be read, or nothing says what the pictures show.
+        UsageError: a column that the user names is in no table.
+    """
+    if not root.is_dir():
+        raise DataError("There is no such folder.", where=str(root), hint="name the folder that holds your pictures")
+    folder = Folder(root, columns)
+    check_columns(folder)
+    pictures, boxes = folder.pictures, box_files(folder)
+    sources, aside = ask_readers(folder, fallback)
+    if not sources and not len(pictures):
+        raise DataError(
+            "The folder holds no pictures.",
+            where=str(root),
+            got=f"{sum(1 for _ in root.iterdir())} files and folders",
+            expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
+            hint="name the folder that holds them, or convert other formats first",
+        )
+    unreadable, checked = _damaged(sorted(path for paths in pictures.by_id.values() for path in paths))
+    if unreadable and len(unreadable) == len(pictures):
+        path, reason = next(iter(unreadable.items()))
+        raise DataError("No picture of the folder can be read.", where=str(path), got=reason)
+    if not sources:
+        raise nothing_found(folder, aside)
+    weights, others = find_weights(root)
+    return Seen(root, pictures, sources, [*aside, *others], boxes, weights, unreadable, checked)
+
+
+def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
+    """Decode pictures in threads; return reasons of damaged ones, and a line where only headers were read of some."""
+    step = -(-len(paths) // MOST_DECODED) if paths else 1
+
+    def reason(place: int) -> str:
+        try:
+            (check_image if place % step == 0 else read_size)(paths[place])
+        except BadImageError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        reasons = {path: text for path, text in zip(paths, pool.map(reason, range(len(paths))), strict=True) if text}
+    line = f"{len(paths[::step]):,} of {len(paths):,} pictures were decoded, and the headers of the others read"
+    return reasons, line if step > 1 else ""
+
+
+def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = None) -> Plan:
+    """Choose what to learn, the parts, features and sizes.
+
+    Args:
+        folder: what lies there.
+        wanted: the goal; None: the first that fits.
+        machine: where it will run; None: this one.
+
+    Raises:
+        DataError: a table cannot be read by its reader, or there are too few pictures.
+        UsageError: the data do not fit the goal.
+    """
+    goals = planning.goals_of(folder.sources)
+    if wanted is not None and wanted not in goals:
+        raise UsageError("These data do not fit the task.", got=wanted, expected=", ".join(goals) or "no task fits")
+    goal = wanted or next(iter(goals))
+    source, captions = goals[goal], [one for one in folder.sources if one.kind == "captions" and not one.parts]
+    joined = captions if source.kind == "captions" and not source.parts else []
+    sources = [source, *(one for one in joined if one is not source)]
+    read = [planning.read(one, folder.root) for one in sources]
+    if (ids := ids_of([reader for reader, _ in read])) != "name":
+        for one in folder.sources:
+            one.entry["ids"], one.reasons["ids"] = ids, "pictures in different folders have equal names"
+        read = [planning.read(one, folder.root) for one in sources]
+    examples = [example for _, rows in read for example in rows]
+    if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
+        goal = "captioning"
+    parts = planning.divide(source, examples, folder.root)
+    size = planning.Size(0, 0, (0, 0, 0), "")
+    plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], size, weights=folder.weights)
+    plan.boxes, plan.sizes, plan.aside = folder.boxes, folder.pictures.sizes(), folder.aside
+    labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
+    if plan.weights is None and labelled and labelled.entry["name"] == "coco-instances":
+        plan.labelled = labelled
+    if goal in _SEEN and plan.features == "pixels":
+        what, other = _SEEN[goal]
+        hint = "put the file there and call init again"
+        raise DataError(
+            f"{what} features of a backbone, and the folder has no weights.",
+            where=str(folder.root),
+            expected=f"a ResNet's weights in the folder, e.g. resnet50.safetensors{other}",
+            hint=hint + (", or take --task retrieval" if goal == "captioning" else ""),
+        )
+    if goal in ("vqa", "classification", "pairs") and not source.parts:
+        plan.captions = captions
+    _sizes(plan, examples, folder.root)
+    if goal == "referring":
+        _boxes_to_choose(plan, *read[0], folder.root)
+    plan.rows = rows_of(*read[0], SHOWN)
+    add_notes(plan, folder, [reader for reader, _ in read], examples)
+    return plan
+
+
+def _repeat(examples: list[Any]) -> bool:
+    """Return whether most captions are said of several pictures: a sentence then finds no single picture."""
+    pictures: dict[str, set[str]] = {}
+    for example in examples:
+        pictures.setdefault(example.text, set()).update(example.images)
+    return 2 * sum(len(pictures[example.text]) > 1 for example in examples) > len(examples)
+
+
+def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
+    number = plan.parts["train"].examples
+    plan.size = planning.size_for(number, plan.machine, plan.features == "pixels")
+    captions = [example for one in plan.captions for example in planning.read(one, root)[1]]
+    plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
+    from_pixels = plan.goal in OF_IMAGES and plan.weights is None
+    plan.batch = 4 if plan.goal == "detection" else 16 if from_pixels else 32 if plan.goal == "referring" else 64
+    stops = plan.goal not in ("retrieval", "captioning", "detection")
+    plan.epochs = planning.epochs_for(number, plan.batch, stops)
+    if plan.goal == "vqa":
+        plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)
+    else:
+        plan.classes = len({str(example.targets.get("label")) for example in examples})
+
+
+def _boxes_to_choose(plan: Plan, reader: Any, examples: list[Any], root: Path) -> None:
+    """Set the boxes among which an expression chooses; add a note where most pictures have a single one.
+
+    They are those of a file of boxes or, where there is none, labelled boxes, else those that the expressions about a
+    picture speak of.
+    """
+    if not plan.boxes and plan.labelled is not None:
+        plan.boxes = list(plan.labelled.files)
+    candidates: dict[str, BoxList] = {} if plan.boxes else dict(reader.boxes())
+    for file in reversed([read_boxes(root / file) for file in plan.boxes]):
+        names = {name for example in examples for name in example.images}
+        candidates |= {name: boxes for name in names if (boxes := boxes_for(file, name)) is not None}
+    counts = [len(boxes) for boxes in candidates.values()]
+    single = sum(count == 1 for count in counts)
+    plan.candidates = sum(counts) / max(1, len(counts))
+    if single > len(counts) / 2:
+        plan.notes.append(
+            f"{single:,} of {len(counts):,} pictures have one box only, and an expression about it has nothing to "
+            "choose: add a file of boxes of a detector (a JSON list with image_id, bbox, score) and call init again"
+        )

@@ -1,0 +1,227 @@
+"""Chooses goal, held-out parts, sizes and epochs for a folder's data."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vlcli.builders.readers import build_reader
+from vlcli.data.holdout import select
+from vlcli.data.reader import Reader
+from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+from vlcli.starter.machine import Machine
+from vlcli.starter.seen import Row
+from vlcli.starter.weights import Weights
+
+GOALS = {
+    "vqa": ("vqa", "answer questions about a picture (VQA)"),
+    "pairs": ("pairs", "judge sentences about two pictures, as in NLVR2"),
+    "classification": ("statements", "classify sentences with their picture"),
+    "referring": ("referring", "find the box that an expression speaks of (referring expressions)"),
+    "retrieval": ("captions", "find pictures by sentences and sentences by pictures (retrieval)"),
+    "captioning": ("captions", "write captions"),
+    "image-classification": ("labels", "classify pictures"),
+    "multi-label": ("multilabel", "say which classes a picture has, several or none"),
+    "detection": ("boxes", "find objects (detection)"),
+}
+"""Goals, each with the kind of data that it needs and a description; the first that fits is chosen."""
+OF_IMAGES = ("image-classification", "multi-label")
+"""Goals whose model reads pixels and nothing else."""
+FEWEST = 10
+"""Pictures below this number cannot be divided."""
+STEPS, FEWEST_EPOCHS = 3200, 12
+"""Longest training, in steps, of stages that stop by themselves, and their fewest epochs."""
+SHORT_STEPS, SHORT_EPOCHS = 800, 3
+"""The same of stages that train to their end: contrast, captions, detectors."""
+MOST_EPOCHS = 100
+"""The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer."""
+POOLED_MOST = 20_000
+"""Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)."""
+EYES_STEPS, EYES_BATCH = 600, 16
+"""Training of the small network that learns features from labelled boxes."""
+ALPHABET = 100
+"""Entries of a vocabulary that are single letters and signs."""
+_SIZES = (
+    (5_000, 96, 4, (2, 1, 2)),
+    (50_000, 192, 6, (3, 2, 3)),
+    (500_000, 384, 6, (4, 3, 4)),
+    (math.inf, 768, 12, (9, 5, 5)),
+)
+"""Training examples below which a size is chosen, its width, heads and layers."""
+
+
+class Part(NamedTuple):
+    """One part of a data set: the reader's options that choose it, its counts, and the paths of its pictures."""
+
+    options: dict[str, Any]
+    examples: int
+    pictures: int
+    names: frozenset[str] = frozenset()
+
+
+class Size(NamedTuple):
+    """Width, attention heads and layers (text, image, both) of a model, with the reason in words."""
+
+    hidden: int
+    heads: int
+    layers: tuple[int, int, int]
+    why: str
+
+
+@dataclass
+class Plan:
+    """Everything a recipe needs.
+
+    Attributes:
+        goal: one of :data:`GOALS`.
+        more: further data sets of the same kind, which are learnt from together with the first.
+        captions: captions to pre-train on.
+        boxes: files of given boxes.
+        labelled: labelled boxes on which a backbone can be trained.
+        vocabulary: word pieces.
+        length: of sentences, in word pieces.
+        epochs: the longest training.
+        batch: examples of a training step.
+        sizes: median width and height of the pictures in pixels.
+        min_count: of answers, where the goal has an answer table.
+        one_answer: whether every question has a single answer.
+        classes: different answers or labels.
+        candidates: boxes of a picture, on average, where one of them is chosen.
+        drop: whether examples without a usable picture are left out.
+        rows: some of the data as the reader understands them.
+        aside: files that are not used, each with the reason.
+        notes: warnings about the data.
+    """
+
+    goal: str
+    source: Recognised
+    parts: dict[str, Part]
+    machine: Machine
+    more: list[Recognised]
+    size: Size
+    captions: list[Recognised] = field(default_factory=list)
+    boxes: list[str] = field(default_factory=list)
+    labelled: Recognised | None = None
+    weights: Weights | None = None
+    vocabulary: int = 1000
+    length: int = 20
+    epochs: int = 10
+    batch: int = 32
+    sizes: tuple[int, int] = (0, 0)
+    min_count: int = 1
+    one_answer: bool = True
+    classes: int = 2
+    candidates: float = 0.0
+    drop: bool = False
+    rows: list[Row] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def features(self) -> str:
+        """Source of image features: ``weights``, ``boxes`` (a network trained on them here) or ``pixels``."""
+        return "weights" if self.weights else "boxes" if self.labelled else "pixels"
+
+
+def goals_of(sources: Sequence[Recognised]) -> dict[str, Recognised]:
+    """Return the goals that these data allow, the best first, each with its data."""
+    by_kind = {source.kind: source for source in reversed(sources)}
+    return {goal: by_kind[kind] for goal, (kind, _) in GOALS.items() if kind in by_kind}
+
+
+def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
+    """Build the reader that the recipe names, and read all examples."""
+    reader = build_reader(whole(source), root)
+    return reader, list(reader.examples())
+
+
+def whole(source: Recognised) -> dict[str, Any]:
+    """Return the reader's entry that reads every part."""
+    return {**source.entry, **({"split": source.splits} if source.splits else {})}
+
+
+def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[str, Part]:
+    """Return training, validation and test parts; where the data name none, no two share a picture.
+
+    Raises:
+        DataError: there are too few pictures, or a part is empty.
+    """
+    number = len({name for example in examples for name in example.images})
+    if number < FEWEST:
+        got, hint = f"{number} pictures", "add pictures with their rows, and call init again"
+        raise DataError("There are too few pictures to hold some out.", got=got, expected=f"{FEWEST}", hint=hint)
+    parts = {}
+    for part, options in (_named_parts(source.parts) if source.parts else _shares(number)).items():
+        if source.parts:
+            reader = build_reader({**source.entry, **options}, root)
+            rows = list(reader.examples())
+        else:
+            rows = select(examples, options["take"], root)
+        names = {name for example in rows for name in example.images}
+        paths = frozenset(str(reader.locate(name)) for name in names) if source.parts else frozenset(names)
+        if not rows:
+            raise DataError(f"The part {part!r} would be empty.", where=source.where, got=f"{number} pictures")
+        parts[part] = Part(options, len(rows), len(names), paths)
+    return parts
+
+
+def _shares(number: int) -> dict[str, dict[str, Any]]:
+    first, second = (0.7, 0.8) if number < 1000 else (0.8, 0.9) if number < 20_000 else (0.9, 0.95)
+    shares = {"train": f"first:{first}", "validation": f"between:{first}:{second}", "test": f"after:{second}"}
+    return {part: {"take": share} for part, share in shares.items()}
+
+
+def _named_parts(named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the parts that the data name; where there are two, validation is cut from the training part."""
+    if "validation" in named and "test" in named:
+        return {part: named[part] for part in ("train", "validation", "test")}
+    train, test = named["train"], named.get("test", named.get("validation", {}))
+    return {"train": {**train, "take": "first:0.9"}, "validation": {**train, "take": "after:0.9"}, "test": test}
+
+
+def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
+    """Return the size of a model that the data can fill and the machine can train.
+
+    Args:
+        examples: of training.
+        machine: where it is trained.
+        pixels: whether the model reads pixels, which needs a width of 128 or more.
+    """
+    by_data = next(size for size in _SIZES if examples < size[0])
+    most = 768 if machine.gpu else 192
+    _, hidden, heads, layers = by_data if by_data[1] <= most else _SIZES[1]
+    why = f"{examples:,} training examples"
+    why += "" if by_data[1] <= most else f", and {machine.text}: a GPU would allow {by_data[1]}"
+    return Size(max(hidden, 128) if pixels else hidden, heads, layers, why)
+
+
+def epochs_for(examples: int, batch: int, stops: bool = True) -> int:
+    """Return the epochs of a training; a generous bound where it stops when validation no longer improves."""
+    steps, fewest = (STEPS, FEWEST_EPOCHS) if stops else (SHORT_STEPS, SHORT_EPOCHS)
+    return max(fewest, min(MOST_EPOCHS, round(steps * batch / max(1, examples))))
+
+
+def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
+    """Return the size of the vocabulary, and the length in word pieces that fits 99 of 100 sentences."""
+    texts = [text for example in examples for text in (example.text, *example.choices) if text]
+    words = {word.strip(".,?!").lower() for text in texts for word in text.split()}
+    lengths = sorted(len(text.split()) for text in texts) or [8]
+    long = lengths[int(0.99 * (len(lengths) - 1))]
+    sizes = (300, 1000, 3000, 10_000, 30_000)
+    vocabulary = next((size for size in sizes if len(words) + ALPHABET <= size), sizes[-1])  # words stay whole
+    return vocabulary, max(8, min(128, round(1.4 * long) + 3))
+
+
+def answers_facts(examples: Sequence[Example]) -> tuple[int, bool, int]:
+    """Return the least count of an answer, whether every question has one answer, and how many answers remain."""
+    scores = [example.targets.get("answers") or {} for example in examples]
+    counts = Counter(max(answers, key=lambda answer: answers[answer]) for answers in scores if answers)
+    one = all(len(example.targets.get("raw_answers") or [1]) == 1 for example in examples)
+    least = 1 if len(examples) < POOLED_MOST else 3 if len(examples) < 50_000 else 9
+    return least, one, sum(count >= least for count in counts.values())
