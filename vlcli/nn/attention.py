@@ -1,12 +1,12 @@
-"""Multi-head attention: the base every registered attention shares, and the standard one.
+"""Multi-head attention: the base of every registered attention, and the standard one.
 
-The flow, with an optional pairwise encoding (``vlcli.nn.position``), is
+The order of operations, with an optional pairwise encoding (``vlcli.nn.position``):
 
     inputs -> project -> cache -> rotate -> scores + logits + mask -> softmax -> dropout -> values -> output
 
 A new kind of projection (one set per modality, for instance) overrides :meth:`Attention.project`, and
-:meth:`Attention.output` where the output has several sets too; everything else is shared. Without a recorder, and where
-the encoding needs no probabilities, the middle runs on ``scaled_dot_product_attention``.
+:meth:`Attention.output` if the output has several sets too. Unless a recorder or the encoding needs probabilities, the
+middle runs on ``scaled_dot_product_attention``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition
 
 Projected = tuple[Tensor, Tensor | None, Tensor | None]
-"""Queries, keys and values (B, H, T, d); keys and values are None where a cache holds them."""
+"""Queries, keys and values (B, H, T, d); keys and values are None if a cache holds them."""
 Packings = tuple[Packing | None, Packing | None]
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionContext:
-    """What an attention reads beside its tokens; the stack that runs the layers makes one for each layer.
+    """Inputs of an attention beside its tokens; a stack makes one for each layer.
 
     Attributes:
         mask: which keys each query may attend to; None: all of them.
@@ -48,9 +48,9 @@ class AttentionContext:
             those of ``y`` are computed once and kept.
         record: keeps the attention probabilities, (B, H, Tq, Tk) before dropout.
         name: name of the probabilities in ``record``.
-        packing: of the query tokens and of the key tokens, where these come without padding as (1, K, dim). Their
-            layouts are packed too; mask, recorded probabilities and the encoding's state stay by row. Packing allows no
-            cache and no encoding that shifts inputs.
+        packing: of the query tokens and of the key tokens, if these come without padding as (1, K, dim). Their layouts
+            are packed too; mask, recorded probabilities and the encoding's state stay by row. Packing allows no cache
+            and no encoding that shifts inputs.
     """
 
     mask: AttentionMask | None = None
@@ -70,35 +70,34 @@ NO_CONTEXT = AttentionContext()
 
 
 def require_context(method: Callable[..., Any], where: str) -> None:
-    """Refuse a ``forward`` (or ``attend``) written for the keyword arguments that :class:`AttentionContext` replaces.
+    """Refuse a ``forward`` (or ``attend``) of an attention or a layer without a parameter ``context``.
 
     Args:
-        method: of an attention or of a layer.
         where: its class, for the message.
 
     Raises:
-        ComponentError: it has no parameter ``context``.
+        ComponentError: it has no such parameter.
     """
-    given = inspect.signature(method).parameters
-    positional = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in given.values())
-    if "context" not in given and not positional:
+    parameters = inspect.signature(method).parameters
+    positional = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
+    if "context" not in parameters and not positional:
         name = method.__name__
         tokens = "q, k, v" if name == "attend" else "x, y=None"
         raise ComponentError(
             f"`{name}` of an attention takes one `context` instead of mask, x_layout, y_layout, position and so on.",
             where=where,
-            got=f"{name}({', '.join(given)})",
+            got=f"{name}({', '.join(parameters)})",
             expected=f"{name}(self, {tokens}, context=NO_CONTEXT) with context: vlcli.nn.AttentionContext",
             hint="read context.mask, context.x_layout ... instead (docs/seams.md)",
         )
 
 
 class Attention(nn.Module):
-    """Base of every attention: all but the projections.
+    """Base of every attention: everything but the projections.
 
     Args:
-        shape: widths, heads, dropout and routes of the stack it stands in.
-        float32_softmax: compute scores and softmax in float32 whatever the precision around (VLMo does).
+        shape: widths, heads, dropout and routes of the stack.
+        float32_softmax: compute scores and softmax in float32 (VLMo).
 
     Raises:
         ComponentError: the width is no multiple of the heads.
@@ -137,13 +136,13 @@ class Attention(nn.Module):
 
         Args:
             q_in: (B, Tq, dim) inputs of the queries.
-            k_in: (B, Tk, key_dim) inputs of the keys; None where keys and values are cached.
+            k_in: (B, Tk, key_dim) inputs of the keys; None if keys and values are cached.
             v_in: (B, Tk, key_dim) inputs of the values; None with ``k_in``.
             x_layout: layout of the query tokens.
             y_layout: layout of the key tokens.
 
         Returns:
-            (B, H, Tq, d), (B, H, Tk, d), (B, H, Tk, d); keys and values None where ``k_in`` is.
+            (B, H, Tq, d), (B, H, Tk, d), (B, H, Tk, d); keys and values None if ``k_in`` is.
 
         Raises:
             NotImplementedError: the subclass does not define it.
@@ -163,13 +162,13 @@ class Attention(nn.Module):
         return context
 
     def projection(self, linear: nn.Linear) -> nn.Module | None:
-        """What stands in place of a foreign model's projection; called by ``vlcli.foreign.equip`` for each of them.
+        """Replace a projection of a foreign model; called by ``vlcli.foreign.equip`` for each of them.
 
-        An attention whose difference lies in its projections returns a module that has the parameters of ``linear``
-        under their names, and is called with tokens (B, T, D) and their ``layout``. The base returns None.
+        An attention that differs in its projections returns a module that has the parameters of ``linear`` under their
+        names, and is called with tokens (B, T, D) and their ``layout``. The base returns None.
 
         Args:
-            linear: makes queries, keys or values, or all three.
+            linear: computes queries, keys or values, or all three.
 
         Returns:
             The module, or None.
@@ -191,8 +190,8 @@ class Attention(nn.Module):
         """Attend from ``x`` to ``y``, or from ``x`` to itself; called by :class:`~vlcli.nn.blocks.AttentionBlock`.
 
         Args:
-            x: (B, Tq, dim) tokens that queries are made from.
-            y: (B, Tk, key_dim) tokens that keys and values are made from; None in self-attention.
+            x: (B, Tq, dim) tokens of the queries.
+            y: (B, Tk, key_dim) tokens of keys and values; None in self-attention.
             context: mask, layouts, position encoding, cache, recorder and packing.
 
         Returns:
@@ -202,42 +201,42 @@ class Attention(nn.Module):
         q_in, k_in, v_in = x, source, source
         if context.position is not None:
             q_in, k_in, v_in = context.position.inputs(q_in, k_in, v_in, context.state, context.layer)
-        cache, place = context.cache, (context.layer, y is not None)
-        q, k, v = self._projected(q_in, k_in, v_in, context, place)
-        if cache is not None and place in cache.shared:
+        cache, key = context.cache, (context.layer, y is not None)
+        q, k, v = self._projected(q_in, k_in, v_in, context, key)
+        if cache is not None and key in cache.shared:
             if context.position is None and context.record is None:
-                mixed = self._attend_shared(q, (k, v), cache.shared[place], cache.per, context.mask)
+                mixed = self._attend_shared(q, (k, v), cache.shared[key], cache.per, context.mask)
                 return self.output(mixed.transpose(1, 2).flatten(2), context.x_layout)
-            k, v = cache.get(place)
-        asking, asked = context.packing[0], context.packing[y is not None]
-        q = q if asking is None else asking.spread(q)
-        k, v = (k, v) if asked is None else (asked.spread(k), asked.spread(v))
+            k, v = cache.get(key)
+        x_packing, y_packing = context.packing[0], context.packing[y is not None]
+        q = q if x_packing is None else x_packing.spread(q)
+        k, v = (k, v) if y_packing is None else (y_packing.spread(k), y_packing.spread(v))
         mixed = self.attend(q, k, v, context).transpose(1, 2).flatten(2)  # (B, Tq, dim)
-        return self.output(mixed if asking is None else asking.pack(mixed), context.x_layout)
+        return self.output(mixed if x_packing is None else x_packing.pack(mixed), context.x_layout)
 
     def _projected(
-        self, q_in: Tensor, k_in: Tensor, v_in: Tensor, context: AttentionContext, place: tuple[int, bool]
+        self, q_in: Tensor, k_in: Tensor, v_in: Tensor, context: AttentionContext, key: tuple[int, bool]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        cache, crossing = context.cache, place[1]
+        cache, crossing = context.cache, key[1]
         layouts = context.x_layout, context.y_layout if crossing else context.x_layout
-        if cache is not None and crossing and cache.has(place):
+        if cache is not None and crossing and cache.has(key):
             q = self.project(q_in, None, None, *layouts)[0]
-            return q, *cache.get(place)
+            return q, *cache.get(key)
         q, k, v = self.project(q_in, k_in, v_in, *layouts)
         assert k is not None
         assert v is not None
         if cache is not None:
-            k, v = cache.extend(place, k, v)
+            k, v = cache.extend(key, k, v)
         return q, k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
-        """Scores, softmax and weighted values; called by :meth:`forward` with the projections of all keys.
+        """Compute scores, softmax and weighted values; called by :meth:`forward` with the projections of all keys.
 
         Args:
             q: (B, H, Tq, d) queries, not scaled.
             k: (B, H, Tk, d) keys, those in a cache included.
             v: (B, H, Tk, d) values.
-            context: of which mask, position, state, layer, record and name are read.
+            context: mask, position, state, layer, record and name are read.
 
         Returns:
             (B, H, Tq, d), the values weighted by the attention probabilities.
@@ -255,7 +254,8 @@ class Attention(nn.Module):
             added = position.logits(q, k, state, layer)
         keeps = record is not None or (position is not None and position.uses_weights)
         if not (keeps or self._slow_when_fused(q, k, added)) and dtype == q.dtype:
-            return self._fused(q, k, v, _add(added, bias))
+            extra, rate = _add(added, bias), self.dropout if self.training else 0.0
+            return F.scaled_dot_product_attention(q, k, v, None if extra is None else extra.to(q.dtype), rate)
         weights = self._weights(q, k, added, bias)
         if record is not None:
             record.keep(context.name, weights)
@@ -274,21 +274,17 @@ class Attention(nn.Module):
         # Nor do they know a mask that learns.
         return dropping or short or (added is not None and added.requires_grad)
 
-    def _attend_shared(self, q: Tensor, own: Pair, shared: Pair, per: int, mask: AttentionMask | None) -> Tensor:
+    def _attend_shared(self, q: Tensor, rows: Pair, shared: Pair, per: int, mask: AttentionMask | None) -> Tensor:
         # Returns (A * per, H, Tq, d). All queries of a picture's rows meet its keys in one product, without copies.
         dtype, common = self._score_dtype(q), shared[0].shape[2]
         q = q.to(dtype) * self.shape.head_dim**-0.5
         far = _by_row(_by_owner(q, per) @ shared[0].to(dtype).transpose(-1, -2), per)  # (B, H, Tq, P)
-        scores = torch.cat([far, q @ own[0].to(dtype).transpose(-1, -2)], -1)
+        scores = torch.cat([far, q @ rows[0].to(dtype).transpose(-1, -2)], -1)
         bias = None if mask is None else mask.bias(scores.shape[-2], scores.shape[-1], q.device, dtype)
         weights = (scores if bias is None else scores + bias).softmax(-1)
-        weights = F.dropout(weights, self.dropout, self.training).to(own[1].dtype)
+        weights = F.dropout(weights, self.dropout, self.training).to(rows[1].dtype)
         met = _by_row(_by_owner(weights[..., :common], per) @ shared[1], per)
-        return met + weights[..., common:] @ own[1]
-
-    def _fused(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        rate = self.dropout if self.training else 0.0
-        return F.scaled_dot_product_attention(q, k, v, None if bias is None else bias.to(q.dtype), rate)
+        return met + weights[..., common:] @ rows[1]
 
     def _weights(self, q: Tensor, k: Tensor, added: Tensor | None, bias: Tensor | None) -> Tensor:
         dtype = self._score_dtype(q)
@@ -324,7 +320,7 @@ class StandardAttention(Attention):
         shape: widths, heads, dropout.
         bias: which projections have a bias: all, queries and values only (BEiT, VLMo), or none.
         dense: whether heads are mixed by an output projection.
-        float32_softmax: scores and softmax in float32 whatever the precision around.
+        float32_softmax: compute scores and softmax in float32.
     """
 
     paper = "Vaswani et al. 2017, Attention Is All You Need, Eq. 1"

@@ -1,7 +1,6 @@
-"""What a model is fed: unique texts, unique images, and which of them belong together.
+"""Batches: unique texts, unique images, and the rows of both that each example has.
 
-Rows, not pairs, are the unit of work: a caption used with two pictures is encoded once, five captions of one picture
-encode it once, and a hard negative is one more row of :class:`Examples`. Every mask is True where a value is real.
+A caption of two pictures is encoded once, and so is a picture with five captions. Every mask is True at real values.
 """
 
 from __future__ import annotations
@@ -21,32 +20,29 @@ class Tensors:
     """A record of tensors (and plain values) that moves and selects as one."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """The same record with ``change`` applied to every tensor, nested records included.
-
-        What is one object before is one object after (views that share a text still share it), so passes stay shared.
-        """
-        made: Self = exchanged(self, Tensor, change)
-        return made
+        """Apply ``change`` to every tensor, nested records included; records that share an object still do after it."""
+        record: Self = exchanged(self, Tensor, change)
+        return record
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """On ``device``."""
+        """Move every tensor to ``device``."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
-        """In page-locked memory (DataLoader calls this)."""
+        """Move every tensor to page-locked memory; called by DataLoader."""
         return self.map(lambda tensor: tensor.pin_memory())
 
     def select(self, rows: Tensor) -> Self:
-        """The given rows of every tensor and list: ``rows`` (K,) of integers, repeats allowed."""
-        chosen: dict[str, Any] = {}
+        """Select rows of every tensor and list: ``rows`` (K,) of integers, repeats allowed."""
+        selected: dict[str, Any] = {}
         for name, value in self._items():
             if isinstance(value, Tensor):
-                chosen[name] = value.index_select(0, rows.to(value.device))
+                selected[name] = value.index_select(0, rows.to(value.device))
             elif isinstance(value, list):
-                chosen[name] = [value[row] for row in rows.tolist()]
+                selected[name] = [value[row] for row in rows.tolist()]
             elif isinstance(value, Tensors):
-                chosen[name] = value.select(rows)
-        return replace(self, **chosen)
+                selected[name] = value.select(rows)
+        return replace(self, **selected)
 
     def _items(self) -> Iterator[tuple[str, Any]]:
         for item in fields(self):
@@ -54,13 +50,7 @@ class Tensors:
 
 
 def exchanged(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """A record with ``change`` applied to everything in it that is of type ``kind``.
-
-    Args:
-        value: a record, or a dictionary that holds some.
-        kind: such as tensors.
-        change: is asked once for each object; what was one object stays one.
-    """
+    """Apply ``change`` to everything of type ``kind`` in a record or a dictionary of records, once for each object."""
     return _exchanged(value, kind, change, {})
 
 
@@ -85,12 +75,12 @@ class Text(Tensors):
     Attributes:
         ids: (N, T) vocabulary ids, special tokens included, padded with the pad id.
         mask: (N, T) bool, True at real tokens.
-        special: (N, T) bool, True at [CLS], [SEP] and the like (padding is not special, it is masked).
-        words: (N, T) which whitespace word a piece belongs to, -1 at specials and padding.
-        segments: (N, T) segment ids, or None where the model has only one.
-        positions: (N, T) position ids, or None for 0, 1, 2 ...
-        causal: (N,) bool, True where no piece may see a later one (sequence-to-sequence); None: nowhere.
-        keys: N text ids (same text id = the same sentence).
+        special: (N, T) bool, True at [CLS], [SEP] and the like, not at padding.
+        words: (N, T) number of the whitespace word of a piece; -1 at special tokens and padding.
+        segments: (N, T) segment ids; None: one segment.
+        positions: (N, T) position ids; None: 0, 1, 2 ...
+        causal: (N,) bool, True: no piece attends to a later one; None: none of the texts is causal.
+        keys: N text ids; a sentence has one.
         raw: N strings as read.
     """
 
@@ -117,12 +107,12 @@ class Regions(Tensors):
         boxes: (M, R, 4) x1, y1, x2, y2 divided by width and height, in [0, 1].
         mask: (M, R) bool, True at real regions.
         sizes: (M, 2) height and width of the image in pixels.
-        classes: (M, R) detected class, 0-based without background; -1 where unknown.
-        class_scores: (M, R) confidence of that class; 0 where unknown.
-        attributes: (M, R) detected attribute; -1 where unknown.
+        classes: (M, R) detected class, 0-based without background; -1: unknown.
+        class_scores: (M, R) confidence of that class; 0: unknown.
+        attributes: (M, R) detected attribute; -1: unknown.
         attribute_scores: (M, R) its confidence.
-        class_probs: (M, R, C) class probabilities, where the store holds them.
-        box_ids: M lists of R ids (annotation ids), where the store holds them.
+        class_probs: (M, R, C) class probabilities, if the store holds them.
+        box_ids: M lists of R annotation ids, if the store holds them.
     """
 
     features: Tensor
@@ -145,14 +135,14 @@ class Pixels(Tensors):
     """M images as pixels.
 
     Attributes:
-        images: (M, 3, H, W) normalised as the model asks.
+        images: (M, 3, H, W) normalised as the model's ``InputSpec`` says.
         sizes: (M, 2) height and width of the original, in pixels.
-        mask: (M, H, W) bool, True at real pixels; None where every image fills the frame.
-        boxes: (M, R, 4) boxes divided by width and height, where the task reads boxes on pixels; else None.
+        mask: (M, H, W) bool, True at real pixels; None: no padding.
+        boxes: (M, R, 4) boxes divided by width and height; None: no task reads boxes.
         box_mask: (M, R) bool, True at real boxes.
-        classes: (M, R) label of each box, -1 where unknown.
-        attributes: (M, R) attribute label of each box, -1 where unknown.
-        label_map: (M, H, W) class of each pixel as its file says, -1 at padding; None where no task reads it.
+        classes: (M, R) label of each box; -1: unknown.
+        attributes: (M, R) attribute label of each box; -1: unknown.
+        label_map: (M, H, W) class of each pixel, -1 at padding; None: no task reads it.
     """
 
     images: Tensor
@@ -177,7 +167,7 @@ class Concepts(Tensors):
         scores: (M, K) their scores.
         ranks: (M, K) 0 for the best.
         mask: (M, K) bool.
-        hidden: (M, K) bool, True where the model is shown a mask for the concept's word; None: nowhere.
+        hidden: (M, K) bool, True: the concept's word is masked; None: no word is.
     """
 
     ids: Tensor
@@ -192,15 +182,12 @@ class Concepts(Tensors):
 
 @dataclass
 class Images(Tensors):
-    """M unique images in whichever forms the model asked for.
+    """M unique images in the forms that the model's ``InputSpec`` names.
 
     Attributes:
         keys: M image ids.
-        regions: as regions, or None.
-        pixels: as pixels, or None.
-        concepts: as concepts, or None.
-        hidden: (M, cells) bool, patches in row-major order that the model is shown ``blank`` for; None: nowhere.
-        blank: (M, D) the embedding of a hidden patch (see :func:`vlcli.nn.embeddings.hide`).
+        hidden: (M, cells) bool, patches in row-major order that are replaced by ``blank``; None: no patch is.
+        blank: (M, D) embedding of a hidden patch (see :func:`vlcli.nn.embeddings.hide`).
     """
 
     keys: list[str] = field(default_factory=list)
@@ -214,13 +201,10 @@ class Images(Tensors):
         return len(self.keys)
 
     def pixels_for(self, model: str) -> Tensor:
-        """The pixels (M, 3, H, W) that a model reads.
-
-        Args:
-            model: its registered name, for the message.
+        """Return the pixels (M, 3, H, W) for the model of that registered name.
 
         Raises:
-            DataError: the data give none.
+            DataError: the data have none.
         """
         if self.pixels is None:
             raise DataError("The model reads pixels, and the data give none.", where=f"model {model}")
@@ -243,16 +227,16 @@ class Images(Tensors):
 
 @dataclass
 class View(Tensors):
-    """One state of the samples: ``clean`` or corrupted by the objectives that share a view's name.
+    """Samples that are ``clean`` or corrupted by the objectives that share a view's name.
 
     Attributes:
-        text: unique texts, or None for image-only data.
-        images: unique images, or None for text-only data.
-        text_rows: (B,) the text row of each example; -1 where it has none.
+        text: unique texts; None for data without texts.
+        images: unique images; None for data without images.
+        text_rows: (B,) the text row of each example; -1: it has none.
         image_rows: (B, K) the image rows of each example (two for NLVR2, five for a story).
-        aligned: whether example i has text row i and image row i alone, so that no rows have to be selected.
-        mask_labels: labels that corruptions leave for their objectives, by name: of word pieces (N, T), regions (M, R)
-            or examples (B,).
+        aligned: whether example i has text row i and image row i, so that no rows have to be selected.
+        mask_labels: labels of corruptions for their objectives, by name: of word pieces (N, T), regions (M, R) or
+            examples (B,).
     """
 
     text: Text | None
@@ -268,11 +252,11 @@ class Batch(Tensors):
     """B examples.
 
     Attributes:
-        views: by name; ``clean`` is always there. Views that differ nowhere share their tensors.
-        targets: by name; tensors (B, ...) where examples agree in shape, else lists of B items.
+        views: by name, always with ``clean``; equal views share their tensors.
+        targets: by name; tensors (B, ...) if examples agree in shape, else lists of B items.
         keys: B example ids.
-        seeds: (B,) int64, a random seed for each (seed, epoch, example), read by objectives that sample in the step.
-        unreadable: keys of examples that were left out of the batch, with the reason why an image cannot be read.
+        seeds: (B,) int64, a random seed for each (seed, epoch, example), for objectives that sample in the step.
+        unreadable: keys of examples that were left out, with the reason why an image cannot be read.
     """
 
     views: dict[str, View]
@@ -286,5 +270,5 @@ class Batch(Tensors):
 
     @property
     def clean(self) -> View:
-        """The samples as read."""
+        """The samples without corruption."""
         return self.views["clean"]

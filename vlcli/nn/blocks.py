@@ -1,4 +1,4 @@
-"""Transformer blocks: attention and feed-forward with their residuals, layers, and the stack that runs them."""
+"""Transformer blocks, layers and stacks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from vlcli.registry import Spec
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 AttentionChoice = nn.Module | Callable[[AttentionShape], Attention] | Spec | str
-"""An attention (a module called as ``Attention`` is), a function that makes one, or a registered name or entry."""
+"""An attention module, a function of the shape that returns one, or a registered name or entry."""
 
 
 @dataclass(frozen=True)
 class BlockStyle:
-    """What the blocks of one paper have in common; the defaults are BERT's.
+    """Norms, dropout and activation of a paper's blocks; the defaults are BERT's.
 
     Attributes:
         norm: normalise after the residual (``post``: BERT) or before the block (``pre``: ViT).
@@ -55,10 +55,10 @@ VIT_STYLE = BlockStyle(norm="pre", eps=1e-6, dropout=0.0)
 
 
 def activation(name: str) -> nn.Module:
-    """An activation by name.
+    """Return an activation by name.
 
     Raises:
-        ComponentError: unknown.
+        ComponentError: there is none of this name.
     """
     known: dict[str, Callable[[], nn.Module]] = {
         "gelu": nn.GELU,
@@ -71,7 +71,7 @@ def activation(name: str) -> nn.Module:
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: leaves a block's output out for whole examples (Huang et al. 2016)."""
+    """Stochastic depth (Huang et al. 2016): leaves a block's output out for whole examples."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -85,12 +85,7 @@ class DropPath(nn.Module):
 
 
 class Residual(nn.Module):
-    """A block's way back into the stream: dropout, layer scale, drop path, and the norm before or after.
-
-    Args:
-        dim: width of the tokens.
-        style: which of these there are.
-    """
+    """Residual connection of a block: dropout, layer scale, drop path, and the norm before or after."""
 
     def __init__(self, dim: int, style: BlockStyle) -> None:
         super().__init__()
@@ -101,42 +96,34 @@ class Residual(nn.Module):
         self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
 
     def enter(self, x: Tensor) -> Tensor:
-        """What the block reads."""
+        """Return the input of the block."""
         return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, out: Tensor) -> Tensor:
-        """The stream ``x`` with the block's ``out`` added."""
+        """Return ``x`` with the block's output ``out`` added."""
         out = self.drop(out)
         out = out if self.scale is None else out * self.scale
-        summed: Tensor = x + self.path(out)
-        stream: Tensor = summed if self.pre else self.norm(summed)
-        return stream
+        stream: Tensor = x + self.path(out)
+        return stream if self.pre else cast("Tensor", self.norm(stream))
 
 
 def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention:
-    """The attention of one block: ``choice`` itself, what it makes of ``shape``, or the registered one of that name.
+    """Return the attention of one block.
 
     Raises:
-        ComponentError: there is no such name, a parameter does not fit, or the module's ``forward`` takes no
-            ``context``.
+        ComponentError: there is no such name, a parameter does not fit, or ``forward`` takes no ``context``.
     """
     if isinstance(choice, nn.Module):
         require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
         return cast("Attention", choice)
     if isinstance(choice, str | Mapping):
-        made: Attention = registry.of(Attention).build(choice, shape)
-        return made
+        attention: Attention = registry.of(Attention).build(choice, shape)
+        return attention
     return choice(shape)
 
 
 class AttentionBlock(Residual):
-    """Attention with its residual: self-attention, or cross-attention where ``y`` is given.
-
-    Args:
-        shape: of the attention.
-        style: of the residual.
-        attention: an attention, a function that makes one of the shape, or the name (or entry) of a registered one.
-    """
+    """Attention with its residual connection: self-attention, or cross-attention to ``y``."""
 
     def __init__(
         self, shape: AttentionShape, style: BlockStyle = BERT_STYLE, attention: AttentionChoice = "standard"
@@ -150,12 +137,10 @@ class AttentionBlock(Residual):
 
 
 class FeedForward(Residual):
-    """Two linear layers with an activation between, and their residual.
+    """Two linear layers with an activation between and a residual connection.
 
     Args:
-        dim: width of the tokens.
         hidden: width between; None: four times ``dim``.
-        style: of the residual.
     """
 
     def __init__(self, dim: int, hidden: int | None = None, style: BlockStyle = BERT_STYLE) -> None:
@@ -172,10 +157,7 @@ class TransformerLayer(nn.Module):
     """Self-attention and feed-forward: a BERT layer (post-norm) or a ViT one (pre-norm).
 
     Args:
-        shape: of the attention.
         hidden: width inside the feed-forward; None: four times the tokens'.
-        style: norms, dropout and the rest.
-        attention: an attention, a function that makes one of the shape, or the name (or entry) of a registered one.
     """
 
     def __init__(
@@ -197,14 +179,14 @@ class TransformerLayer(nn.Module):
 class Stack(nn.Module):
     """Layers in a row, with one pairwise encoding prepared once for all of them.
 
-    Set ``checkpointing`` to trade time for memory: each layer is computed again in the backward pass. Set ``packed`` to
-    leave padding out of all that is done token by token (encodings that shift inputs, drop path and a cache need rows,
-    and are run as they were); padding then comes out as zeros, real tokens as they would otherwise.
+    With ``checkpointing`` each layer is computed again in the backward pass. With ``packed`` padding is left out of
+    everything that is computed token by token, and comes out as zeros (encodings that shift inputs, drop path and a
+    cache need rows: the stack then runs unpacked).
 
     Args:
         layers: modules called as ``layer(x, context)`` with an :class:`~vlcli.nn.attention.AttentionContext`.
-        position: a pairwise encoding, or None.
-        final_norm: applied after the last layer (pre-norm stacks), or None.
+        position: a pairwise encoding.
+        final_norm: applied after the last layer (pre-norm stacks).
 
     Raises:
         ComponentError: a layer's ``forward`` takes no ``context``.
@@ -235,12 +217,9 @@ class Stack(nn.Module):
         attention: Spec | str | Callable[[AttentionShape], Attention] = "standard",
         position: PairwisePosition | None = None,
     ) -> Stack:
-        """``count`` equal layers; drop path grows linearly with depth; pre-norm stacks end in a norm.
-
-        ``attention`` is made anew for each layer, so it is a registered name or a function of the shape, no module.
-        """
+        """Build ``count`` equal layers; drop path grows linearly with depth; pre-norm stacks end in a norm."""
         shape = replace(shape, layers=count)
-        rates = [style.drop_path * place / max(count - 1, 1) for place in range(count)]
+        rates = [style.drop_path * number / max(count - 1, 1) for number in range(count)]
         layers = [TransformerLayer(shape, hidden, replace(style, drop_path=rate), attention) for rate in rates]
         return cls(layers, position, nn.LayerNorm(shape.dim, eps=style.eps) if style.norm == "pre" else None)
 
@@ -259,21 +238,21 @@ class Stack(nn.Module):
 
         Args:
             x: (B, T, D); with a cache only the new tokens.
-            layout: where they stand.
-            mask: who may look at whom, over cached tokens too.
-            cache: grown by the new tokens. ``PairwisePosition.inputs`` then sees the new tokens alone, while the state
-                it was prepared with knows all keys: the new ones are the last.
-            record: keeps ``{name}.{layer}`` probabilities.
-            name: how they are called there.
+            mask: over cached tokens too.
+            cache: gets the new tokens. ``PairwisePosition.inputs`` then sees the new tokens alone, while its state
+                covers all keys: the new ones are the last.
+            record: keeps the probabilities of each layer as ``{name}.{layer}``.
+            name: for ``record``.
             keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
 
         Returns:
-            (B, T, D), and the hidden states asked for.
+            (B, T, D), and the hidden states of the layers in ``keep``.
         """
         kept = {0: x} if 0 in keep else {}
         keys = layout if cache is None else cache.grow(layout)
         state = None if self.position is None else self.position.prepare(x, x, layout, keys)
-        packing = self._packing(layout, cache)
+        rowwise = not packable(self.position) or cache is not None or drops_paths(self)
+        packing = Packing.of(layout.valid) if self.packed and not rowwise else None
         if packing is not None:
             x, layout = packing.pack(x), packing.pack_layout(layout)
         context = AttentionContext(mask, layout, None, self.position, state, cache=cache, record=record)
@@ -286,26 +265,21 @@ class Stack(nn.Module):
         x = x if self.norm is None else self.norm(x)
         return x if packing is None else packing.unpack(x), kept
 
-    def _packing(self, layout: Layout, cache: KeyValueCache | None) -> Packing | None:
-        if not self.packed or not packable(self.position) or cache is not None or drops_paths(self):
-            return None
-        return Packing.of(layout.valid)
-
 
 def packable(position: PairwisePosition | None) -> bool:
-    """Whether tokens may come without padding: an encoding that shifts inputs wants them by row."""
+    """Return whether tokens may come without padding: an encoding that shifts inputs needs them by row."""
     if isinstance(position, CombinedPairwise):
         return all(packable(part) for part in position.each())
     return position is None or type(position).inputs is PairwisePosition.inputs
 
 
 def drops_paths(module: nn.Module) -> bool:
-    """Whether a block of ``module`` may be left out for whole examples."""
+    """Return whether a block of ``module`` may be left out for whole examples."""
     return any(part.rate > 0 for part in module.modules() if isinstance(part, DropPath))
 
 
 def run_layer(module: nn.Module, /, *inputs: Any, active: bool) -> Any:
-    """A layer's output, computed again in the backward pass where ``active`` and gradients are asked for."""
+    """Run a layer; if ``active``, it is computed again in the backward pass."""
     if active and module.training and torch.is_grad_enabled():
         return checkpoint(module, *inputs, use_reentrant=False)
     return module(*inputs)

@@ -1,9 +1,8 @@
-"""Exact counts: parameters per part, and multiply-accumulates of one example.
+"""Counts parameters per part, and multiply-accumulates of one example.
 
-Parameters are counted once however often they are used (tied tables, shared attention), frozen ones too.
-Multiply-accumulates are those of convolutions, linear layers and the two attention products; norms, activations, biases
-and softmax are not counted. A head is counted for one prediction: one word, one region, one answer; a decoder for one
-word. Momentum copies, of models and heads, are not counted.
+Shared parameters are counted once, frozen ones too. Multiply-accumulates are those of convolutions, linear layers and
+the two attention products, not of norms, activations, biases and softmax. A head is counted for one prediction (word,
+region, answer), a decoder for one word. Momentum copies are not counted.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ def count_model(
     objectives: Mapping[str, nn.Module] | None = None,
     images: int = 1,
 ) -> dict[str, Any]:
-    """Parameters and multiply-accumulates.
+    """Count parameters and multiply-accumulates.
 
     Args:
-        model: on any device; one made under ``torch.device("meta")`` costs nothing.
-        needs: what it is fed; its own by default.
-        data_spec: lengths and sizes; its own by default.
-        objectives: by name, whose heads count too.
-        images: pictures an example (two for NLVR2).
+        model: on any device, the meta device too.
+        needs: the model's ``input_spec()`` by default.
+        data_spec: lengths and sizes; the model's by default.
+        objectives: whose heads are counted too, by name.
+        images: pictures per example (two for NLVR2).
 
     Returns:
-        ``parts``: parameters by part, ``objectives.NAME`` among them; ``backbone``: those of the model,
-        ``encoder``: the same without what reads it out; ``total``;
+        ``parts``: parameters by part, ``objectives.NAME`` among them; ``backbone``: of the model; ``encoder``: of the
+        model without ``readouts``; ``total``;
         ``macs``: by pass (``text``, ``image``, ``fuse``) and head, and their ``total``.
     """
     heads = dict(objectives or {})
@@ -55,22 +54,24 @@ def count_model(
 
 
 def model_macs(model: Model, needs: InputSpec, data_spec: DataSpec, images: int = 1) -> dict[str, int]:
-    """Multiply-accumulates of one example's way through the model: a sentence of full length and its pictures.
+    """Count multiply-accumulates of one example: a sentence of full length and its pictures.
 
-    ``text`` and ``image`` are the encoders, or the embeddings where the model fuses these.
+    ``text`` and ``image`` are the encoders, or the embeddings if the model fuses these.
     """
-    light = model if _on_meta(model) else copy.deepcopy(model).to("meta")
+    on_meta = all(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()])
+    light = model if on_meta else copy.deepcopy(model).to("meta")
     training, trained = light.training, [parameter for parameter in light.parameters() if parameter.requires_grad]
     light.eval().requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
     try:
         return _passes(light, needs, data_spec, images, "meta")
-    except NotImplementedError as error:  # what a pass does next depends on values, e.g. a row for each real box
-        if "meta" not in str(error):  # the model's own: it lacks a method
+    except NotImplementedError as error:
+        if "meta" not in str(error):  # the model lacks a method
             raise
-        earnest = copy.deepcopy(light).to_empty(device="cpu")
-        for tensor in [*earnest.parameters(), *earnest.buffers()]:
+        # Shapes depend on values, e.g. a row for each real box.
+        real = copy.deepcopy(light).to_empty(device="cpu")
+        for tensor in [*real.parameters(), *real.buffers()]:
             tensor.zero_()
-        return _passes(earnest, needs, data_spec, images, "cpu")
+        return _passes(real, needs, data_spec, images, "cpu")
     finally:
         light.train(training)
         for parameter in trained:
@@ -78,7 +79,7 @@ def model_macs(model: Model, needs: InputSpec, data_spec: DataSpec, images: int 
 
 
 def head_macs(head: nn.Module) -> int:
-    """Multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
+    """Count multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
     modules = dict.fromkeys(_without_copies(head))
     linear = [m.in_features * m.out_features for m in modules if isinstance(m, nn.Linear)]
     tied: list[int] = [size[0] * size[1] for m in modules if isinstance(size := getattr(m, "tied", None), tuple)]
@@ -86,10 +87,10 @@ def head_macs(head: nn.Module) -> int:
 
 
 def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:
-    """Multiply-accumulates of whatever ``run`` computes, and what it returns."""
+    """Run a function, and return its multiply-accumulates and its result."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        made = run()
-    return counter.get_total_flops() // 2, made
+        result = run()
+    return counter.get_total_flops() // 2, result
 
 
 def _passes(model: Model, needs: InputSpec, data_spec: DataSpec, images: int, device: str) -> dict[str, int]:
@@ -128,17 +129,13 @@ def _parts(model: nn.Module) -> dict[str, int]:
 
 
 def _fresh(module: nn.Module, seen: set[int]) -> int:
-    held = [parameter for part in _without_copies(module) for parameter in part.parameters(recurse=False)]
-    own = [parameter for parameter in dict.fromkeys(held) if id(parameter) not in seen]
-    seen.update(id(parameter) for parameter in own)
-    return sum(parameter.numel() for parameter in own)
+    parameters = [parameter for part in _without_copies(module) for parameter in part.parameters(recurse=False)]
+    fresh = [parameter for parameter in dict.fromkeys(parameters) if id(parameter) not in seen]
+    seen.update(map(id, fresh))
+    return sum(parameter.numel() for parameter in fresh)
 
 
 def _without_copies(module: nn.Module) -> list[nn.Module]:
     if getattr(module, "momentum_copy", False):
         return []
     return [module, *(part for child in module.children() for part in _without_copies(child))]
-
-
-def _on_meta(model: nn.Module) -> bool:
-    return all(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()])

@@ -1,4 +1,4 @@
-"""The cross-modality encoder of ALBEF, ACE-RPE and METER: words look at patches, and by option patches at words."""
+"""The cross-modality encoder of ALBEF, ACE-RPE and METER."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from vlcli.registry import Spec
 
 
 class CrossLayer(nn.Module):
-    """One modality's part of a layer: look at oneself, at the other, then feed forward (post-norm).
+    """One modality's part of a layer: self-attention, cross-attention and feed-forward (post-norm).
 
     Args:
-        shape: of its attention; ``key_dim`` is the other modality's width.
+        shape: of the attention; ``key_dim`` is the other modality's width.
         hidden: width inside the feed-forward.
-        style: of the residuals.
-        attention: a registered attention.
     """
 
     def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, attention: Spec | str) -> None:
@@ -39,23 +37,20 @@ class CrossLayer(nn.Module):
 
 
 class CrossEncoder(nn.Module):
-    """Layers of words that ask patches, and with ``both`` of patches that ask words in the same layer.
+    """Layers in which words attend to patches and, with ``both``, patches to words.
 
-    Each direction reads what the previous layer left. Attention is recorded under ``cross.N.text_to_image``,
+    Each direction reads the outputs of the previous layer. Attention is recorded under ``cross.N.text_to_image``,
     ``cross.N.text`` and with ``both`` ``cross.N.image_to_text`` and ``cross.N.image``.
 
     Args:
         count: layers.
         shape: of the words' attention; ``key_dim`` is the patches' width.
         hidden: width inside a feed-forward.
-        style: of the residuals.
-        attention: a registered attention.
         across: a pairwise encoding between the modalities.
         words: a pairwise encoding among words.
         patches: a pairwise encoding among patches.
-        both: whether patches ask too.
-        pictures: pictures an example that are looked at in turn; each layer is doubled, keys, values and encodings
-            shared.
+        both: whether patches attend to words.
+        pictures: per example, attended to in turn; each layer is doubled and shares keys, values and encodings.
     """
 
     def __init__(
@@ -79,10 +74,10 @@ class CrossEncoder(nn.Module):
         self.text = nn.ModuleList(words_layers)
         self.image = nn.ModuleList(CrossLayer(back, hidden, style, attention) for _ in range(count if both else 0))
         attentions: list[Any] = [layer.other.attention for layer in words_layers]
-        for number, own in enumerate(attentions):
+        for number, other in enumerate(attentions):
             first = attentions[number - number % pictures]
             if number % pictures and hasattr(first, "key"):
-                own.key, own.value = first.key, first.value
+                other.key, other.value = first.key, first.value
         self.position, self.of_words, self.of_patches, self.pictures = across, words, patches, pictures
         self.checkpointing = False
 
@@ -92,16 +87,16 @@ class CrossEncoder(nn.Module):
         # words (P, T, D), and patches of the first picture (P, S, W)
         words, patches = text.hidden, [image.hidden for image in images]
         states = [self._prepare(text, image) for image in images]
-        own = _Self(self.of_words, text, "text"), _Self(self.of_patches, images[0], "image")
+        of_words, of_patches = _Self(self.of_words, text, "text"), _Self(self.of_patches, images[0], "image")
         active = self.checkpointing and record is None
         for number, layer in enumerate(self.text):
             which = number % self.pictures
             forth = self._context(text.layout, images[which].layout, states[which][0], number, "text_to_image", record)
-            itself = own[0].context(number, self.pictures, record)
+            itself = of_words.context(number, self.pictures, record)
             seen = run_layer(layer, words, patches[which], itself, forth, active=active)
             if len(self.image):
                 back = self._context(images[0].layout, text.layout, states[0][1], number, "image_to_text", record)
-                itself = own[1].context(number, 1, record)
+                itself = of_patches.context(number, 1, record)
                 patches[0] = run_layer(self.image[number], patches[0], words, itself, back, active=active)
             words = seen
         return words, patches[0]
@@ -115,12 +110,12 @@ class CrossEncoder(nn.Module):
         return forth, back
 
     def _context(
-        self, own: Layout, other: Layout, state: Any, number: int, name: str, record: Recorder | None
+        self, x_layout: Layout, y_layout: Layout, state: Any, number: int, name: str, record: Recorder | None
     ) -> AttentionContext:
         return AttentionContext(
-            mask=AttentionMask(other.valid),
-            x_layout=own,
-            y_layout=other,
+            mask=AttentionMask(y_layout.valid),
+            x_layout=x_layout,
+            y_layout=y_layout,
             position=self.position,
             state=state,
             layer=number // self.pictures,
@@ -138,7 +133,7 @@ class _Self:
         )
 
     def context(self, number: int, shared: int, record: Recorder | None) -> AttentionContext:
-        """The attention's context in layer ``number``; ``shared`` neighbouring layers have one encoding."""
+        """Return the attention's context in layer ``number``; ``shared`` neighbouring layers have one encoding."""
         return AttentionContext(
             mask=self.mask,
             x_layout=self.layout,

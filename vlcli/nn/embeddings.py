@@ -1,4 +1,4 @@
-"""Tokens before the first layer: words with their positions and segments, and projected features."""
+"""Embeddings of words and features, the tokens of the first layer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,12 @@ from vlcli.nn.records import DataSpec, EncoderOutput
 
 
 class TextEmbeddings(nn.Module):
-    """BERT's: word + segment + position, normalised.
+    """BERT's embeddings: word + segment + position, normalised.
 
     Args:
-        data_spec: vocabulary size and padding.
-        dim: width of the tokens.
         positions: token encodings, applied to the sum before the norm.
         segments: rows of the segment table; 0 for none.
-        eps: of the norm.
-        dropout: after the norm.
-        frozen_padding: row 0 of the word and segment tables (and of a learned position table) gets no gradient, as in
-            LXMERT's code, where all three tables are made with a padding index.
+        frozen_padding: row 0 of the tables gets no gradient, as in LXMERT's code.
 
     Attributes:
         words: the word table, an ``nn.Embedding``: what ``Model.word_table`` returns.
@@ -63,7 +58,7 @@ class TextEmbeddings(nn.Module):
 
 
 def text_layout(text: Text, *, source: int = 0) -> Layout:
-    """Places of a text's pieces, its own position ids included."""
+    """Lay out a text, with its position ids."""
     layout = Layout.for_text(text.mask, text.special, source=source)
     if text.positions is not None:
         layout.index = text.positions
@@ -75,10 +70,7 @@ class FeatureEmbeddings(nn.Module):
 
     Args:
         features: width of a feature.
-        dim: width of the tokens.
         positions: token encodings, applied after the norm.
-        eps: of the norm.
-        dropout: at the end.
     """
 
     def __init__(
@@ -106,7 +98,7 @@ class FeatureEmbeddings(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The first token as one vector: tanh of a linear layer (BERT)."""
+    """BERT's pooler: tanh of a linear layer on the first token."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -168,9 +160,9 @@ def embed_grid(
 
 
 def hide(patches: Tensor, images: Images) -> Tensor:
-    """Embedded patches (M, cells, D) with the mask's embedding where ``images.hidden`` says so; before positions.
+    """Replace embedded patches (M, cells, D) in ``images.hidden`` by the mask's embedding; called before positions.
 
-    A model that calls it says so by the capability ``hide``, and its ``grid`` tells how many cells there are.
+    A model that calls it has the capability ``hide`` and a ``grid``.
     """
     if images.hidden is None or images.blank is None:
         return patches

@@ -1,4 +1,4 @@
-"""Batches of zeros in the shapes a model asks for: to count with, to try a step with, to export from."""
+"""Batches of zeros in the shapes that a model reads: to count, to try a step, to export."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.model import DataSpec, InputSpec
 
 DEFAULT_SIZE = (224, 224)
-"""Height and width where a model takes any."""
+"""Height and width for models that take any."""
 
 
 def fake_text(data_spec: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Text:
-    """Sentences of the full length: a class token, unknown pieces, a separator."""
+    """Make sentences of the full length: a class token, unknown pieces, a separator."""
     length = data_spec.text_length
     ids = torch.full((rows, length), data_spec.unk_id, device=device)
     ids[:, 0], ids[:, -1] = data_spec.cls_id, data_spec.sep_id
-    places = torch.arange(length, device=device).expand(rows, length)
-    special = (places == 0) | (places == length - 1)
+    index = torch.arange(length, device=device).expand(rows, length)
+    special = (index == 0) | (index == length - 1)
     real = torch.ones(rows, length, dtype=torch.bool, device=device)
     keys = [f"text-{row}" for row in range(rows)]
-    return Text(ids, real, special, (places - 1).masked_fill(special, -1), keys=keys, raw=["" for _ in keys])
+    return Text(ids, real, special, (index - 1).masked_fill(special, -1), keys=keys, raw=["" for _ in keys])
 
 
 def fake_images(needs: InputSpec, data_spec: DataSpec, rows: int = 1, device: torch.device | str = "cpu") -> Images:
-    """Pictures in every form that ``needs`` asks for."""
+    """Make pictures in every form of ``needs``."""
     regions = fake_regions(data_spec, rows, device, needs.grid) if needs.regions else None
     pixels = _pixels(needs, data_spec, rows, device) if needs.pixels else None
     concepts = _concepts(rows, device) if needs.concepts else None
@@ -34,7 +34,7 @@ def fake_images(needs: InputSpec, data_spec: DataSpec, rows: int = 1, device: to
 def fake_regions(
     data_spec: DataSpec, rows: int = 1, device: torch.device | str = "cpu", grid: tuple[int, int] | None = None
 ) -> Regions:
-    """Regions that each cover the whole picture, or the cells of ``grid`` (rows, columns); every label is known."""
+    """Make regions that each cover the whole picture, or the cells of ``grid`` (rows, columns)."""
     count = data_spec.regions if grid is None else grid[0] * grid[1]
     flat = torch.zeros(rows, count, dtype=torch.long, device=device)
     sure = torch.ones(rows, count, device=device)
@@ -53,7 +53,7 @@ def fake_regions(
 def fake_batch(
     needs: InputSpec, data_spec: DataSpec, rows: int = 2, images: int = 1, device: torch.device | str = "cpu"
 ) -> Batch:
-    """``rows`` examples of one sentence and ``images`` pictures each, as the clean view."""
+    """Make ``rows`` examples of one sentence and ``images`` pictures each."""
     order = torch.arange(rows, device=device)
     text = fake_text(data_spec, rows, device) if needs.text else None
     seen = fake_images(needs, data_spec, rows * images, device)

@@ -8,31 +8,34 @@ from types import UnionType
 from torch import Tensor, nn
 
 from vlcli.nn.initial import PUBLISHED_STD, initialise
-from vlcli.nn.position import PairwisePosition, TokenPosition
+from vlcli.nn.position import PairwisePosition, Position
 
 
 def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-    """The state with every weight of another shape fitted, where its owner knows how; called by ``Model.adapt``.
+    """Return the state with weights of another shape fitted to the model; called by ``Model.adapt``.
 
-    A weight of a position encoding goes to that encoding's ``fit_weight``. Weights of a classifier (names that begin
-    with ``head``) of another number of classes are left out. All others stay as they are.
+    A weight of a position encoding is passed to that encoding's ``fit_weight``. Weights of a classifier (names that
+    begin with ``head``) of another number of classes are left out. All others stay as they are.
 
     Args:
-        model: the model that loads them.
-        state: a checkpoint's weights under the model's own names.
+        state: a checkpoint's weights under the model's names.
         report: gets a line for each weight that was changed or left out.
     """
-    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    made = dict(state)
+    targets = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    modules = dict(model.named_modules())
+    fitted = dict(state)
     for name, value in state.items():
-        if name not in own or value.shape == own[name].shape:
+        if name not in targets or value.shape == targets[name].shape:
             continue
-        if encoding := _encoding_of(model, name):
-            made[name] = encoding.fit_weight(name, value, own[name], report)
+        parts = name.split(".")
+        owners = (modules[".".join(parts[:length])] for length in range(len(parts) - 1, 0, -1))
+        encoding = next((owner for owner in owners if isinstance(owner, Position)), None)
+        if encoding is not None:
+            fitted[name] = encoding.fit_weight(name, value, targets[name], report)
         elif name.startswith("head"):
-            report.append(f"{name}: left out, {len(value)} classes and not {len(own[name])}")
-            del made[name]
-    return made
+            report.append(f"{name}: left out, {len(value)} classes and not {len(targets[name])}")
+            del fitted[name]
+    return fitted
 
 
 def initialise_model(
@@ -41,12 +44,11 @@ def initialise_model(
     kinds: type[nn.Module] | UnionType = nn.Module,
     skip: Iterable[nn.Module] = (),
 ) -> None:
-    """Initialises the modules of a model with :func:`initialise`, pairwise encodings excepted: they draw their weights.
+    """Initialise the modules of a model with :func:`initialise`, except pairwise encodings, which do it themselves.
 
     Args:
-        model: whose weights are drawn, in the order of its modules.
         std: standard deviation of weights.
-        kinds: the modules that are drawn.
+        kinds: classes of the modules that are initialised.
         skip: modules that keep their weights, with all that is in them.
     """
     encodings = [module for module in model.modules() if isinstance(module, PairwisePosition)]
@@ -54,12 +56,3 @@ def initialise_model(
     for module in model.modules():
         if module not in kept and isinstance(module, kinds):
             initialise(module, std)
-
-
-def _encoding_of(model: nn.Module, name: str) -> TokenPosition | PairwisePosition | None:
-    path = name.split(".")[:-1]
-    for length in range(len(path), 0, -1):
-        module = model.get_submodule(".".join(path[:length]))
-        if isinstance(module, TokenPosition | PairwisePosition):
-            return module
-    return None

@@ -1,4 +1,4 @@
-"""What a model says of folders that it is built from, such as the towers of other libraries."""
+"""Hooks of models that are built from folders, such as towers of other libraries."""
 
 from __future__ import annotations
 
@@ -8,40 +8,37 @@ from typing import Any
 
 
 class Folders:
-    """Hooks of models whose options name folders with configurations, weights and tokenizers; none by default.
-
-    They are called before a model is built, and when a bundle is written.
-    """
+    """Hooks of models whose options name folders with configurations, weights and tokenizers."""
 
     @classmethod
     def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003
-        """Options that name a folder or a cached hub name; called before a model is built, to find the folders.
+        """Return the options that name a folder or a cached hub name; called before a model is built.
 
         Args:
             options: the recipe's entry of the model.
 
         Returns:
-            By option the word that may be a path under the data root; empty where the model reads no folder.
+            By option a path, under the data root or absolute, or a hub name; empty: the model reads no folder.
         """
         return {}
 
     @classmethod
     def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:  # noqa: ARG003
-        """The folder whose tokenizer belongs to the model; called where a recipe names no ``text.vocabulary``.
+        """Return the folder of the model's tokenizer; called for recipes without ``text.vocabulary``.
 
         Args:
             options: the recipe's entry of the model, folders resolved.
 
         Returns:
-            A folder or a hub name; None where the model has no tokenizer of its own.
+            A folder or a hub name; None: the model has no tokenizer.
         """
         return None
 
     def bundle_options(self) -> dict[str, Any]:
-        """Options that replace the recipe's in a bundle, so that it needs no other folder; called when one is written.
+        """Return options for a bundle, so that it needs no other folder; called when a bundle is written.
 
         Returns:
-            Values by option; empty where the recipe's entry builds the model again.
+            Values by option.
         """
         return {}
 

@@ -1,4 +1,4 @@
-"""One training or evaluation step as objectives see it: every forward is done once and shared."""
+"""Runs each forward pass over a batch once, for all objectives."""
 
 from __future__ import annotations
 
@@ -16,25 +16,22 @@ from vlcli.nn.model import EncoderOutput, FusionOutput, Model, Recorder
 T = TypeVar("T")
 Rows = Literal["all", "text", "pooled"]
 ROWS: tuple[Rows, ...] = ("all", "text", "pooled")
-"""Which tokens of a pass are read, each a part of the one before: all, the text's, the pooled vector alone."""
+"""Tokens of a pass that are read, each set a part of the one before: all, the text's, the pooled vector."""
 
 
 class ForwardPasses:
-    """Forward passes over one batch, computed on first demand and kept.
+    """Forward passes over one batch, computed when they are first needed and then kept.
 
-    Objectives ask for ``step.text(view)``, ``step.image(view)``, ``step.fused(view)``; two views that hold the same
-    tensors share the pass.
+    Objectives call ``step.text(view)``, ``step.image(view)``, ``step.fused(view)``; two views with the same tensors
+    share the pass.
 
     Args:
-        model: what computes.
         batch: on the model's device.
-        epoch: 0-based, may be fractional progress's integer part.
+        epoch: 0-based.
         index: optimizer steps done.
-        training: whether this is a training step.
-        gather: differentiable gathering of (B, ...) tensors over processes, in rank order; identity where single.
-        rank: this process's number in that order.
-        teacher: the momentum copy, or None.
-        record: keeps attention probabilities of every pass where given.
+        gather: gathers (B, ...) tensors over processes in rank order, with gradient; the identity for one process.
+        teacher: the momentum copy.
+        record: keeps the attention probabilities of every pass.
     """
 
     def __init__(
@@ -59,45 +56,42 @@ class ForwardPasses:
         self._teacher_step: ForwardPasses | None = None
 
     def view(self, name: str = "clean") -> View:
-        """A view of the batch; ``clean`` where no objective corrupted anything under that name."""
+        """Return a view of the batch; ``clean`` if no objective corrupted samples under that name."""
         return self.batch.views.get(name, self.batch.clean)
 
     def text(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """Unique texts of a view, alone: N rows.
-
-        ``rows`` are the tokens that the caller reads: see ``Model.supports_partial_output``.
-        """
-        text = self._texts(view)
-        return self._finished(("text", id(text)), rows, lambda own: self.model.encode_text(text, self.record, **own))
+        """Encode the N unique texts of a view; ``rows``: tokens that are read (``Model.supports_partial_output``)."""
+        text, record = self._texts(view), self.record
+        return self._pass(("text", id(text)), rows, lambda partial: self.model.encode_text(text, record, **partial))
 
     def image(self, view: str = "clean", rows: Rows = "all") -> EncoderOutput:
-        """Unique images of a view, alone: M rows."""
-        images = self._images(view)
+        """Encode the M unique images of a view."""
+        images, record = self._images(view), self.record
         key = ("image", id(images))
-        return self._finished(key, rows, lambda own: self.model.encode_image(images, self.record, **own))
+        return self._pass(key, rows, lambda partial: self.model.encode_image(images, record, **partial))
 
     def fused(self, text_view: str = "clean", image_view: str | None = None, rows: Rows = "all") -> FusionOutput:
-        """Every example of a view: its text with its image, or with each of its K images in turn."""
+        """Fuse each example's text with its image, or with each of its K images in turn."""
         left, right = self.view(text_view), self.view(image_view or text_view)
         key = ("fused", id(left.text), id(right.images), id(left.text_rows), id(right.image_rows))
         views = text_view, image_view or text_view
-        return self._finished(key, rows, lambda own: self._fuse_examples(left, right, views, own))
+        return self._pass(key, rows, lambda partial: self._fuse_examples(left, right, views, partial))
 
     def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean", rows: Rows = "all") -> FusionOutput:
-        """Any pairing of unique rows (hard negatives): ``text_rows`` and ``image_rows`` (P,)."""
+        """Fuse any pairs of unique rows (hard negatives): ``text_rows`` and ``image_rows`` (P,)."""
         text, image = self.fusible(view)
         return self.fuse_states(text.select(text_rows), image.select(image_rows), rows)
 
     def fuse_states(self, text: EncoderOutput, image: EncoderOutput, rows: Rows = "all") -> FusionOutput:
-        """Any pairs, row by row, from what :meth:`fusible` gave on this process or another."""
-        return self.model.fuse(text, image, self.record, **self._asked(rows))
+        """Fuse pairs row by row, of states of :meth:`fusible` of this process or another."""
+        return self.model.fuse(text, image, self.record, **self._partial(rows))
 
     def fusible(self, view: str = "clean") -> tuple[EncoderOutput, EncoderOutput]:
-        """Unique texts and images of a view as the model fuses them: encoded, or embedded."""
+        """Return the unique texts and images of a view as the model fuses them: encoded or embedded."""
         return self._fuse_inputs(view, view)
 
     def pictures(self, view: str = "clean") -> EncoderOutput:
-        """Every example's picture (its K pictures one after another) as the model fuses it and generates from it."""
+        """Return each example's picture (its K pictures one after another) as the model fuses it."""
         images, rows = self._images(view), self.view(view).image_rows  # (B, K)
         if self.model.fuse_takes == "encodings":
             image = self.image(view)
@@ -108,28 +102,29 @@ class ForwardPasses:
     def generate(
         self, settings: Generation | None = None, view: str = "clean", generator: torch.Generator | None = None
     ) -> Generated:
-        """Sentences of every example's pictures, each example's anew where they are drawn."""
+        """Generate sentences of each example's pictures; sampled sentences are drawn anew at every call."""
         make = lambda: generate(self.model, self.pictures(view), settings, generator=generator)  # noqa: E731
         return self._once(("generate", object()), make)
 
     def pairs(self, view: str = "clean") -> tuple[Tensor, Tensor]:
-        """Rows of every example's text and of its (first) picture: (B,) and (B,)."""
-        chosen = self.view(view)
-        return chosen.text_rows, chosen.image_rows[:, 0]
+        """Return the rows of each example's text and of its (first) picture: (B,) and (B,)."""
+        samples = self.view(view)
+        return samples.text_rows, samples.image_rows[:, 0]
 
-    def _asked(self, rows: Rows) -> dict[str, Any]:
-        # What is recorded, or kept by layer, is wanted whole.
+    def _partial(self, rows: Rows) -> dict[str, Any]:
+        # Recorded passes compute all tokens.
         return {"rows": rows} if self.model.supports_partial_output and rows != "all" and self.record is None else {}
 
-    def _finished(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], T]) -> T:
-        own = self._asked(rows)
-        wider = ROWS[: ROWS.index(rows)] if own else ()
-        done: T | None = next((found for more in wider if (found := self._done.get((*key, more))) is not None), None)
-        return self._once((*key, rows if own else "all"), lambda: make(own)) if done is None else done
+    def _pass(self, key: tuple[Any, ...], rows: Rows, make: Callable[[dict[str, Any]], T]) -> T:
+        # A pass with more tokens serves for fewer.
+        partial = self._partial(rows)
+        wider = [(*key, more) for more in (ROWS[: ROWS.index(rows)] if partial else ())]
+        done = next((other for other in wider if other in self._done), (*key, rows if partial else "all"))
+        return self._once(done, lambda: make(partial))
 
     @property
     def teacher(self) -> ForwardPasses:
-        """Forward passes of the momentum copy over the same batch, without gradient: targets of distillation.
+        """Forward passes of the momentum copy over the same batch: targets of distillation.
 
         Raises:
             AttributeError: no objective of the stage sets ``teacher_momentum``.
@@ -157,7 +152,7 @@ class ForwardPasses:
             self._once(("embed", id(images)), lambda: self.model.embed_image(images)),
         )
 
-    def _fuse_examples(self, left: View, right: View, views: tuple[str, str], asked: dict[str, Any]) -> FusionOutput:
+    def _fuse_examples(self, left: View, right: View, views: tuple[str, str], partial: dict[str, Any]) -> FusionOutput:
         text, image = self._fuse_inputs(*views)
         if not (left.aligned and right.aligned):
             count = 1 if self.model.many_images else right.image_rows.shape[1]
@@ -165,16 +160,15 @@ class ForwardPasses:
             rows = right.image_rows if self.model.many_images else right.image_rows.reshape(-1)
             image = image.select(rows) if rows.dim() == 1 else self.chain(image, rows)
             if count > 1:
-                image.number = torch.arange(count, device=rows.device).repeat(
-                    rows.shape[0] // count
-                )  # len() would fix an export
-        fused = self.model.fuse(text, image, self.record, **asked)
+                repeats = rows.shape[0] // count  # len() would fix an export
+                image.number = torch.arange(count, device=rows.device).repeat(repeats)
+        fused = self.model.fuse(text, image, self.record, **partial)
         fused.images = 1 if self.model.many_images else right.image_rows.shape[1]
         return fused
 
     @staticmethod
     def chain(image: EncoderOutput, rows: Tensor) -> EncoderOutput:
-        """K pictures of an example as one sequence, each its own source; what goes with a row is the first one's."""
+        """Concatenate the K pictures of an example, each with its own ``source``; ``extra`` is that of the first."""
         parts = [image.select(column) for column in rows.unbind(1)]
         layouts = [part.layout.expand(len(rows)) for part in parts]
         whole = layouts[0]
@@ -186,20 +180,20 @@ class ForwardPasses:
 
     def _texts(self, view: str) -> Text:
         hint = "name the column of the sentences (vlcli data stats RECIPE shows the first examples)"
-        return self._there(self.view(view).text, "reads texts", hint)
+        return self._require(self.view(view).text, "reads texts", hint)
 
     def _images(self, view: str) -> Images:
         hint = "use data with pictures, or an objective on words alone"
-        return self._there(self.view(view).images, "looks at pictures", hint)
+        return self._require(self.view(view).images, "looks at pictures", hint)
 
-    def _there(self, found: T | None, reads: str, hint: str) -> T:
-        if found is None:
+    def _require(self, samples: T | None, reads: str, hint: str) -> T:
+        if samples is None:
             what = f"The model {reads}, and these examples have none."
             raise DataError(what, where=type(self.model).__name__, hint=hint)
-        return found
+        return samples
 
     def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         if key not in self._done:
             self._done[key] = make()
-        found: T = self._done[key]
-        return found
+        result: T = self._done[key]
+        return result

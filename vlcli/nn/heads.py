@@ -1,7 +1,7 @@
-"""Heads by name. Papers differ in their heads, so a model names its own per role and a recipe may choose another.
+"""Heads by name: a model names its heads by role, and a recipe may choose others.
 
-A masked-word head is called with the model's word table (``head(hidden, table)``): a tied decoder stays the model's and
-is stored once; a head with a decoder of its own leaves the table alone. All others are called ``head(x)``.
+A masked-word head is called with the model's word table (``head(hidden, table)``), so that a tied decoder is stored
+once. All others are called ``head(x)``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from vlcli.nn.model import Model, initialise
 Builder = Callable[[int, int], nn.Module]
 
 ROLES = {"mlm": "bert-mlm", "matching": "linear", "answer": "lxmert-answer", "pair": "lxmert-pair", "label": "linear"}
-"""Roles, and the head each takes where neither the model nor the recipe names one."""
+"""The head of each role if neither model nor recipe name one."""
 
 
 class HeadTransform(nn.Module):
-    """Linear, GELU, norm: what BERT puts before a decoder."""
+    """BERT's layers before a decoder: linear, GELU, norm."""
 
     def __init__(self, dim: int, eps: float = 1e-12) -> None:
         super().__init__()
@@ -40,10 +40,7 @@ class TwoLayerHead(nn.Module):
     """Two linear layers with GELU and a norm between them.
 
     Args:
-        dim: width of what comes in.
         wide: width between.
-        outputs: how many scores.
-        eps: of the norm.
         norm_first: norm before GELU (VLMo, ViLT) or after it (LXMERT).
     """
 
@@ -60,13 +57,7 @@ class TwoLayerHead(nn.Module):
 
 
 class TiedWordHead(nn.Module):
-    """BERT's masked-word head: transform, then the word table itself as decoder, and a bias.
-
-    Args:
-        dim: width of the hidden states.
-        outputs: vocabulary size.
-        eps: of the norm.
-    """
+    """BERT's masked-word head: transform, then the word table as decoder, and a bias."""
 
     def __init__(self, dim: int, outputs: int, eps: float = 1e-12) -> None:
         super().__init__()
@@ -80,7 +71,7 @@ class TiedWordHead(nn.Module):
 
 
 class OwnWordHead(nn.Module):
-    """A masked-word head with a decoder of its own (VLMo, ViLT)."""
+    """A masked-word head with an untied decoder (VLMo, ViLT)."""
 
     def __init__(self, dim: int, outputs: int) -> None:
         super().__init__()
@@ -130,14 +121,13 @@ def register_head(name: str, builder: Builder) -> None:
 
 
 def build_head(model: Model, role: str, dim_in: int, outputs: int, choice: str | None = None) -> nn.Module:
-    """The head of a role, freshly initialised.
+    """Build and initialise the head of a role.
 
     Args:
-        model: names its own heads in ``heads``.
-        role: ``mlm``, ``matching``, ``answer``, ``pair`` (two pictures), ``label`` or a model's own.
-        dim_in: width of what the head is given (twice the model's for two pictures).
-        outputs: how many scores.
-        choice: a recipe's choice, before the model's.
+        role: ``mlm``, ``matching``, ``answer``, ``pair`` (two pictures), ``label`` or one of the model's own.
+        dim_in: width of the input (twice the model's for two pictures).
+        outputs: number of scores.
+        choice: of the recipe, instead of the model's.
 
     Raises:
         ComponentError: there is no such head, or two packages have one of this name.

@@ -1,13 +1,11 @@
-"""Where each token of a sequence stands: which modality, which source, which place.
-
-Attention, position encodings and experts read a layout instead of counting tokens, so a sequence may mix sentences,
-concepts, boxes and grids in any order and number.
-"""
+"""Layouts: modality, source and place of each token of a sequence, which may mix sentences, boxes and grids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Self
 
 import torch
@@ -16,9 +14,9 @@ from torch import Tensor
 from vlcli.nn.batch import Tensors
 
 TEXT, IMAGE, CONCEPT = 0, 1, 2
-"""Routes that models here use; a model may number its own."""
+"""Routes of vlcli's models; a model may have others."""
 SPECIAL = 3
-"""Route of separators and class tokens in models that give them one of their own."""
+"""Route of separators and class tokens, in models that have one for them."""
 
 Runs = tuple[tuple[int, int], ...]
 """Neighbouring tokens of one route, as (route, number of tokens) from the left."""
@@ -26,20 +24,19 @@ Runs = tuple[tuple[int, int], ...]
 
 @dataclass
 class Layout(Tensors):
-    """Facts per token; the leading dimension is B, or 1 where the whole batch shares them.
+    """Modality, source and place of each token; the leading dimension is B, or 1 for the whole batch.
 
     Attributes:
-        route: (B, T) which projections or expert a token takes.
-        source: (B, T) which sentence or image it comes from (0, 1, ...); may differ from the route: a concept is
-            textual, yet belongs to its image.
-        index: (B, T) place in its sentence, 0-based; -1 off any sentence.
-        centre: (B, T, 2) row and column on its image; in cells for a grid, in [0, 1] for boxes; NaN off any plane.
+        route: (B, T) number of the projections or expert of a token.
+        source: (B, T) number of its sentence or image (0, 1, ...). A visual concept has the route of text and the
+            source of its image.
+        index: (B, T) 0-based place in its sentence; -1 for other tokens.
+        centre: (B, T, 2) row and column on its image, in cells of a grid or in [0, 1] for boxes; NaN for other tokens.
         special: (B, T) bool: class tokens and separators, which have no place.
         valid: (B, T) bool: False at padding.
-        grid: rows and columns where the image tokens form one full grid in row-major order, else None.
-        boxes: (B, T, 4) boxes in [0, 1]; zeros at tokens that are no boxes; None where no token is a box.
-        runs: (route, length) of neighbouring tokens of one route, where every row has the same; None where it is not
-            known. What works route by route then cuts columns and need not look for tokens.
+        grid: rows and columns if the image tokens form one full grid in row-major order.
+        boxes: (B, T, 4) boxes in [0, 1]; zeros at other tokens; None: there are no boxes.
+        runs: (route, length) of neighbouring tokens of one route, if they are known and the same in every row.
     """
 
     route: Tensor
@@ -54,7 +51,7 @@ class Layout(Tensors):
 
     @classmethod
     def for_text(cls, mask: Tensor, special: Tensor | None = None, *, route: int = TEXT, source: int = 0) -> Self:
-        """A sentence per row: ``mask`` (B, T) bool."""
+        """Lay out one sentence per row: ``mask`` (B, T) bool."""
         count = mask.shape[1]
         index = torch.arange(count, device=mask.device).expand_as(mask)
         nowhere = torch.full((*mask.shape, 2), torch.nan, device=mask.device)
@@ -64,7 +61,7 @@ class Layout(Tensors):
 
     @classmethod
     def for_boxes(cls, boxes: Tensor, mask: Tensor, *, route: int = IMAGE, source: int = 0) -> Self:
-        """A set of boxes per row: ``boxes`` (B, R, 4) in [0, 1], ``mask`` (B, R) bool."""
+        """Lay out one set of boxes per row: ``boxes`` (B, R, 4) in [0, 1], ``mask`` (B, R) bool."""
         centre = torch.stack([boxes[..., 1] + boxes[..., 3], boxes[..., 0] + boxes[..., 2]], -1) / 2
         flat = torch.zeros_like(mask, dtype=torch.long)
         off = torch.zeros_like(mask)
@@ -82,26 +79,25 @@ class Layout(Tensors):
         source: int = 0,
         device: torch.device | str | None = None,
     ) -> Self:
-        """A grid in row-major order behind ``skip`` special tokens, shared by the batch (leading dimension 1)."""
+        """Lay out a grid in row-major order behind ``skip`` special tokens (leading dimension 1)."""
         count = skip + rows * columns
-        place = torch.cartesian_prod(torch.arange(float(rows)), torch.arange(float(columns))).reshape(-1, 2)
-        centre = torch.cat([torch.full((skip, 2), torch.nan), place])[None]
+        cells = torch.cartesian_prod(torch.arange(float(rows)), torch.arange(float(columns))).reshape(-1, 2)
+        centre = torch.cat([torch.full((skip, 2), torch.nan), cells])[None]
         special = (torch.arange(count) < skip)[None]
         flat = torch.zeros(1, count, dtype=torch.long)
         real = torch.ones_like(special)
         runs, grid = ((route, count),), (rows, columns)
-        made = cls(flat + route, flat + source, flat - 1, centre, special, real, grid, runs=runs)
-        return made if device is None else made.to(device)
+        layout = cls(flat + route, flat + source, flat - 1, centre, special, real, grid, runs=runs)
+        return layout if device is None else layout.to(device)
 
     def __len__(self) -> int:
-        """How many tokens a row has."""
+        """Return the number of tokens of a row."""
         count: int = self.route.shape[1]
         return count
 
     def __add__(self, other: Layout) -> Layout:
-        """One sequence after the other; a grid survives beside tokens that lie on no plane."""
-        mine, its = self.route.shape[0], other.route.shape[0]  # no len(): an exported graph keeps its batch free
-        rows = its if mine == 1 else mine
+        """Concatenate two sequences; a grid is kept if the other one has no tokens on an image."""
+        rows = other.route.shape[0] if self.route.shape[0] == 1 else self.route.shape[0]  # len() would fix an export
         left, right = self.expand(rows), other.expand(rows)
         grid = None
         if left.grid is not None or right.grid is not None:  # else nothing need be looked at
@@ -114,68 +110,62 @@ class Layout(Tensors):
         return Layout(**joined, grid=grid, boxes=_join_boxes(left, right), runs=runs)
 
     def expand(self, rows: int) -> Layout:
-        """With a leading dimension of ``rows`` (only from 1)."""
+        """Expand a leading dimension of 1 to ``rows``."""
         if self.route.shape[0] == rows:
             return self
         return self.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
 
     def with_route(self, route: int) -> Layout:
-        """The same places, taken by another route."""
+        """Return the same places with another route."""
         return replace(self, route=torch.full_like(self.route, route), runs=((route, self.route.shape[1]),))
 
     def cut(self, start: int, stop: int) -> Layout:
-        """The tokens from ``start`` up to ``stop``; a grid does not survive."""
+        """Return the tokens from ``start`` to ``stop``, without a grid."""
         runs = None if self.runs is None else cut_runs(self.runs, start, stop)
         return replace(self.map(lambda tensor: tensor[:, start:stop]), grid=None, runs=runs)
 
     def columns(self, route: int) -> list[tuple[int, int]]:
-        """Where the tokens of a route are, in (start, stop); rows must agree, and are asked only without ``runs``."""
-        found, place = [], 0
+        """Return (start, stop) of the tokens of a route, which must be the same in all rows."""
+        columns, start = [], 0
         runs = self.runs if self.runs is not None else merged([(kind, 1) for kind in self.route[0].tolist()])
         for kind, count in runs:
             if kind == route:
-                found.append((place, place + count))
-            place += count
-        return found
+                columns.append((start, start + count))
+            start += count
+        return columns
 
     def grouped(self, sets: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
-        """Tokens of the flattened (B * T) by set, and the order that puts them back: found once per layout.
+        """Group the flattened tokens (B * T) by the set of their route; computed once per layout.
 
         Args:
             sets: the set of each route.
 
         Returns:
-            Places of each set's tokens, and for every token its place among all sets' tokens put one after another.
+            Indices of each set's tokens, and the indices that put their concatenation back in order.
         """
-        kept = self.__dict__.setdefault("_grouped", {})
-        if sets not in kept:
+        cache: dict[tuple[int, ...], tuple[list[Tensor], Tensor]] = self.__dict__.setdefault("_grouped", {})
+        if sets not in cache:
             which = torch.tensor(sets, device=self.route.device)[self.route].flatten()  # (B * T,)
             groups = [(which == number).nonzero()[:, 0] for number in range(max(sets) + 1)]
-            kept[sets] = (groups, torch.cat(groups).argsort())
-        found: tuple[list[Tensor], Tensor] = kept[sets]
-        return found
+            cache[sets] = (groups, torch.cat(groups).argsort())
+        return cache[sets]
 
 
 def merged(runs: Iterable[tuple[int, int]]) -> Runs:
-    """Runs whose neighbours of one route are one run."""
-    made: list[tuple[int, int]] = []
-    for route, count in runs:
-        if made and made[-1][0] == route:
-            made[-1] = (route, made[-1][1] + count)
-        else:
-            made.append((route, count))
-    return tuple(made)
+    """Join neighbouring runs of one route."""
+    groups = groupby(runs, key=itemgetter(0))
+    return tuple((route, sum(count for _, count in group)) for route, group in groups)
 
 
 def cut_runs(runs: Runs, start: int, stop: int) -> Runs:
-    """The runs of the columns from ``start`` up to ``stop``."""
-    made, place = [], 0
+    """Return the runs of the columns from ``start`` to ``stop``."""
+    cut, begin = [], 0
     for route, count in runs:
-        length = min(place + count, stop) - max(place, start)
+        length = min(begin + count, stop) - max(begin, start)
         if length > 0:
-            made.append((route, length))
-        place += count
-    return tuple(made)
+            cut.append((route, length))
+        begin += count
+    return tuple(cut)
 
 
 def _off_plane(layout: Layout) -> bool:
@@ -189,8 +179,5 @@ def _off_plane(layout: Layout) -> bool:
 def _join_boxes(left: Layout, right: Layout) -> Tensor | None:
     if left.boxes is None and right.boxes is None:
         return None
-    parts = []
-    for side in (left, right):
-        blank = torch.zeros(*side.route.shape, 4, device=side.route.device)
-        parts.append(blank if side.boxes is None else side.boxes)
-    return torch.cat(parts, 1)
+    sides = [(side, torch.zeros(*side.route.shape, 4, device=side.route.device)) for side in (left, right)]
+    return torch.cat([blank if side.boxes is None else side.boxes for side, blank in sides], 1)

@@ -1,9 +1,11 @@
-"""Who may look at whom: built once per sequence, turned into a tensor late and once."""
+"""Attention masks, built as tensors when they are first needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 
 import torch
 from torch import Tensor
@@ -11,15 +13,15 @@ from torch import Tensor
 
 @dataclass
 class AttentionMask:
-    """The rule for queries looking at keys.
+    """Keys that each query may attend to.
 
     Attributes:
-        keys: (B, Tk) bool, True at keys that exist; None: all do.
-        causal: a query sees keys up to its own place only, counted from the end of the keys (cached decoding).
-        prefix: with ``causal``: that many first keys are seen by every query and see only one another
+        keys: (B, Tk) bool, False at padding; None: no padding.
+        causal: queries attend to no later key; the last query has the place of the last key (cached decoding).
+        prefix: with ``causal``: every query attends to so many first keys, and these attend only to one another
             (sequence-to-sequence masks); an int or (B,) integers.
-        window: a query sees keys at most this far from its own place.
-        dense: (B, Tq, Tk) or (B, H, Tq, Tk) bool, True where looking is allowed; joined with the rest by "and".
+        window: a query attends to keys at most this far from its place.
+        dense: (B, Tq, Tk) or (B, H, Tq, Tk) bool, True where attention is allowed by this too.
     """
 
     keys: Tensor | None = None
@@ -27,7 +29,7 @@ class AttentionMask:
     prefix: int | Tensor = 0
     window: int | None = None
     dense: Tensor | None = None
-    _made: dict[tuple[object, ...], Tensor | None] = field(default_factory=dict, repr=False, compare=False)
+    _tensors: dict[tuple[object, ...], Tensor | None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def sequence_to_sequence(cls, valid: Tensor, prefix: int, causal: Tensor | None) -> AttentionMask:
@@ -43,11 +45,11 @@ class AttentionMask:
         return cls(valid, causal=True, prefix=torch.where(causal, prefix, valid.shape[1]))
 
     def allowed(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
-        """(B or 1, 1 or H, Tq, Tk) bool, True where looking is allowed; None where everything is."""
+        """Return (B or 1, 1 or H, Tq, Tk) bool, True where attention is allowed; None if it is everywhere."""
         return self._once((queries, keys, device), lambda: self._build(queries, keys, device))
 
     def bias(self, queries: int, keys: int, device: torch.device, dtype: torch.dtype) -> Tensor | None:
-        """The same as numbers to add to scores: 0 where allowed, the dtype's lowest elsewhere."""
+        """Return the term to add to scores: 0 where attention is allowed, the dtype's lowest number elsewhere."""
 
         def make() -> Tensor | None:
             allowed = self.allowed(queries, keys, device)
@@ -58,16 +60,19 @@ class AttentionMask:
 
         return self._once((queries, keys, device, dtype), make)
 
-    def _once(self, place: tuple[object, ...], make: Callable[[], Tensor | None]) -> Tensor | None:
+    def _once(self, key: tuple[object, ...], make: Callable[[], Tensor | None]) -> Tensor | None:
         if torch.compiler.is_exporting():  # lengths are symbols there, which no dictionary can hold
             return make()
-        if place not in self._made:
-            self._made[place] = make()
-        return self._made[place]
+        if key not in self._tensors:
+            self._tensors[key] = make()
+        return self._tensors[key]
 
     def select(self, rows: Tensor) -> AttentionMask:
-        """For the given rows of the batch."""
-        pick = _picker(rows)
+        """Return the mask of ``rows`` of the batch."""
+
+        def pick(tensor: Tensor | None) -> Tensor | None:
+            return tensor if tensor is None or len(tensor) == 1 else tensor[rows]
+
         prefix = self.prefix[rows] if isinstance(self.prefix, Tensor) else self.prefix
         return AttentionMask(pick(self.keys), self.causal, prefix, self.window, pick(self.dense))
 
@@ -77,23 +82,15 @@ class AttentionMask:
             parts.append(self._places(queries, keys, device))
         if self.dense is not None:
             parts.append(self.dense if self.dense.dim() == 4 else self.dense[:, None])
-        made: Tensor | None = None
-        for part in parts:
-            made = part if made is None else made & part
-        return made
+        return reduce(and_, parts) if parts else None
 
     def _places(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        own = torch.arange(keys - queries, keys, device=device)[:, None]  # (Tq, 1)
-        other = torch.arange(keys, device=device)[None]  # (1, Tk)
+        query = torch.arange(keys - queries, keys, device=device)[:, None]  # (Tq, 1)
+        key = torch.arange(keys, device=device)[None]  # (1, Tk)
         seen = torch.ones(1, queries, keys, dtype=torch.bool, device=device)
         if self.causal:
             prefix = torch.as_tensor(self.prefix, device=device).reshape(-1, 1, 1)
-            inside = other[None] < prefix  # the prefix is seen by all; it sees only itself
-            seen = inside | ((other <= own)[None] & (own[None] >= prefix))
+            seen = (key[None] < prefix) | ((key <= query)[None] & (query[None] >= prefix))  # (B or 1, Tq, Tk)
         if self.window is not None:
-            seen = seen & ((other - own).abs() <= self.window)[None]
+            seen = seen & ((key - query).abs() <= self.window)[None]
         return seen[:, None]
-
-
-def _picker(rows: Tensor) -> Callable[[Tensor | None], Tensor | None]:
-    return lambda tensor: tensor if tensor is None or len(tensor) == 1 else tensor[rows]

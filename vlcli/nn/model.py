@@ -1,4 +1,4 @@
-"""The model seam: what a model takes, what it gives, and what it can do."""
+"""Base class of models."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Model(Folders, Shaped):
         data_spec: sizes that come from the data.
 
     Attributes:
-        paper: source, as ``vlcli show`` prints it.
+        paper: source, for ``vlcli show``.
         capabilities: see above.
-        fuse_takes: what :meth:`fuse` takes: ``encodings``, which ``encode_text`` and ``encode_image`` return (LXMERT,
+        fuse_takes: inputs of :meth:`fuse`: ``encodings``, which ``encode_text`` and ``encode_image`` return (LXMERT,
             ALBEF), or ``embeddings``, which ``embed_text`` and ``embed_image`` return (single-stream models).
         many_images: whether :meth:`fuse` takes the images of an example as one sequence; else it is called with each
             in turn.
@@ -120,7 +120,7 @@ class Model(Folders, Shaped):
         return self.dim
 
     def input_spec(self) -> InputSpec:
-        """What the data pipeline must load; called once before data are opened, and by checks of a recipe.
+        """Return the inputs that the data pipeline must load; called before data are opened, and by checks of a recipe.
 
         Returns:
             The kinds of input, with the size and normalisation of pixels.
@@ -130,14 +130,14 @@ class Model(Folders, Shaped):
     def fit_regions(self, rows: Tensor) -> None:
         """Take statistics of region features; called once per training from random weights, before the first step.
 
-        The base takes none. A model that overrides it keeps them in buffers (:class:`vlcli.nn.Whitening`).
+        A model that overrides this keeps them in buffers (:class:`vlcli.nn.Whitening`).
 
         Args:
             rows: features (N, F) of regions of training images.
         """
 
     def embed_text(self, text: Text) -> EncoderOutput:
-        """Embed texts before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
+        """Embed texts before any layer; called if ``fuse_takes`` is ``embeddings``, once per view of a batch.
 
         Args:
             text: N unique texts of T word pieces.
@@ -148,7 +148,7 @@ class Model(Folders, Shaped):
         raise self._cannot("embed_text")
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        """Embed images before any layer; called where ``fuse_takes`` is ``embeddings``, once per view of a batch.
+        """Embed images before any layer; called if ``fuse_takes`` is ``embeddings``, once per view of a batch.
 
         Args:
             images: M unique images in the forms that :meth:`input_spec` names.
@@ -166,7 +166,7 @@ class Model(Folders, Shaped):
             record: keeps the attention probabilities, if given.
 
         Returns:
-            States (N, T, D); ``pooled`` (N, D) where the model has one vector per text.
+            States (N, T, D); ``pooled`` (N, D) if the model has one vector per text.
         """
         raise self._cannot("encode_text")
 
@@ -183,13 +183,13 @@ class Model(Folders, Shaped):
         raise self._cannot("encode_image")
 
     def similarity(self) -> tuple[nn.Parameter, nn.Parameter | None] | None:
-        """Scale and bias of a model whose ``pooled`` vectors lie in the space in which texts and images are compared.
+        """Return scale and bias of a model whose ``pooled`` vectors of texts and images can be compared.
 
         Called when ``contrast`` and ``sigmoid-contrast`` are built: they then add neither projections nor a scale.
 
         Returns:
             The logarithm of the factor of a cosine, and the bias that is added to it (None: none), both scalars; None
-            for a model without projections of its own.
+            for a model without projections.
         """
         return None
 
@@ -261,12 +261,12 @@ class Model(Folders, Shaped):
         raise self._cannot("detection_losses")
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Any:
-        """Cache to start incremental decoding from; called once per batch by :func:`vlcli.nn.generation.generate`.
+        """Return the cache before the first word; called once per batch by :func:`vlcli.nn.generation.generate`.
 
         Args:
-            image: P rows as :meth:`fuse` takes them (several images of an example one after another where
-                ``many_images`` is true): embedded or encoded, as ``fuse_takes`` says.
-            text: P texts that decoding continues, without special tokens; None: decoding starts from nothing.
+            image: P rows, encoded or embedded as ``fuse_takes`` says; several images of an example are one sequence if
+                ``many_images`` is true.
+            text: P texts to continue, without special tokens.
 
         Returns:
             A cache with ``select(rows)``, which picks, repeats or reorders its P rows.
@@ -279,7 +279,7 @@ class Model(Folders, Shaped):
         Called once per piece and beam. ``cache`` itself is not changed.
 
         Args:
-            ids: (P,) the class token (``data_spec.cls_id``) at first, then the piece chosen last.
+            ids: (P,) first the class token (``data_spec.cls_id``), then the piece chosen last.
             cache: from :meth:`start` or the previous call.
 
         Returns:
@@ -288,9 +288,9 @@ class Model(Folders, Shaped):
         raise self._cannot("step")
 
     def decode(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
-        """Hidden states of a causal decoder (capability ``decode``).
+        """Return the hidden states of a causal decoder (capability ``decode``).
 
-        Called by objectives that train on given sentences.
+        Called by objectives that train on whole sentences.
 
         Args:
             text: N whole sentences, the class token first; no word piece sees a later one.
@@ -303,7 +303,7 @@ class Model(Folders, Shaped):
         raise self._cannot("decode")
 
     def next_words(self, hidden: Tensor) -> Tensor:
-        """Logits of the next word piece; called after :meth:`decode`.
+        """Return the logits of the next word piece; called after :meth:`decode`.
 
         Args:
             hidden: (..., D) of :meth:`decode`.
@@ -314,7 +314,7 @@ class Model(Folders, Shaped):
         raise self._cannot("next_words")
 
     def word_scores(self, hidden: Tensor) -> Tensor:
-        """Logits at masked word pieces, of a model with its own word head; called by objectives and by generation.
+        """Return the logits of masked word pieces, of a model with a word head; called by objectives and by generation.
 
         Args:
             hidden: (..., D) hidden states.
@@ -325,7 +325,7 @@ class Model(Folders, Shaped):
         raise self._cannot("word_scores")
 
     def word_table(self) -> nn.Embedding:
-        """Word embeddings; read by heads whose decoder is tied to them, at every forward pass.
+        """Return the word embeddings; read by heads with a tied decoder at every forward pass.
 
         Returns:
             The embedding (V, D).
@@ -345,7 +345,7 @@ class Model(Folders, Shaped):
         return state
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights under the names of the model's published code; called by exporters that write a file for that code.
+        """Rename weights to the names of the model's published code; called by exporters for that code.
 
         Args:
             state: tensors by name, as ``state_dict`` returns them.
@@ -356,7 +356,7 @@ class Model(Folders, Shaped):
         raise NotImplementedError(f"{type(self).__name__} knows no published names of its weights")
 
     def parameter_groups(self) -> Iterable[tuple[str, dict[str, float]]]:
-        """Proposals for the optimizer, which a recipe overrides; called once when training starts.
+        """Propose factors of learning rate and decay, which a recipe overrides; called once when training starts.
 
         Returns:
             Pairs of a pattern of parameter names and factors ``{"lr": ..., "decay": ...}``.
@@ -369,5 +369,5 @@ class Model(Folders, Shaped):
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module's first parameter lives (or its first buffer, of a module that learns nothing itself)."""
+    """Return the device of a module's first parameter or buffer."""
     return next(chain(module.parameters(), module.buffers())).device

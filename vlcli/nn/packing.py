@@ -1,7 +1,6 @@
-"""Batches without their padding: what works token by token sees real tokens alone, attention alone sees rows.
+"""Removes padding from everything that is computed token by token.
 
-Linear layers, norms and feed-forwards are most of a step's work and know no neighbours, so they run on one long row of
-real tokens (1, K, D); only between projection and output do tokens return to their rows.
+Linear layers, norms and feed-forwards run on one row of real tokens (1, K, D); only attention sees padded rows.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from vlcli.nn.layout import Layout
 
 @dataclass
 class Packing:
-    """Where the real tokens of a padded batch are.
+    """Indices of the real tokens of a padded batch.
 
     Attributes:
         places: (K,) of the flattened (B * T).
@@ -30,7 +29,7 @@ class Packing:
 
     @classmethod
     def of(cls, valid: Tensor, worth: float = 0.95) -> Packing | None:
-        """For ``valid`` (B, T); None where over ``worth`` of it is real, or where lengths must not depend on data."""
+        """Pack ``valid`` (B, T); None if over ``worth`` of it is real, or while a graph is traced."""
         if valid.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():
             return None
         places = valid.flatten().nonzero()[:, 0]
@@ -38,17 +37,17 @@ class Packing:
         return None if len(places) > worth * rows * length else cls(places, rows, length)
 
     def pack(self, x: Tensor) -> Tensor:
-        """(B, T, ...) as (1, K, ...)."""
+        """Convert (B, T, ...) to (1, K, ...)."""
         return x.flatten(0, 1).index_select(0, self.places)[None]
 
     def unpack(self, x: Tensor) -> Tensor:
-        """(1, K, ...) as (B, T, ...), zeros at padding."""
+        """Convert (1, K, ...) to (B, T, ...) with zeros at padding."""
         blank = x.new_zeros(self.rows * self.length, *x.shape[2:])
         out: Tensor = blank.index_copy(0, self.places, x[0]).unflatten(0, (self.rows, self.length))
         return out
 
     def pack_layout(self, layout: Layout) -> Layout:
-        """The places of the packed tokens; a grid does not survive."""
+        """Return the layout of the packed tokens, without a grid."""
         packed = layout.expand(self.rows).map(self.pack)
         packed.grid, packed.runs = None, None
         if layout.runs is not None and len({route for route, _ in layout.runs}) == 1:
@@ -56,5 +55,5 @@ class Packing:
         return packed
 
     def spread(self, heads: Tensor) -> Tensor:
-        """(1, H, K, d) by row: (B, H, T, d)."""
+        """Convert (1, H, K, d) to (B, H, T, d)."""
         return self.unpack(heads.transpose(1, 2)).transpose(1, 2)

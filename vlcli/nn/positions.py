@@ -1,9 +1,11 @@
-"""Absolute positions (learned, sinusoid, box, none), and putting several encodings together."""
+"""Absolute position encodings (learned, sinusoid, box, none), and combinations of several encodings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, Literal, cast
 
 import torch
@@ -19,26 +21,24 @@ from vlcli.nn.slots import record, require
 from vlcli.registry import Spec, as_spec
 
 PositionChoice = Spec | str | list[Spec | str] | None
-"""What a recipe may say where positions go: a component, several, or nothing."""
+"""A recipe's position encodings: a component, several, or none."""
 
 
 def build_positions(
     choice: Any, shape: AttentionShape, slot: Slot | None = None
 ) -> tuple[nn.ModuleList, PairwisePosition | None]:
-    """The encodings a recipe chose for one stack; one that would do nothing in ``slot`` is refused.
+    """Build the position encodings of one stack, and refuse those that would have no effect in ``slot``.
 
     Args:
         choice: a name, a mapping with ``name``, a list of these, or None.
-        shape: of the stack.
-        slot: where they go: one of ``Model.slots``, or a ``Slot`` of its own for encodings that no recipe chooses. A
-            half that it does not take comes back empty.
+        slot: one of ``Model.slots``, or another one for encodings that no recipe chooses.
 
     Returns:
-        Token encodings in order, and the pairwise ones as one module (None where there is none).
+        Token encodings in order, and the pairwise ones as one module or None.
 
     Raises:
-        ComponentError: an encoding would have no effect here (the reason and the slots that take it), or no slot is
-            named.
+        ComponentError: an encoding would have no effect (with the reason and the slots that take it), or there is no
+            slot.
     """
     if slot is None:
         raise ComponentError(
@@ -46,8 +46,8 @@ def build_positions(
             expected="build_positions(choice, shape, slot), with a vlcli.nn.Slot that says what is used",
             hint='e.g. Slot.of("position", ["tokens", "pairs"], ["word"]); see "Position encodings" in docs/seams.md',
         )
-    made = [registry.build("positions", item, shape) for item in chosen(choice)]
-    acting = [module for module in made if not isinstance(module, NoPosition)]
+    encodings = [registry.build("positions", item, shape) for item in chosen(choice)]
+    acting = [module for module in encodings if not isinstance(module, NoPosition)]
     for module in acting:
         require(module, slot, shape.layers)
     record(slot, acting)
@@ -58,34 +58,26 @@ def build_positions(
 
 
 def chosen(choice: Any) -> list[Any]:
-    """What a recipe says of one slot, as a list."""
+    """Return the encodings of one slot as a list."""
     return [] if choice is None else list(choice) if isinstance(choice, list) else [choice]
 
 
 def with_grid(choice: Any, grid: tuple[int, int], specials: int = 1) -> list[Spec]:
-    """What a recipe says of a picture's slot, where ``learned`` means a table of the picture's cells.
+    """Return the encodings of a picture's slot, with the table of ``learned`` sized by the picture's grid.
 
     Args:
         choice: a name, a mapping with ``name``, a list of these, or None.
         grid: rows and columns of the picture.
         specials: class tokens before it.
     """
-
-    def made(item: Any) -> Spec:
-        spec = as_spec(item)
-        bare = spec["name"] == "learned" and not {"grid", "length"} & set(spec)
-        return {"specials": specials, **spec, "grid": list(grid)} if bare else spec
-
-    return [made(item) for item in chosen(choice)]
+    specs = [as_spec(item) for item in chosen(choice)]
+    sized = [spec["name"] == "learned" and not {"grid", "length"} & set(spec) for spec in specs]
+    table = {"specials": specials}
+    return [{**table, **s, "grid": list(grid)} if bare else s for s, bare in zip(specs, sized, strict=True)]
 
 
 class CombinedPairwise(PairwisePosition):
-    """Several pairwise encodings as one: logits and values add up, inputs and rotations follow one another.
-
-    Args:
-        shape: of the stack.
-        parts: the encodings.
-    """
+    """Several pairwise encodings as one: logits and values are summed, inputs and rotations applied in order."""
 
     def __init__(self, shape: AttentionShape, parts: Sequence[PairwisePosition]) -> None:
         super().__init__(shape)
@@ -93,49 +85,47 @@ class CombinedPairwise(PairwisePosition):
         self.uses_weights = any(part.uses_weights for part in parts)
 
     def each(self) -> Iterator[PairwisePosition]:
-        """The encodings, in the order in which they are applied."""
+        """Iterate over the encodings in order."""
         return cast("Iterator[PairwisePosition]", iter(self.parts))
 
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
         return [part.prepare(x, y, x_layout, y_layout) for part in self.each()]
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        for part, own in zip(self.each(), state, strict=True):
-            q_in, k_in, v_in = part.inputs(q_in, k_in, v_in, own, layer)
+        for part, inner in zip(self.each(), state, strict=True):
+            q_in, k_in, v_in = part.inputs(q_in, k_in, v_in, inner, layer)
         return q_in, k_in, v_in
 
     def rotate(self, q: Tensor, k: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor]:
-        for part, own in zip(self.each(), state, strict=True):
-            q, k = part.rotate(q, k, own, layer)
+        for part, inner in zip(self.each(), state, strict=True):
+            q, k = part.rotate(q, k, inner, layer)
         return q, k
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        return _total([part.logits(q, k, own, layer) for part, own in zip(self.each(), state, strict=True)])
+        return _total([part.logits(q, k, inner, layer) for part, inner in zip(self.each(), state, strict=True)])
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
         pairs = zip(self.each(), state, strict=True)
-        return _total([part.values(weights, own, layer) for part, own in pairs if part.uses_weights])
+        return _total([part.values(weights, inner, layer) for part, inner in pairs if part.uses_weights])
 
     def objection(self, slot: Slot) -> str:
         return "; ".join(filter(None, (part.objection(slot) for part in self.each())))
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
-        made = dict(state)
+        resized = dict(state)
         for number, part in enumerate(self.each()):
             prefix = f"parts.{number}."
-            own = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-            made.update({prefix + key: value for key, value in part.resize_state(own, old, new).items()})
-        return made
+            inner = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
+            resized.update({prefix + key: value for key, value in part.resize_state(inner, old, new).items()})
+        return resized
 
 
 class NoPosition(TokenPosition):
-    """No position at all: tokens are a set."""
+    """No position encoding: tokens are a set."""
 
 
 class LearnedPosition(TokenPosition):
-    """A learned vector per place: by index in a sentence, or by cell of a grid.
-
-    Tokens that have no such place (regions, concepts) stay as they are.
+    """A learned vector per place in a sentence, or per cell of a grid; other tokens stay as they are.
 
     Args:
         shape: of the stack that follows.
@@ -165,9 +155,9 @@ class LearnedPosition(TokenPosition):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x has the shape (B, T, dim).
-        place = self._by_index(layout) if self.grid is None else self._by_cell(layout)
-        added = self.table(place.clamp(min=0))  # (B or 1, T, dim)
-        out: Tensor = x + added.masked_fill((place < 0)[..., None], 0)
+        row = self._by_index(layout) if self.grid is None else self._by_cell(layout)  # (B or 1, T)
+        added = self.table(row.clamp(min=0))  # (B or 1, T, dim)
+        out: Tensor = x + added.masked_fill((row < 0)[..., None], 0)
         return out
 
     def _by_index(self, layout: Layout) -> Tensor:
@@ -192,13 +182,13 @@ class LearnedPosition(TokenPosition):
                 hint="set the position's grid, or load the weights through the model, which resizes them",
             )
         assert self.grid is not None
-        cell = layout.centre.nan_to_num(-1.0).long()
-        place = self.specials + cell[..., 0] * self.grid[1] + cell[..., 1]
-        # The image's class tokens are numbered in their order; a sentence's specials in the sequence are not ours.
-        own = layout.special & (layout.index < 0)
-        order = own.long().cumsum(1) - 1
-        place = torch.where(cell[..., 0] < 0, torch.full_like(place, -1), place)
-        return torch.where(own & (order < self.specials), order, place)
+        cell = layout.centre.nan_to_num(-1.0).long()  # (B or 1, T, 2)
+        row = self.specials + cell[..., 0] * self.grid[1] + cell[..., 1]  # (B or 1, T)
+        # The image's class tokens are numbered in their order; a sentence's special tokens have no row.
+        of_image = layout.special & (layout.index < 0)
+        order = of_image.long().cumsum(1) - 1
+        row = torch.where(cell[..., 0] < 0, torch.full_like(row, -1), row)
+        return torch.where(of_image & (order < self.specials), order, row)
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         if self.grid is None or old == new:
@@ -230,8 +220,7 @@ class SinusoidPosition(TokenPosition):
     Args:
         shape: of the stack that follows.
         temperature: the longest wavelength is 2 pi times this.
-        normalise: measure a grid in shares of its size, times 2 pi, as DETR does; places of boxes, which are shares
-            already, are always measured so.
+        normalise: measure places on a grid as shares of its size, times 2 pi, as DETR does; boxes always are.
     """
 
     paper = "Vaswani et al. 2017, section 3.5; DETR, Carion et al. 2020, appendix A.4 (2-D)"
@@ -245,27 +234,23 @@ class SinusoidPosition(TokenPosition):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x has the shape (B, T, dim).
         line = self._waves(layout.index.float(), self.shape.dim)
-        centre = self._measured(layout)
-        half = self.shape.dim // 2
+        centre, half = layout.centre, self.shape.dim // 2
+        if layout.boxes is not None:
+            centre = centre * (2 * math.pi)
+        elif self.normalise and layout.grid is not None:
+            centre = (centre + 1) / centre.new_tensor(layout.grid) * (2 * math.pi)
         plane = torch.cat([self._waves(centre[..., 0], half), self._waves(centre[..., 1], half)], -1)
         added = torch.where((layout.index >= 0)[..., None], line, plane.nan_to_num(0.0))
         return x + added.to(x.dtype)
 
-    def _measured(self, layout: Layout) -> Tensor:
-        if layout.boxes is not None:
-            return layout.centre * (2 * math.pi)
-        if self.normalise and layout.grid is not None:
-            return (layout.centre + 1) / layout.centre.new_tensor(layout.grid) * (2 * math.pi)
-        return layout.centre
-
-    def _waves(self, place: Tensor, width: int) -> Tensor:
-        exponent = torch.arange(0, width, 2, device=place.device, dtype=torch.float32) / width
-        angle = place[..., None] / self.temperature**exponent  # (B, T, width / 2)
+    def _waves(self, index: Tensor, width: int) -> Tensor:
+        exponent = torch.arange(0, width, 2, device=index.device, dtype=torch.float32) / width
+        angle = index[..., None] / self.temperature**exponent  # (B, T, width / 2)
         return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
 
 
 class BoxPosition(TokenPosition):
-    """Where a box lies, projected, normalised and averaged with its token (LXMERT).
+    """Box coordinates, projected, normalised and averaged with the token of the box (LXMERT).
 
     Args:
         shape: of the stack that follows.
@@ -300,23 +285,21 @@ class BoxPosition(TokenPosition):
                 where="position box",
                 hint="use learned or sinusoid for grids and sentences",
             )
-        place = self.norm(self.project(geometry(layout.boxes, self.numbers).to(self.project.weight.dtype)))
-        joined = (x + place) / 2 if self.combine == "mean" else x + place
+        box = self.norm(self.project(geometry(layout.boxes, self.numbers).to(self.project.weight.dtype)))  # (B, R, dim)
+        joined = (x + box) / 2 if self.combine == "mean" else x + box
         boxed = ~layout.centre[..., :1].isnan()
         return torch.where(boxed, joined, x)
 
 
 def match_normalised(positions: Iterable[nn.Module]) -> None:
-    """Start the position embeddings of a grid as large as the normalised features that they are added to.
+    """Initialise learned tables of a grid with unit variance, as sines and cosines of row and column (MAE).
 
-    Narrow models that read stored features call it: features leave their layer norm with a standard deviation of 1,
-    beside which positions drawn with ``init_std`` are noise. The tables start as sines and cosines of row and column
-    (as those of MAE, He et al. 2022): neighbouring cells are alike, and "at the top" need not be learnt cell by cell.
-    Their mean over the grid is taken off: slow waves hardly change within a small grid (on four by four cells at width
-    64, nine tenths of the squared norm are alike in every cell).
+    Narrow models that read stored features call it: beside features with a standard deviation of 1, positions drawn
+    with ``init_std`` are noise. The mean over the grid is subtracted, since slow waves hardly change within a small
+    grid (on four by four cells at width 64, nine tenths of the squared norm are alike in every cell).
 
     Args:
-        positions: token encodings; those that are no learned table of a grid stay as they are.
+        positions: token encodings; only learned tables of a grid are changed.
     """
     for position in positions:
         if isinstance(position, LearnedPosition) and position.grid is not None:
@@ -339,7 +322,7 @@ def _waves(grid: tuple[int, int], dim: int) -> Tensor:
 
 
 def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:
-    """Boxes (..., 4) in [0, 1] as 4, 5 (and area) or 7 numbers (and width, height, area)."""
+    """Return boxes (..., 4) in [0, 1] as 4 numbers, 5 (with area) or 7 (with width, height, area)."""
     if numbers == 4:
         return boxes
     sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0)  # (..., 2): width, height
@@ -348,8 +331,5 @@ def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:
 
 
 def _total(terms: Sequence[Tensor | None]) -> Tensor | None:
-    total: Tensor | None = None
-    for term in terms:
-        if term is not None:
-            total = term if total is None else total + term
-    return total
+    present = [term for term in terms if term is not None]
+    return reduce(add, present) if present else None

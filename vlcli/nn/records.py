@@ -1,4 +1,4 @@
-"""Records at the model seam: what a model is told of the data, what it must be fed, and what it returns."""
+"""DataSpec, InputSpec, EncoderOutput, FusionOutput, DetectionOutput, Recorder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlcli.nn.layout import Layout
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What the data say about the sizes of a model; the defaults are those the papers used.
+    """Sizes of a model that come from the data; the defaults are those of the papers.
 
     Attributes:
         vocab_size: rows of the word table (bert-base-uncased: 30,522).
@@ -26,12 +26,12 @@ class DataSpec:
         region_dim: width of a region feature.
         region_classes: detector classes without background.
         region_attributes: detector attributes.
-        answers: the answer strings of a classification head, in order; a label set for other classification.
-        class_names: of the classes of given boxes, in the order of their numbers; empty where nobody named them.
-        class_ids: what the annotation file calls these classes by number (COCO: 1 to 90 with gaps).
-        attribute_names: of the attributes of given boxes.
-        concepts: the words that visual-concept ids stand for, in the order of the ids.
-        concept_pieces: the vocabulary ids of each of these words' pieces; empty where there is no vocabulary.
+        answers: answers or labels of a classification head, in order.
+        class_names: of given boxes, in the order of the class numbers; empty: they have no names.
+        class_ids: numbers of these classes in the annotation file (COCO: 1 to 90 with gaps).
+        attribute_names: of given boxes.
+        concepts: words of the visual-concept ids, in the order of the ids.
+        concept_pieces: vocabulary ids of the pieces of each of these words; empty: there is no vocabulary.
     """
 
     vocab_size: int = 30522
@@ -54,26 +54,26 @@ class DataSpec:
 
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Mean and deviation of ImageNet's red, green and blue in [0, 1], for ``InputSpec.mean`` and ``InputSpec.std``."""
+"""Mean and standard deviation of ImageNet's channels in [0, 1], for ``InputSpec.mean`` and ``InputSpec.std``."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a model must be fed; the data pipeline loads only that.
+    """Inputs of a model; the data pipeline loads no others.
 
     Attributes:
         text: tokenised text.
         regions: region features from a store.
-        grid: with ``regions``: rows and columns, where they must be the cells of a grid.
+        grid: with ``regions``: rows and columns, if regions must be the cells of a grid.
         concepts: visual concepts from a store.
-        pixels: images themselves.
-        size: height and width of pixel input; None keeps the image's own proportions.
-        short: without ``size``: pixels of the shorter side; 0 keeps the image's own size.
+        pixels: images.
+        size: height and width of pixel input; None keeps the image's proportions.
+        short: without ``size``: pixels of the shorter side; 0 keeps the image's size.
         long: with ``short``: most pixels of the longer side; 0 for no limit.
         mean: per channel, of values in [0, 1].
         std: per channel.
-        boxes: with ``pixels``: given boxes and their labels too.
-        label_maps: with ``pixels``: the class of every pixel too.
+        boxes: with ``pixels``: given boxes and their labels.
+        label_maps: with ``pixels``: the class of every pixel.
         cased: whether the text is cased.
     """
 
@@ -94,15 +94,15 @@ class InputSpec:
 
 @dataclass
 class EncoderOutput(Tensors):
-    """Tokens of N rows.
+    """Hidden states of N rows.
 
     Attributes:
         hidden: (N, T, D).
-        layout: where they stand.
-        pooled: (N, D) one vector a row, where the model has one.
-        layers: hidden states by layer, where asked for.
-        extra: what a model adds for its own objectives, by name (leading dimension N).
-        number: (N,) which of its example's pictures a row is, where several are fused one by one; None: the only one.
+        layout: of the tokens.
+        pooled: (N, D) one vector per row, if the model has one.
+        layers: hidden states of the layers in ``Model.output_hidden_states``.
+        extra: tensors (N, ...) of a model for its own objectives, by name.
+        number: (N,) number of the picture in its example, if several are fused one by one.
     """
 
     hidden: Tensor
@@ -113,7 +113,7 @@ class EncoderOutput(Tensors):
     number: Tensor | None = None
 
     def select(self, rows: Tensor) -> EncoderOutput:
-        """The given rows, tensors of the dictionaries included; a layout shared by the batch stays shared."""
+        """Select rows; a layout that the whole batch shares stays shared."""
         layout = self.layout if self.layout.route.shape[0] == 1 else self.layout.select(rows)
         pick = {name: {key: value[rows] for key, value in getattr(self, name).items()} for name in ("layers", "extra")}
         pooled = None if self.pooled is None else self.pooled[rows]
@@ -128,8 +128,8 @@ class FusionOutput(Tensors):
     Attributes:
         text: states of the text tokens (P, T, D).
         image: states of the image tokens (P, R, D).
-        pooled: (P, D), the pair as one vector.
-        images: K pictures an example that were fused one by one: pairs come in runs of K, P = B * K.
+        pooled: (P, D), one vector per pair.
+        images: K pictures per example that were fused one by one: pairs come in runs of K, P = B * K.
     """
 
     text: EncoderOutput
@@ -138,7 +138,7 @@ class FusionOutput(Tensors):
     images: int = 1
 
     def by_example(self) -> Tensor:
-        """The pooled vectors of each example side by side: (B, K * D)."""
+        """Return the pooled vectors of each example side by side: (B, K * D)."""
         return self.pooled.reshape(-1, self.images * self.pooled.shape[-1])
 
 
@@ -148,8 +148,8 @@ class DetectionOutput(Tensors):
 
     Attributes:
         boxes: (M, N, 4) x1, y1, x2, y2 as shares of the image's width and height.
-        labels: (M, N) class from 0, as the given boxes number them; -1 where there are fewer than N.
-        scores: (M, N) confidence; 0 where there are fewer than N.
+        labels: (M, N) 0-based class, numbered as in the given boxes; -1 at padding.
+        scores: (M, N) confidence; 0 at padding.
     """
 
     boxes: Tensor
@@ -158,7 +158,7 @@ class DetectionOutput(Tensors):
 
     @classmethod
     def ragged(cls, boxes: list[Tensor], labels: list[Tensor], scores: list[Tensor]) -> DetectionOutput:
-        """From M images with their own numbers of boxes."""
+        """Pad the objects of M images to the largest number."""
         return cls(
             nn.utils.rnn.pad_sequence(boxes, batch_first=True),
             nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1),
@@ -168,7 +168,7 @@ class DetectionOutput(Tensors):
 
 @dataclass
 class Recorder:
-    """Keeps attention probabilities (and their gradients, for Grad-CAM) where a model is asked to record.
+    """Keeps attention probabilities, and their gradients for Grad-CAM.
 
     Attributes:
         attention: probabilities by name, e.g. ``cross.4.text_to_image``: (P, H, Tq, Tk).
@@ -179,7 +179,7 @@ class Recorder:
     gradients: bool = False
 
     def keep(self, name: str, weights: Tensor) -> None:
-        """Called by attention with its probabilities before dropout."""
+        """Keep the probabilities of an attention before dropout; called by attention."""
         if self.gradients and weights.requires_grad:
             weights.retain_grad()
         self.attention[name] = weights

@@ -1,4 +1,4 @@
-"""Which parts of a picture a score rests on: recorded attention from words to a picture, and Grad-CAM on it."""
+"""Grad-CAM on recorded attention from words to a picture."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from vlcli.nn.layout import Layout
 from vlcli.nn.model import Recorder
 
 TO_IMAGE = "text_to_image"
-"""How the names of cross-attention from words to a picture end."""
-
+"""Ending of the names of cross-attention from words to a picture."""
 OF_IMAGE = "image."
-"""How the names of a picture's attention on its own begin."""
+"""Beginning of the names of an image encoder's self-attention."""
 
 
 def word_layers(record: Recorder, text: int, image: int) -> list[str]:
-    """Names of the recorded attentions in which ``text`` tokens look at ``image`` tokens, in the order of the layers.
+    """Return the names of recorded attention from ``text`` tokens to ``image`` tokens, in the order of the layers.
 
-    Cross-attention from words to the picture, where there is any; else attention over both in one sequence, words
-    first.
+    Without cross-attention these are layers over both in one sequence, words first.
     """
     shapes = {name: weights.shape[-2:] for name, weights in record.attention.items()}
     across = [name for name, shape in shapes.items() if tuple(shape) == (text, image)]
@@ -35,16 +33,16 @@ def word_layers(record: Recorder, text: int, image: int) -> list[str]:
 
 
 def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: float = 0.5) -> str:
-    """One of some layers: the last that fits a pattern, else the one in the middle (ALBEF: the third of six).
+    """Return the last layer that matches a pattern, or without pattern the one at ``share`` of the depth.
 
     Args:
         names: in the order of the layers.
-        pattern: such as ``cross.2.*``; None: the layer at ``share`` of the depth.
-        where: named in the message.
-        share: 0.5: the middle, of two the lower; 1: the last.
+        pattern: such as ``cross.2.*``.
+        where: for the message.
+        share: 0.5: the middle, of two the lower (ALBEF: the third of six); 1: the last.
 
     Raises:
-        UsageError: none fits.
+        UsageError: none matches.
     """
     known = list(names)
     fits = [name for name in known if pattern is None or fnmatch.fnmatchcase(name, pattern)]
@@ -59,13 +57,13 @@ def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: f
 
 
 def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: bool = False) -> Tensor:
-    """Attention times what each of its entries adds to a score: (P, T, R) of recorded probabilities (P, H, T, R).
+    """Multiply attention by the positive part of its gradient: (P, T, R).
 
     Args:
-        weights: as they were used on the way to ``score``, which must have a gradient.
-        score: (P,), one a pair.
+        weights: (P, H, T, R) recorded probabilities, of which ``score`` is a function.
+        score: (P,).
         head: one head; None: the mean of all.
-        again: the passes will be differentiated once more.
+        again: keep the graph for another gradient.
 
     Raises:
         UsageError: there is no such head.
@@ -78,20 +76,20 @@ def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: boo
 
 
 def image_layers(record: Recorder, tokens: int) -> list[str]:
-    """Names of the recorded attentions of an image encoder's tokens among themselves, in the order of the layers."""
+    """Return the names of an image encoder's recorded self-attention, in the order of the layers."""
     named = [name for name in record.attention if name.startswith(OF_IMAGE)]
     return [name for name in named if record.attention[name].shape[-1] == tokens]
 
 
 @dataclass
 class WordMaps:
-    """What every word of P pairs rests on.
+    """Grad-CAM of P pairs.
 
     Attributes:
         maps: (P, T, R) by word and image token.
         words: (P, T) bool, real tokens of the sentence.
         special: (P, T) bool, class tokens and separators.
-        image: where the image tokens lie.
+        image: layout of the image tokens.
         name: of the layer.
     """
 
@@ -102,7 +100,7 @@ class WordMaps:
     name: str
 
     def whole(self, specials: bool = True) -> Tensor:
-        """(P, R) the mean over a sentence's tokens; ``specials`` counts class tokens and separators too."""
+        """Return (P, R), the mean over a sentence's tokens, with class tokens and separators if ``specials``."""
         kept = self.words if specials else self.words & ~self.special
         counted = kept[..., None].to(self.maps.dtype)  # (P, T, 1)
         return (self.maps * counted).sum(1) / counted.sum(1).clamp(min=1)
@@ -111,14 +109,14 @@ class WordMaps:
 def word_maps(
     step: Any, score: Tensor, *, layer: str | None = None, head: int | None = None, where: str = "grad-cam"
 ) -> WordMaps:
-    """Grad-CAM of each example's fused pair in one layer.
+    """Compute Grad-CAM of each example's fused pair in one layer.
 
     Args:
-        step: passes that were recorded with gradients (``Recorder(gradients=True)``); one picture an example.
-        score: (B,), made by the same passes.
+        step: passes recorded with gradients (``Recorder(gradients=True)``), with one picture per example.
+        score: (B,), of the same passes.
         layer: a pattern; None: the middle layer.
         head: one head; None: all.
-        where: named in messages.
+        where: for messages.
     """
     fused = step.fused()
     text, image = fused.text.layout, fused.image.layout
@@ -133,16 +131,19 @@ def word_maps(
 def image_maps(
     step: Any, score: Tensor, *, layer: str | None = None, head: int | None = None, where: str = "grad-cam"
 ) -> tuple[Tensor, Layout]:
-    """Grad-CAM of each example's score on what its picture's class token attends to: (B, R), and where R tokens lie.
+    """Compute Grad-CAM of each example's score on the attention of its picture's class token.
 
     Examples of one picture share its pass, not its gradient: they are differentiated in turns.
 
     Args:
-        step: passes that were recorded with gradients (``Recorder(gradients=True)``).
-        score: (B,), such as the cosine of text and picture, made by the same passes.
+        step: passes recorded with gradients (``Recorder(gradients=True)``).
+        score: (B,), such as the cosine of text and picture, of the same passes.
         layer: a pattern; None: at three quarters of the depth (ALBEF: the ninth of twelve).
         head: one head; None: all.
-        where: named in messages.
+        where: for messages.
+
+    Returns:
+        (B, R), and the layout of the R image tokens.
 
     Raises:
         UsageError: no such layer or head.
@@ -150,14 +151,11 @@ def image_maps(
     states, rows = step.image(), step.pairs()[1]
     names = image_layers(step.record, states.hidden.shape[1])
     weights = step.record.attention[choose_layer(names, layer, where, share=0.75)]  # (M, H, R, R)
-    found = torch.zeros(len(rows), weights.shape[-1], dtype=weights.dtype, device=weights.device)
-    turns = _turns(rows.tolist())
+    maps = torch.zeros(len(rows), weights.shape[-1], dtype=weights.dtype, device=weights.device)
+    pictures = rows.tolist()
+    turns = [pictures[:number].count(picture) for number, picture in enumerate(pictures)]
     for turn in range(max(turns) + 1):
-        chosen = torch.tensor([number for number, own in enumerate(turns) if own == turn], device=rows.device)
-        maps = grad_cam(weights, score[chosen], head, again=turn < max(turns))
-        found[chosen] = maps[rows[chosen], 0]
-    return found, states.select(rows).layout
-
-
-def _turns(rows: list[int]) -> list[int]:
-    return [rows[:place].count(row) for place, row in enumerate(rows)]
+        chosen = torch.tensor([number for number, other in enumerate(turns) if other == turn], device=rows.device)
+        cams = grad_cam(weights, score[chosen], head, again=turn < max(turns))
+        maps[chosen] = cams[rows[chosen], 0]
+    return maps, states.select(rows).layout

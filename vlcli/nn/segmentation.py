@@ -1,4 +1,4 @@
-"""Heads that say the class of every pixel: a linear one, and UPerNet's, over maps of one or of several resolutions."""
+"""Heads for segmentation: a linear one, and UPerNet's, on maps of one or several resolutions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vlcli.nn.batch import Images
 from vlcli.nn.model import EncoderOutput, Model
 
 STRIDES = (4, 8, 16, 32)
-"""Pixels a cell of the maps that a model of one resolution is given (BEiT, appendix; UPerNet)."""
+"""Strides of the pyramid made of maps of one resolution (BEiT, appendix; UPerNet)."""
 
 
 class Norm(nn.SyncBatchNorm):
-    """Batch normalisation over all processes' pictures on GPUs, over this process's elsewhere."""
+    """Batch normalisation, over the pictures of all processes on GPUs."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if x.is_cuda else nn.BatchNorm2d.forward(self, x)
@@ -35,17 +35,12 @@ class ConvNorm(nn.Sequential):
 
 
 def resized(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Bilinearly, corners not aligned."""
+    """Resize maps bilinearly, corners not aligned."""
     return x if x.shape[-2:] == tuple(size) else F.interpolate(x, list(size), mode="bilinear", align_corners=False)
 
 
 class Neck(nn.Module):
-    """Maps of one resolution as a pyramid of strides 4, 8, 16 and 32: what is finer is learned, what is coarser pooled.
-
-    Args:
-        width: of the maps.
-        stride: pixels a cell.
-    """
+    """Makes a pyramid of strides 4, 8, 16 and 32 of maps of one ``stride``: finer ones by transposed convolutions."""
 
     def __init__(self, width: int, stride: int) -> None:
         super().__init__()
@@ -66,7 +61,7 @@ class Neck(nn.Module):
 
 
 class LightHead(nn.Module):
-    """Normalisation and one linear layer a cell of the last map."""
+    """Normalisation and a linear layer on each cell of the last map."""
 
     def __init__(self, channels: Sequence[int], classes: int) -> None:
         super().__init__()
@@ -84,7 +79,6 @@ class UPerHead(nn.Module):
     Args:
         channels: of the maps, finest first.
         width: inside the head.
-        classes: how many.
         scales: sides of the pooled maps.
         dropout: of whole channels before the classifier.
     """
@@ -126,14 +120,7 @@ class UPerHead(nn.Module):
 
 
 class PlainHead(nn.Module):
-    """One convolution and a classifier on one map: the auxiliary head beside UPerNet's.
-
-    Args:
-        channels: of the map.
-        width: inside the head.
-        classes: how many.
-        dropout: of whole channels before the classifier.
-    """
+    """One convolution and a classifier on one map: the auxiliary head beside UPerNet's."""
 
     paper = "PSPNet, Zhao et al., CVPR 2017 (auxiliary loss)"
 
@@ -149,18 +136,17 @@ class PlainHead(nn.Module):
 
 
 def as_maps(states: EncoderOutput, layers: Sequence[int], grid: tuple[int, int]) -> list[Tensor]:
-    """The patches of some layers of an image encoder as maps (M, D, rows, columns); its special tokens are left out."""
+    """Return the patches of some layers of an image encoder as maps (M, D, rows, columns)."""
     cells = grid[0] * grid[1]
     return [states.layers[number][:, -cells:].transpose(1, 2).unflatten(2, grid) for number in layers]
 
 
 class Maps(nn.Module):
-    """Reads a model's maps: those of its own pyramid, or those of some layers of one resolution.
+    """Reads a model's maps: its ``pyramid``, or the hidden states of some layers.
 
     Args:
-        model: gives ``pyramid``, or keeps the states of its layers.
-        layers: which of its layers, 1-based; None: the last, with ``levels`` four, evenly (of 12: 3, 6, 9, 12).
-        levels: make a pyramid of them (UPerNet); else they stay as they are.
+        layers: 1-based; None: the last layer, with ``levels`` four of them evenly (of 12: 3, 6, 9, 12).
+        levels: make a pyramid of the layers (UPerNet).
     """
 
     def __init__(self, model: Model, layers: Sequence[int] | None, levels: bool) -> None:
@@ -172,19 +158,14 @@ class Maps(nn.Module):
             return
         size, depth = model.input_spec().size, model.depth
         if model.grid is None or size is None or not depth:
-            got = type(model).__name__
-            raise ComponentError(
-                "The model has neither a pyramid of maps nor layers over one grid.", where="segmentation", got=got
-            )
+            text = "The model has neither a pyramid of maps nor layers over one grid."
+            raise ComponentError(text, where="segmentation", got=type(model).__name__)
         usual = [max(1, round(depth * part / 4)) for part in range(1, 5)] if levels else [depth]
         self.layers = tuple(layers or usual)
         if not all(1 <= number <= depth for number in self.layers) or (levels and len(self.layers) != len(STRIDES)):
-            expected = f"{'four ' if levels else ''}layers from 1 to {depth}"
+            got, expected = str(list(self.layers)), f"{'four ' if levels else ''}layers from 1 to {depth}"
             raise ComponentError(
-                "These layers cannot be read.",
-                where="segmentation.layers",
-                got=str(list(self.layers)),
-                expected=expected,
+                "These layers cannot be read.", where="segmentation.layers", got=got, expected=expected
             )
         self.channels = (model.dim,) * len(self.layers)
         self.neck = Neck(model.dim, size[0] // model.grid[0]) if levels else None

@@ -1,4 +1,4 @@
-"""Width, depth and norm placement of a network, from its modules: what the choice of a learning rate depends on."""
+"""Width, depth and norm placement of a network, from which the learning rate is chosen."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ PRE_NORMS = ("norm1", "norm_1", "ln_1", "layer_norm1", "layernorm_before")
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """What the engine's rule for the learning rate reads of a model.
+    """Shape of a network, for the engine's rule for the learning rate.
 
     Attributes:
-        width: hidden size of the layers; of several, the largest.
-        depth: layers on the longest path from an input to the output; 0 where there are none with a layer norm.
-        post_norm: whether a layer normalises after its residual (BERT), which makes deep networks take small rates
-            alone; otherwise each normalises before it (ViT) or none does.
-        factor: how much more or less a model takes than the rule says, where trials have shown that.
+        width: largest hidden size of the layers.
+        depth: layers on the longest path from an input to the output; 0: no layer has a layer norm.
+        post_norm: whether a layer normalises after its residual (BERT); deep ones then need small rates.
+        factor: of the rule's rate, for models whose trials showed that they need another one.
     """
 
     width: int
@@ -31,34 +30,33 @@ class NetworkShape:
 
 
 class Shaped(nn.Module):
-    """Part of :class:`~vlcli.nn.model.Model`: its shape, which a model may state itself."""
+    """Base of :class:`~vlcli.nn.model.Model` with its shape."""
 
     @property
     def network_shape(self) -> NetworkShape:
         """Shape of the network; read when training starts without a stated learning rate.
 
-        Layers are the innermost elements of lists that hold a layer norm. ``layer_of`` says how many of them lie one
-        behind the other; without it all do. A layer that does not say otherwise normalises after its residual.
+        Layers are the innermost elements of lists that hold a layer norm. ``layer_of`` tells how many of them follow
+        one another; without it all do. By default a layer normalises after its residual.
 
         Returns:
-            The shape that the modules show, unless the model says otherwise.
+            The shape that the modules have, unless the model overrides this.
         """
         layers = {name: layer for name, layer in _layers(self) if any(p.requires_grad for p in layer.parameters())}
         widths = [norm.normalized_shape[-1] for layer in layers.values() for norm in _norms(layer)]
-        depths = [self.layer_of(f"{name}.{own}") or 0 for name, layer in layers.items() for own, _ in _first(layer)]
+        firsts = [f"{name}.{next(layer.named_parameters())[0]}" for name, layer in layers.items()]
+        depths = [self.layer_of(name) or 0 for name in firsts]
         width = max(widths, default=0) or cast("int", self.dim)
         return NetworkShape(width, max(depths, default=0) or len(layers), not all(map(_pre_norm, layers.values())))
 
     def layer_of(self, name: str) -> int | None:
-        """Depth of a parameter for layer-wise decay of the learning rate.
-
-        Called once per parameter when training starts.
+        """Return the depth of a parameter, for layer-wise decay of the learning rate; called when training starts.
 
         Args:
             name: of the parameter, as in ``named_parameters``.
 
         Returns:
-            0 for embeddings, n for the n-th layer; None where depth has no meaning.
+            0 for embeddings, n for the n-th layer; None for parameters without a depth.
         """
         return None
 
@@ -79,11 +77,7 @@ def _norms(module: nn.Module) -> Iterator[Any]:
             yield part
 
 
-def _first(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    return list(module.named_parameters())[:1]
-
-
 def _pre_norm(layer: nn.Module) -> bool:
-    said = [getattr(part, name, None) for part in layer.modules() for name in ("pre", "norm_first")]
-    stated = [value for value in said if isinstance(value, bool)]
+    flags = [getattr(part, name, None) for part in layer.modules() for name in ("pre", "norm_first")]
+    stated = [value for value in flags if isinstance(value, bool)]
     return all(stated) if stated else any(hasattr(layer, name) for name in PRE_NORMS)

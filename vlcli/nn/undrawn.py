@@ -1,4 +1,4 @@
-"""Models without memory: on the meta device, where weights have shapes alone, and need not be drawn."""
+"""Builds models on the meta device, without drawing weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def without_memory(make: Callable[[], T]) -> T:
-    """What ``make`` builds, on the meta device; in earnest where its construction reads values."""
+    """Call ``make`` on the meta device; with memory if its construction reads values."""
     try:
         with torch.device("meta"), _Undrawn():
             return make()
@@ -24,10 +24,7 @@ def without_memory(make: Callable[[], T]) -> T:
 
 
 class _Undrawn(TorchFunctionMode):
-    """Passes over ``torch.nn.init`` for tensors of the meta device.
-
-    torch draws for them in Python, as slowly as for a large tensor, and imports its compiler to do so.
-    """
+    # torch would draw for tensors of the meta device in Python, as slowly as for large ones, and import its compiler.
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -1,4 +1,4 @@
-"""Read local weights safely and say exactly what of them went where."""
+"""Reads files of weights without unpickling, and loads them completely."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ COUNTERS = "*num_batches_tracked"
 _USUAL = ("state_dict", "model", "module")
 """Keys of a checkpoint's weights, looked at before others."""
 DEEPEST = 3
-"""How many keys lie between a checkpoint and its weights."""
+"""Most keys between a checkpoint and its weights."""
 _AVERAGED = re.compile(r"(^|[._])(ema|teacher)([._]|$)")
 _NO_STATE = re.compile(r"optim|sched|scaler|^(args|config|hparams|hyper_parameters|criterion|loss|loops|callbacks)$")
 
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """What loading did.
+    """Result of loading a file.
 
     Attributes:
-        path: the file.
         sha256: hash of the file.
-        matched: tensors loaded.
-        left_over: tensors of the file that the model has no place for and that were declared unneeded.
-        prefix: what was taken off all names (``model.``).
+        matched: number of tensors loaded.
+        left_over: tensors of the file that are not in the model, and not needed.
+        prefix: removed from all names (``model.``).
     """
 
     path: str
@@ -66,7 +65,7 @@ _UNREADABLE = (
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -92,7 +91,7 @@ def read_weights(path: str | Path, key: str | None = None) -> dict[str, Tensor]:
 def choose_state(
     states: dict[str, dict[str, Tensor]], path: str | Path, key: str | None = None
 ) -> tuple[str, dict[str, Tensor]]:
-    """Return a state dict of those of a checkpoint, and its key; see :func:`read_weights`.
+    """Return the key and the state dict that are read of a checkpoint; see :func:`read_weights`.
 
     Raises:
         DataError: there is no such key.
@@ -106,7 +105,7 @@ def choose_state(
 
 
 def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
-    """Read every state dict of a file by its key (``model``, ``state.model_ema``; ``""``: the file is one).
+    """Read all state dicts of a file by key (``model``, ``state.model_ema``; ``""``: the file itself).
 
     Raises:
         DataError: as :func:`read_weights`.
@@ -115,7 +114,10 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
     if not path.is_file():
         raise DataError("the weights do not exist", where=str(path), hint="check the path given as weights")
     try:
-        content: Any = load_file(path) if path.suffix == ".safetensors" else _load_checkpoint(path)
+        safe = path.suffix == ".safetensors"
+        content: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}")
     except _UNREADABLE as error:
         raise DataError(
             "the weights cannot be read",
@@ -123,21 +125,21 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
             got=str(error).splitlines()[0] if str(error) else type(error).__name__,
             expected="a safetensors file, or a checkpoint of tensors only",
         ) from None
-    found = dict(_states(content, ""))
-    if odd := [name for tensors in found.values() for name in tensors if not isinstance(name, str)]:
+    states = dict(_states(content, ""))
+    if odd := [name for tensors in states.values() for name in tensors if not isinstance(name, str)]:
         got, expected = f"keys such as {odd[0]!r}", "tensors by name"
         raise DataError("the weights have no names", where=str(path), got=got, expected=expected)
-    return {key: _unwrapped(tensors) for key, tensors in found.items()}
+    return {key: _unwrapped(tensors) for key, tensors in states.items()}
 
 
 def _states(content: dict[Any, Any], key: str) -> Iterator[tuple[str, dict[Any, Tensor]]]:
     inner = [name for name, value in content.items() if isinstance(value, dict) and isinstance(name, str)]
-    found: list[tuple[str, dict[Any, Tensor]]] = []
+    deeper: list[tuple[str, dict[Any, Tensor]]] = []
     for name in sorted(inner, key=lambda name: name not in _USUAL):
         if not _NO_STATE.search(name) and key.count(".") < DEEPEST:
-            found += _states(content[name], f"{key}.{name}" if key else name)
+            deeper += _states(content[name], f"{key}.{name}" if key else name)
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    yield from found or ([(key, tensors)] if tensors else [])
+    yield from deeper or ([(key, tensors)] if tensors else [])
 
 
 def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -150,15 +152,14 @@ def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def without_prefix(
     tensors: dict[str, Tensor], matched: Callable[[dict[str, Tensor]], int], whole: int
 ) -> tuple[dict[str, Tensor], str]:
-    """Take off the prefix with which the names match a model best (``model.``, ``ema_model.net.``).
+    """Remove the prefix without which most names match a model (``model.``, ``ema_model.net.``).
 
     Args:
-        tensors: by the file's names.
-        matched: counts the names that fit the model.
-        whole: how many the model has: nothing is tried where all fit already.
+        matched: counts the names that match the model.
+        whole: number of names of the model; if so many match, no prefix is tried.
 
     Returns:
-        The tensors, and the prefix; empty where the names fit best as they are.
+        The tensors, and the prefix; empty if the names match best as they are.
     """
     best, prefix = matched(tensors), ""
     if best >= whole:
@@ -169,56 +170,47 @@ def without_prefix(
         for depth in range(1, min(len(parts), 4))
     )
     for candidate in (text for text, count in counts.items() if 5 * count >= len(tensors)):
-        found = matched(cut(tensors, {candidate: ""}))
-        if found > best:
-            best, prefix = found, candidate
+        count = matched(cut(tensors, {candidate: ""}))
+        if count > best:
+            best, prefix = count, candidate
     return (cut(tensors, {prefix: ""}) if prefix else tensors), prefix
 
 
 def cut(tensors: dict[str, Tensor], prefixes: Mapping[str, str]) -> dict[str, Tensor]:
-    """Rename tensors by prefix, the longest first; a renamed tensor replaces one that has the name already."""
+    """Replace prefixes of names, the longest first; a renamed tensor replaces one of that name."""
     order = sorted(prefixes, key=len, reverse=True)
     hits = {name: old for name in tensors if (old := next((p for p in order if name.startswith(p)), None)) is not None}
     kept = {name: value for name, value in tensors.items() if name not in hits}
     return kept | {prefixes[old] + name[len(old) :]: tensors[name] for name, old in hits.items()}
 
 
-def _load_checkpoint(path: Path) -> dict[str, Any]:
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}")
-    return content
-
-
 def load_tensors(
     module: nn.Module, tensors: dict[str, Tensor], path: str | Path, unneeded: Sequence[str] = ()
 ) -> WeightsReport:
-    """Load tensors into a module, completely.
+    """Load all tensors of a module, keeping its types.
 
     Args:
-        module: where to; its own types are kept.
-        tensors: by the module's names.
-        path: the file they came from, or what messages call them.
-        unneeded: patterns of tensors in the file that may have no place (a classifier's).
+        path: of the file, for messages.
+        unneeded: patterns of tensors that need not be in the module (a classifier's).
 
     Raises:
-        DataError: a tensor is missing, left over, or of another shape; all of them are named.
+        DataError: names tensors that are missing, left over or of another shape.
     """
     path = Path(path)
-    own = module.state_dict()
+    targets = module.state_dict()
 
     def fitting(some: dict[str, Tensor]) -> int:
-        return sum(name in some and some[name].shape == value.shape for name, value in own.items())
+        return sum(name in some and some[name].shape == value.shape for name, value in targets.items())
 
-    tensors, prefix = without_prefix(tensors, fitting, len(own))
-    missing = [name for name in own if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)]
-    extra = [name for name in tensors if name not in own]
+    tensors, prefix = without_prefix(tensors, fitting, len(targets))
+    missing = [name for name in targets if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)]
+    extra = [name for name in tensors if name not in targets]
     left_over = [name for name in extra if any(fnmatch.fnmatch(name, pattern) for pattern in (*unneeded, COUNTERS))]
     unknown = [name for name in extra if name not in left_over]
     shapes = [
-        f"{name} {tuple(tensors[name].shape)} for {tuple(own[name].shape)}"
-        for name in own
-        if name in tensors and tensors[name].shape != own[name].shape
+        f"{name} {tuple(tensors[name].shape)} for {tuple(targets[name].shape)}"
+        for name in targets
+        if name in tensors and tensors[name].shape != targets[name].shape
     ]
     if missing or unknown or shapes:
         parts = {"missing": missing, "without a place": unknown, "of another shape": shapes}
@@ -226,9 +218,9 @@ def load_tensors(
             "the weights do not fit the network",
             where=str(path),
             got="; ".join(f"{len(names)} {what}: {', '.join(names[:5])}" for what, names in parts.items() if names),
-            expected=f"{len(own)} tensors as in {next(iter(own), 'nothing')}",
+            expected=f"{len(targets)} tensors as in {next(iter(targets), 'nothing')}",
             hint="check arch, layout and weights",
         )
-    matched = {name: value for name, value in tensors.items() if name in own}
+    matched = {name: value for name, value in tensors.items() if name in targets}
     module.load_state_dict(matched, strict=False)
     return WeightsReport(str(path), file_sha256(path) if path.is_file() else "", len(matched), left_over, prefix)

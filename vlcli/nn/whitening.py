@@ -1,4 +1,4 @@
-"""Whitens features: principal components of the training images, each with unit variance."""
+"""Whitens features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences from pictures, word by word: greedy, beams and samples, for any model with ``start`` and ``step``."""
+"""Generates sentences of pictures word by word, with any model that has ``start`` and ``step``."""
 
 from vlcli.nn.generation.ranking import rank
 from vlcli.nn.generation.recompute import Recomputed, next_scores

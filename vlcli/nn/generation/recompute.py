@@ -1,4 +1,4 @@
-"""Generation without a cache: the whole sequence anew for every word, as reference for what is cached."""
+"""Generates without a cache: every word runs the whole sequence again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vlcli.nn.model import EncoderOutput, Model
 
 
 def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
-    """Scores (P, V) of the word after ``ids`` (P, T), the class token first: one pass over picture, words and a mask.
+    """Return the logits (P, V) of the next word from one pass over picture, words and a mask.
 
     Args:
-        model: with ``fuse`` and ``word_scores``, which reads causal texts.
+        model: with ``fuse`` and ``word_scores`` and causal texts.
         image: P rows as ``fuse`` takes them.
-        ids: words so far.
+        ids: (P, T) words so far, the class token first.
     """
     whole = torch.cat([ids, ids.new_full((len(ids), 1), model.data_spec.mask_id)], 1)  # (P, T + 1)
     real = torch.ones_like(whole, dtype=torch.bool)
@@ -35,22 +35,18 @@ class _Seen:
     ids: Tensor
 
     def select(self, rows: Tensor, per: int = 1) -> _Seen:
-        """The given rows, repeats allowed; ``per`` neighbours come of one picture."""
+        """Select rows, repeats allowed; ``per`` neighbours belong to one picture."""
         return _Seen(self.image.select(rows), self.ids[rows])
 
 
 class Recomputed:
-    """A model whose ``step`` keeps nothing but the words.
-
-    Args:
-        model: as :func:`next_scores` takes it.
-    """
+    """A :class:`Decoder` whose cache holds only pictures and words."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.data_spec = model, model.data_spec
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> _Seen:
-        """Nothing said yet, or ``text``, whose rows are of one length."""
+        """Start with no words, or with ``text``, whose rows have one length."""
         empty = torch.zeros(len(image.hidden), 0, dtype=torch.long, device=image.hidden.device)
         if text is None:
             return _Seen(image, empty)
@@ -59,7 +55,7 @@ class Recomputed:
         return _Seen(image, torch.cat([first, said], 1))
 
     def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
-        """The word chosen last joins the others, and all is computed again."""
+        """Append the word, and run the full sequence."""
         begun = cache.ids.shape[1] and bool((ids == self.data_spec.cls_id).all())
         seen = cache if begun else _Seen(cache.image, torch.cat([cache.ids, ids[:, None]], 1))
         return next_scores(self.model, seen.image, seen.ids), seen

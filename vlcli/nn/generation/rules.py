@@ -1,4 +1,4 @@
-"""Which words may come next, and from which a sample is drawn."""
+"""Restricts the next word: forbidden words, repeats, top k and top p."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ from vlcli.nn.model import DataSpec
 
 
 class Rules:
-    """What may not be said.
-
-    Args:
-        data_spec: special ids.
-        settings: lengths, repeats, forbidden ids.
-        device: where scores are.
-    """
+    """Words that may not come next."""
 
     def __init__(self, data_spec: DataSpec, settings: Generation, device: torch.device) -> None:
         self.settings, self.end = settings, data_spec.sep_id
@@ -24,25 +18,22 @@ class Rules:
         self.never = torch.tensor(sorted(never), device=device)
 
     def __call__(self, scores: Tensor, words: Tensor) -> Tensor:
-        """Scores (P, V) with minus infinity at words that may not follow ``words`` (P, T)."""
+        """Set scores (P, V) to minus infinity at words that may not follow ``words`` (P, T)."""
         banned = torch.zeros_like(scores, dtype=torch.bool)
         banned[:, self.never] = True
         if words.shape[1] < self.settings.min_length:
             banned[:, self.end] = True
         if self.settings.no_repeat_ngram and words.shape[1] >= self.settings.no_repeat_ngram:
-            _ban_repeats(banned, words, self.settings.no_repeat_ngram)
+            size = self.settings.no_repeat_ngram
+            runs = words.unfold(1, size, 1)  # (P, T - size + 1, size)
+            tail = words[:, words.shape[1] - size + 1 :]  # (P, size - 1)
+            rows, numbers = (runs[..., :-1] == tail[:, None]).all(-1).nonzero(as_tuple=True)
+            banned[rows, runs[rows, numbers, -1]] = True
         return scores.masked_fill(banned, -torch.inf)
 
 
-def _ban_repeats(banned: Tensor, words: Tensor, size: int) -> None:
-    runs = words.unfold(1, size, 1)  # (P, T - size + 1, size)
-    tail = words[:, words.shape[1] - size + 1 :]  # (P, size - 1)
-    rows, places = (runs[..., :-1] == tail[:, None]).all(-1).nonzero(as_tuple=True)
-    banned[rows, runs[rows, places, -1]] = True
-
-
 def narrowed(scores: Tensor, settings: Generation) -> Tensor:
-    """Scores (P, V) divided by the temperature, minus infinity outside of top k and top p."""
+    """Divide scores (P, V) by the temperature, and set them to minus infinity outside top k and top p."""
     scores = scores / settings.temperature
     if settings.top_k:
         least = scores.topk(min(settings.top_k, scores.shape[-1])).values[:, -1:]

@@ -1,4 +1,4 @@
-"""Beam search and sampling over a batch of pictures."""
+"""Beam search and sampling."""
 
 from __future__ import annotations
 
@@ -22,16 +22,12 @@ def generate(
     text: Text | None = None,
     generator: torch.Generator | None = None,
 ) -> Generated:
-    """Sentences of pictures.
-
-    Beams and greedy choice take no gradient; samples have one where gradient is on.
+    """Generate sentences of pictures; beam search and greedy decoding compute no gradient.
 
     Args:
-        model: what gives the next word's scores.
         image: B rows as the model's ``start`` takes them (:meth:`vlcli.nn.ForwardPasses.pictures`).
-        settings: how words are chosen.
-        text: B beginnings that are gone on from.
-        generator: of the draws; None: torch's own.
+        text: B beginnings to continue.
+        generator: for sampling; None: torch's default.
     """
     settings = settings or Generation()
     rows = len(image.hidden)
@@ -53,25 +49,25 @@ class _Best:
         self.length = torch.zeros(rows, dtype=torch.long, device=device)
 
     def offer(self, rows: Tensor, words: Tensor, scores: Tensor) -> None:
-        """Finished sentences ``words`` (A, k, T) of pictures ``rows``; minus infinity: not finished."""
-        score, place = scores.max(1)
+        """Offer sentences ``words`` (A, k, T) of pictures ``rows``; a score of minus infinity: not finished."""
+        score, beam = scores.max(1)
         better = (score > self.score[rows]).nonzero()[:, 0]
         won, length = rows[better], words.shape[2]
         self.score[won], self.length[won] = score[better], length
-        self.ids[won, :length] = words[better, place[better]]
+        self.ids[won, :length] = words[better, beam[better]]
 
     def result(self) -> Generated:
-        """One sentence a picture, cut to the longest."""
+        """Return one sentence per picture, cut to the longest."""
         longest = max(1, int(self.length.max())) if len(self.length) else 1
         mask = torch.arange(longest, device=self.ids.device) < self.length[:, None]
         return Generated(self.ids[:, None, :longest], mask[:, None], self.score[:, None].float())
 
 
 def beam_search(model: Decoder, cache: Any, rows: int, settings: Generation, device: torch.device) -> Generated:
-    """VLP's search: a finished sentence leaves the beam; the best of all finished and of those at the end is given.
+    """VLP's beam search: finished sentences leave the beam, and the best of all sentences is returned.
 
-    A picture whose open sentences cannot overtake its best one any more is left out of further steps, which changes no
-    result: no word adds to a log probability.
+    A picture whose open sentences can no longer overtake its best one leaves the batch: no word adds to a log
+    probability.
     """
     data_spec, rules = model.data_spec, Rules(model.data_spec, settings, device)
     best = _Best(rows, settings.max_length, data_spec.pad_id, device)
@@ -102,10 +98,10 @@ def _best_words(total: Tensor, chances: Tensor, words: Tensor, beams: int) -> tu
     # log probabilities (A, k'), words (A, k', T + 1), parents (A, k')
     likely, ids = chances.topk(min(beams, chances.shape[-1]))  # (A, k, m): no sentence has more than k heirs
     joint = (total[..., None] + likely).flatten(1)
-    found, place = joint.topk(min(beams, joint.shape[1]))
-    parent, word = place // likely.shape[-1], ids.flatten(1).gather(1, place)
+    best, index = joint.topk(min(beams, joint.shape[1]))
+    parent, word = index // likely.shape[-1], ids.flatten(1).gather(1, index)
     before = words.gather(1, parent[..., None].expand(-1, -1, words.shape[2]))
-    return found, torch.cat([before, word[..., None]], -1), parent
+    return best, torch.cat([before, word[..., None]], -1), parent
 
 
 def sample(
@@ -116,7 +112,7 @@ def sample(
     device: torch.device,
     generator: torch.Generator | None = None,
 ) -> Generated:
-    """``samples`` sentences of every picture, drawn word by word, all side by side."""
+    """Draw ``samples`` sentences of every picture word by word."""
     data_spec, rules = model.data_spec, Rules(model.data_spec, settings, device)
     scores, cache = model.step(torch.full((rows,), data_spec.cls_id, device=device), cache)
     spread = torch.arange(rows, device=device).repeat_interleave(settings.samples)

@@ -1,4 +1,4 @@
-"""What is asked of generation, and what it gives."""
+"""Settings and results of generation."""
 
 from __future__ import annotations
 
@@ -13,39 +13,38 @@ from vlcli.nn.model import DataSpec, EncoderOutput
 
 
 class Decoder(Protocol):
-    """What generation asks: a :class:`vlcli.nn.Model` that can ``generate``, or one that recomputes everything.
+    """A :class:`vlcli.nn.Model` that can ``generate``, or :class:`Recomputed`.
 
-    Its caches have ``select(rows, per)``: the given rows, of which each ``per`` neighbours come of one picture.
+    Its caches have ``select(rows, per)``: select rows, of which ``per`` neighbours belong to one picture.
     """
 
     data_spec: DataSpec
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Any:
-        """The cache before the first word."""
+        """Return the cache before the first word."""
         ...
 
     def step(self, ids: Tensor, cache: Any) -> tuple[Tensor, Any]:
-        """Scores (P, V) of the next word, and the grown cache."""
+        """Return the logits (P, V) of the next word, and the cache with this one."""
         ...
 
 
 @dataclass(frozen=True)
 class Generation:
-    """How words are chosen.
+    """Settings of generation.
 
     Attributes:
         decoding: ``beam``, ``greedy`` (a beam of one) or ``sample``.
         beams: sentences kept at a time.
-        max_length: most words, the end counted.
+        max_length: most words, with the end.
         min_length: words before the end is allowed.
-        length_penalty: added to a sentence's log probability for each of its words, the end counted (VLP); above 0
-            favours long sentences.
-        no_repeat_ngram: no run of so many words comes twice in a sentence; 0: any may.
-        bad_words: ids that are never chosen; padding, class token and mask never are.
+        length_penalty: added to the log probability for each word (VLP); above 0 favours long sentences.
+        no_repeat_ngram: no run of so many words comes twice; 0: any may.
+        bad_words: ids that are never chosen, beside padding, class token and mask.
         temperature: of sampling.
         top_k: sample among so many likeliest words; 0: among all.
-        top_p: sample among the fewest words that hold this probability together.
-        samples: sentences drawn for a picture.
+        top_p: sample among the fewest words that have this probability together.
+        samples: sentences per picture.
     """
 
     decoding: Literal["beam", "greedy", "sample"] = "beam"
@@ -61,11 +60,6 @@ class Generation:
     samples: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
-
-        Raises:
-            ComponentError: a number is out of range.
-        """
         ranges = {
             "beams": self.beams >= 1,
             "max_length": self.max_length >= 1,
@@ -88,10 +82,10 @@ class Generated(Tensors):
     """Sentences of B pictures, K of each (1, or ``samples``).
 
     Attributes:
-        ids: (B, K, T) words, the end where it was reached, then padding.
+        ids: (B, K, T) words, the end if it was reached, then padding.
         mask: (B, K, T) True at words and at the end.
-        scores: (B, K) log probability, length penalty included.
-        word_scores: (B, K, T) log probability of every sampled word, with gradient where there is one; None for beams.
+        scores: (B, K) log probability with length penalty.
+        word_scores: (B, K, T) log probability of every sampled word, with gradient; None for beam search.
     """
 
     ids: Tensor
@@ -100,7 +94,7 @@ class Generated(Tensors):
     word_scores: Tensor | None = None
 
     def words(self, end: int) -> list[list[list[int]]]:
-        """The ids of every picture's sentences, without the end and padding."""
+        """Return the ids of each picture's sentences, without end and padding."""
         rows = zip(self.ids.tolist(), self.mask.tolist(), strict=True)
         return [
             [[word for word, real in zip(*one, strict=True) if real and word != end] for one in zip(*pair, strict=True)]
