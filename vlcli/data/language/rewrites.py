@@ -39,10 +39,16 @@ class Rewrite:
     paper = ""
 
     def changes(self, words: Sequence[str]) -> list[Change]:
-        """Return every change that the sentence allows; called once per sentence to rewrite. Subclasses define it.
+        """Return every change of this kind that the sentence allows; called once per sentence that is to be rewritten.
 
         Args:
             words: of the sentence, lower case, without punctuation at their ends.
+
+        Returns:
+            The changes; empty if nothing can be changed.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} changes nothing")
 

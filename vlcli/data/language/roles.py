@@ -17,10 +17,16 @@ class Role:
     paper = ""
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        """Return the runs of words with this role; called once per sentence to mask by role. Subclasses define it.
+        """Return positions of the words with this role; called once per sentence whose words are masked by role.
 
         Args:
-            words: of a sentence, lower case and without punctuation at their ends; some may be empty.
+            words: of a sentence, lower case and without punctuation at their ends; empty where nothing was left.
+
+        Returns:
+            Runs of words that belong together; they may overlap those of another role.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} finds no words")
 

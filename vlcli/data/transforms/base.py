@@ -35,29 +35,62 @@ class Transform:
         self.needs, self.flip = needs, flip
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Transform a training image (RGB, uint8) with its boxes, label map and sentence; called once per epoch."""
+        """Change a training image.
+
+        Called once per image and epoch in loader workers, before resizing and normalisation.
+
+        Args:
+            scene: the image (RGB, uint8) with boxes, label map, sentence and answers.
+            rng: of (seed, epoch, example); all images of an example share it.
+
+        Returns:
+            The changed scene.
+        """
         return self.maybe_flip(scene, rng)
 
     def evaluate(self, scene: TransformInput) -> TransformInput:
-        """Transform an image for evaluation (RGB, uint8) with its boxes and label map."""
+        """Change an image that is scored; called once per image in loader workers, before resizing and normalisation.
+
+        Args:
+            scene: the image (RGB, uint8) with boxes and label map.
+
+        Returns:
+            The changed scene.
+        """
         return scene
 
     def steps(self) -> list[dict[str, Any]]:
         """Describe :meth:`evaluate` for readers of an exported model; called once per ONNX export.
 
         Returns:
-            Steps in order, of the kinds that docs/onnx.md lists (``cover``, ``crop``, ``shorter``); by default a
-            subclass with another ``evaluate`` is named as ``transform``.
+            Steps in order, of the kinds that docs/onnx.md lists (``cover``, ``crop``, ``shorter``); a subclass whose
+            ``evaluate`` does something else is named as ``transform``. None by default.
         """
         changed = type(self).evaluate is not Transform.evaluate
         return [{"step": "transform", "name": type(self).__name__}] if changed else []
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Transform normalised pixels (3, H, W) of a training image (random erasing), with the ``rng`` of ``train``."""
+        """Transform a training image's pixels last (random erasing); called once per image after normalisation.
+
+        Args:
+            pixels: (3, H, W) normalised.
+            rng: the one that :meth:`train` drew from.
+
+        Returns:
+            (3, H, W).
+        """
         return pixels
 
     def maybe_flip(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        """Mirror a scene with probability ``flip``, unless that makes its sentence wrong; draws one number."""
+        """Mirror a scene with probability ``flip``, unless its sentence speaks of left or right; called by subclasses.
+
+        Args:
+            scene: the image and what belongs to it.
+            rng: one number is drawn from it.
+
+        Returns:
+            The scene, mirrored or not.
+        """
         wanted = rng.random() < self.flip
         return flip(scene) if wanted and may_flip(scene) else scene
 

@@ -132,19 +132,41 @@ class Format(ABC):
 
     @abstractmethod
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """Yield the images of a file, folder or prefix, in its order; called once per import.
+        """Yield the images of ``source``, in its order; called once per import.
+
+        Args:
+            source: the file, folder or prefix that the user names.
+            options: the further files that the user names.
+
+        Returns:
+            The images; each is decoded only where the store does not hold it already.
 
         Raises:
-            DataError: the source is not of this format.
+            DataError: it is not of this format at all.
         """
         raise NotImplementedError
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        """Return further provenance, equal for each file that is added to a store; called once, before the import."""
+        """Return provenance beside :attr:`provenance`; called once, before the import.
+
+        Args:
+            source: the file, folder or prefix that the user names.
+            options: the further files that the user names.
+
+        Returns:
+            Plain data, which must be the same when a second file is added to the store.
+        """
         return {}
 
     def count(self, source: Path) -> int | None:
-        """Return the number of images for the progress bar; None where it is not quickly known."""
+        """Return the number of images; called once, for the progress bar.
+
+        Args:
+            source: the file, folder or prefix that the user names.
+
+        Returns:
+            The number; None where it is not quickly known.
+        """
         return None
 
 
