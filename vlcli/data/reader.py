@@ -231,7 +231,7 @@ class Reader(NamedPictures, Recogniser):
         return {}
 
     def label_maps(self) -> dict[str, Path]:
-        """Return files of segmentation labels; called by the pipeline where a model or task reads them. None by default.
+        """Return files of segmentation labels; called where a model or task reads them. None by default.
 
         Returns:
             By image id a one-channel image of class ids.
