@@ -1,4 +1,4 @@
-"""The extractor ``backbone``: features of given boxes, or of a grid, from any image classifier."""
+"""Extracts features of given boxes, or of a grid, with any image classifier (``backbone``)."""
 
 from __future__ import annotations
 
@@ -83,13 +83,12 @@ class BackboneExtractor(Extractor):
         self.trained_on = Path(weights).name if weights else "untrained"
         self.dim = self.network.dim
         fixed = self.network.fixed_size
-        short = self.network.own_size if short is None and self.network.own_size and not fixed else short
-        short = SHORT if short is None else short
+        if short is None:
+            short = (0 if fixed else self.network.own_size) or SHORT
         self._parameters["short"] = short
-        multiple = self.network.stride if self.network.kind == "timm" else 1
-        self.preparation = Preparation(
-            fixed or short, long, boxes, (grid[0], grid[1]), limit or None, 1 if fixed else multiple, square=bool(fixed)
-        )
+        multiple = self.network.stride if self.network.kind == "timm" and not fixed else 1
+        options: dict[str, Any] = {"multiple": multiple, "square": bool(fixed)}
+        self.preparation = Preparation(fixed or short, long, boxes, (grid[0], grid[1]), limit or None, **options)
 
     @classmethod
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
@@ -139,9 +138,8 @@ class BackboneExtractor(Extractor):
         with self._autocast():
             maps = self.network.last_map(pixels).permute(0, 2, 3, 1)  # (B, h, w, D)
         stride = self.network.cell_stride(pixels, maps.shape[1:3])
-        return [
-            cell_record(item, rows, MapGeometry(stride, item.scale)) for item, rows in zip(batch, maps, strict=True)
-        ]
+        geometry = [MapGeometry(stride, item.scale) for item in batch]
+        return [cell_record(*each) for each in zip(batch, maps, geometry, strict=True)]
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":

@@ -1,8 +1,9 @@
-"""The detector: backbone, proposals, regions and heads, put together as a family does it."""
+"""A two-stage detector: backbone, proposals, regions and heads, by the conventions of a family."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -63,19 +64,18 @@ class RegionHeads(nn.Module):
 
     def forward(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         # What is stored of every region (N, D) and what the heads see of it (N, D)
-        if self.sizes.pyramid:
-            stored, seen = self.box_head(self._cut_levels(maps[:4], boxes))
-            return stored, seen
-        regions = self._cut(maps[0], list(boxes), 1 / 16)
-        pooled = self.res5(regions).mean((2, 3))
-        return pooled, pooled
+        if not self.sizes.pyramid:
+            pooled = self.res5(self._cut(maps[0], list(boxes), 1 / 16)).mean((2, 3))
+            return pooled, pooled
+        stored, seen = self.box_head(self._cut_levels(maps[:4], boxes))
+        return stored, seen
 
     def _cut(self, single: Tensor, boxes: list[Tensor] | Tensor, scale: float) -> Tensor:
         if self.family.pool == "pool":
-            pooled: Tensor = roi_pool(single, boxes, self.resolution, scale)
-            return pooled
-        aligned = self.family.pool == "align"
-        out: Tensor = roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
+            out: Tensor = roi_pool(single, boxes, self.resolution, scale)
+        else:
+            aligned = self.family.pool == "align"
+            out = roi_align(single, boxes, self.resolution, scale, self.sampling, aligned=aligned)
         return out
 
     def _cut_levels(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> Tensor:
@@ -90,35 +90,24 @@ class RegionHeads(nn.Module):
         return cells
 
     def classify(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Of the regions: class probabilities (N, C), background (N,), attribute probabilities (N, A) or None."""
+        """Return class probabilities (N, C), background (N,), attribute probabilities (N, A) or None."""
         logits = self.box_predictor.cls_score(seen)
-        probs = logits.softmax(1)
-        attributes = self._attributes(seen, logits) if self.sizes.attributes else None
+        probs, attributes = logits.softmax(1), None
+        if self.sizes.attributes:
+            scores = self.attributes(seen, logits.argmax(1))
+            attributes = (scores[:, :-1] if self.family.none_attribute == "last" else scores).softmax(1)
+            attributes = attributes[:, 1:] if self.family.none_attribute == "first" else attributes
         if self.family.background_first:
             return probs[:, 1:], probs[:, 0], attributes
         return probs[:, :-1], probs[:, -1], attributes
 
-    def _attributes(self, seen: Tensor, logits: Tensor) -> Tensor:
-        scores: Tensor = self.attributes(seen, logits.argmax(1))
-        if self.family.none_attribute == "last":
-            return scores[:, :-1].softmax(1)
-        probs: Tensor = scores.softmax(1)
-        out: Tensor = probs[:, 1:] if self.family.none_attribute == "first" else probs
-        return out
-
     def refine(self, seen: Tensor, boxes: Tensor) -> Tensor:
-        """Every class's box (N, C, 4), from proposals of the same coordinates."""
-        deltas = self.box_predictor.bbox_pred(seen).view(len(boxes), -1, 4)
-        if self.family.background_first and not self.sizes.one_box:
+        """Return every class's box (N, C, 4), from proposals of the same coordinates."""
+        deltas, family = self.box_predictor.bbox_pred(seen).view(len(boxes), -1, 4), self.family
+        if family.background_first and not self.sizes.one_box:
             deltas = deltas[:, 1:]
-        moved = apply_deltas(
-            deltas,
-            boxes[:, None],
-            self.family.box_weights,
-            extra=int(self.family.legacy),
-            inclusive=self.family.inclusive,
-        )
-        return moved.expand(-1, self.sizes.classes, -1)
+        options: dict[str, Any] = {"extra": int(family.legacy), "inclusive": family.inclusive}
+        return apply_deltas(deltas, boxes[:, None], family.box_weights, **options).expand(-1, self.sizes.classes, -1)
 
 
 class Detector(nn.Module):
@@ -171,7 +160,7 @@ class Detector(nn.Module):
         pixels: Tensor,
         originals: Sequence[tuple[int, int]],
         scales: Sequence[tuple[float, float]],
-        given: Sequence[Tensor] | None = None,
+        regions: Sequence[Tensor] | None = None,
     ) -> list[Detections]:
         size = (int(pixels.shape[2]), int(pixels.shape[3]))
         if self.sizes.pyramid:
@@ -179,18 +168,14 @@ class Detector(nn.Module):
         limit = (int(pixels.shape[2]), int(pixels.shape[3])) if self.family.clip_to_padding else size
         maps = self.backbone(pixels) if self.sizes.pyramid else self.backbone(pixels)[-1:]
         factors = [pixels.new_tensor([*scale, *scale]) for scale in scales]
-        if given is None:
+        if regions is None:
             boxes = self.proposal_generator(maps, limit, [scale[0] for scale in scales])
         else:
-            boxes = [part.to(pixels) * factor for part, factor in zip(given, factors, strict=True)]
+            boxes = [part.to(pixels) * factor for part, factor in zip(regions, factors, strict=True)]
         stored, seen = self.roi_heads(maps, boxes)
         counts = [len(part) for part in boxes]
-        return [
-            self._describe(box, feature, head, factor, original, size, proposed=given is None)
-            for box, feature, head, factor, original in zip(
-                boxes, stored.split(counts), seen.split(counts), factors, originals, strict=True
-            )
-        ]
+        parts = zip(boxes, stored.split(counts), seen.split(counts), factors, originals, strict=True)
+        return [self._describe(*part, size, proposed=regions is None) for part in parts]
 
     def _describe(
         self,

@@ -1,4 +1,4 @@
-"""The extractor ``bottom-up``."""
+"""Extracts regions with the published Visual Genome detectors (``bottom-up``)."""
 
 from __future__ import annotations
 
@@ -110,38 +110,34 @@ class BottomUpExtractor(Extractor):
         batch_size: int = 1,
     ) -> None:
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
-        _check_counts(min_boxes, max_boxes)
+        if not 0 <= min_boxes <= max_boxes or max_boxes < 1:
+            got = f"min_boxes {min_boxes}, max_boxes {max_boxes}"
+            raise UsageError("these numbers of boxes cannot be kept", got=got, expected="0 <= min_boxes <= max_boxes")
         options = NetworkOptions(family, depth, cardinality, width, pyramid, resolution, sampling, seed)
         self.detector, self.report = load_detector(weights, options)
-        self._settle(proposals_before, proposals, proposal_nms)
+        usual, generator = self.detector.family, self.detector.proposal_generator
+        before, after = proposals_before or usual.before, proposals or usual.after
+        generator.family, generator.threshold = replace(usual, before=before, after=after), proposal_nms
         self.detector.eval().requires_grad_(False)
         self.detector.fold()
-        own = self.detector.family
-        self.rule = make_rule(own.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
+        self.rule = make_rule(usual.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
         self.given, self.class_probs, self.attributes = boxes == "given", class_probs, attributes
         self.trained_on = Path(weights).name if weights else "untrained"
         self.cells, self.batch_size = boxes == "cells", batch_size
         self.dim = self.detector.cell_width if self.cells else self.detector.sizes.dim
         self.deviation = tuple(deviation) if deviation else None
         self.preparation = DetectorPreparation(
-            short=short or own.short,
-            long=long or own.long,
+            short=short or usual.short,
+            long=long or usual.long,
             boxes="none" if boxes == "detected" else boxes,
             limit=limit or None,
-            resize=own.resize if resize == "family" else resize,
-            mean=(mean[0], mean[1], mean[2]) if mean else own.mean,
+            resize=usual.resize if resize == "family" else resize,
+            mean=(mean[0], mean[1], mean[2]) if mean else usual.mean,
         )
 
     @classmethod
     def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
-        detector, found = fitting_detector(tensors, "checkpoint", NetworkOptions(**options))
-        return Network(detector, found, UNNEEDED)
-
-    def _settle(self, before: int, after: int, threshold: float) -> None:
-        generator = self.detector.proposal_generator
-        own = generator.family
-        generator.family = replace(own, before=before or own.before, after=after or own.after)
-        generator.threshold = threshold
+        return Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), UNNEEDED)
 
     def notes(self) -> list[str]:
         chosen = f"family {self.detector.family.name}, rule {self.rule.name}"
@@ -172,15 +168,13 @@ class BottomUpExtractor(Extractor):
             maps, stride = self.detector.cells(self._pixels(batch))
             geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
             return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
-        found = self.detector(
-            self._pixels(batch),
-            [item.size for item in batch],
-            [item.scale for item in batch],
-            [_original_boxes(item) for item in batch] if self.given else None,
-        )
+        boxes = None
+        if self.given:
+            boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
+        sizes, scales = [item.size for item in batch], [item.scale for item in batch]
         return [
             detection_record(item, one, None if self.given else self.rule(one), self.class_probs, self.attributes)
-            for item, one in zip(batch, found, strict=True)
+            for item, one in zip(batch, self.detector(self._pixels(batch), sizes, scales, boxes), strict=True)
         ]
 
     def _pixels(self, batch: list[Prepared]) -> Tensor:
@@ -188,16 +182,6 @@ class BottomUpExtractor(Extractor):
         if self.deviation is None:
             return pixels
         return pixels / pixels.new_tensor(self.deviation).view(1, 3, 1, 1)
-
-
-def _original_boxes(item: Prepared) -> Tensor:
-    return torch.zeros(0, 4) if item.boxes is None else torch.from_numpy(item.boxes.boxes).float()
-
-
-def _check_counts(least: int, most: int) -> None:
-    if not 0 <= least <= most or most < 1:
-        got = f"min_boxes {least}, max_boxes {most}"
-        raise UsageError("these numbers of boxes cannot be kept", got=got, expected="0 <= min_boxes <= max_boxes")
 
 
 def _plain(value: Any) -> Any:

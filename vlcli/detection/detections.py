@@ -23,25 +23,17 @@ ClassProbs = Literal["none", "classes", "all"]
 
 @dataclass
 class Detections:
-    """One image's proposals with the outputs of the detector's heads.
+    """One image's proposals with the outputs of the detector's heads."""
 
-    Attributes:
-        boxes: proposals in pixels of the original image (N, 4).
-        features: one row per proposal (N, D).
-        probs: probabilities of the classes, background left out (N, C); they sum to 1 with ``background``.
-        background: probability of no class (N,).
-        regress: gives every class's refined box in pixels of the original image (N, C, 4); None for given boxes.
-        attributes: probabilities of the attributes, "none" left out (N, A); None without such a head.
-        background_first: whether the detector's own order puts the background before the classes.
-    """
-
-    boxes: Tensor
-    features: Tensor
-    probs: Tensor
-    background: Tensor
+    boxes: Tensor  # proposals in pixels of the original image (N, 4)
+    features: Tensor  # one row per proposal (N, D)
+    probs: Tensor  # probabilities of the classes, background left out (N, C); they sum to 1 with ``background``
+    background: Tensor  # probability of no class (N,)
+    # gives every class's refined box in pixels of the original image (N, C, 4); None for given boxes
     regress: Callable[[], Tensor] | None = None
+    # probabilities of the attributes, "none" left out (N, A); None without such a head
     attributes: Tensor | None = None
-    background_first: bool = False
+    background_first: bool = False  # whether the detector's own order puts the background before the classes
 
     def __len__(self) -> int:
         return int(self.boxes.shape[0])
@@ -58,21 +50,13 @@ class Detections:
 
 @dataclass
 class Selection:
-    """The boxes a rule keeps, in its order.
+    """The boxes a rule keeps, in its order."""
 
-    Attributes:
-        rows: proposal of each (K,).
-        boxes: pixels of the original image (K, 4).
-        scores: that the rule ranks by (K,).
-        classes: (K,).
-        class_scores: probability of that class (K,).
-    """
-
-    rows: Tensor
-    boxes: Tensor
-    scores: Tensor
-    classes: Tensor
-    class_scores: Tensor
+    rows: Tensor  # proposal of each (K,)
+    boxes: Tensor  # pixels of the original image (K, 4)
+    scores: Tensor  # that the rule ranks by (K,)
+    classes: Tensor  # (K,)
+    class_scores: Tensor  # probability of that class (K,)
 
 
 class AttributeHead(nn.Module):

@@ -23,16 +23,11 @@ LEAST_SIDE = 16  # Pixels of a resized side that still give the coarsest map a c
 
 @dataclass
 class DetectorPreparation(Preparation):
-    """Resizes for a detector, and subtracts the mean from BGR.
+    """Resizes for a detector, and subtracts the mean from BGR."""
 
-    Attributes:
-        resize: ``float``, as OpenCV resizes the image whose mean is off, by one factor;
-            ``image``, as Pillow resizes the 8-bit image (detectron2).
-        mean: of BGR in 0..255.
-    """
-
+    # OpenCV resizes floats whose mean is off, by one factor; Pillow and detectron2 resize the 8-bit image
     resize: Resize = "float"
-    mean: tuple[float, float, float] = DETECTRON_MEAN
+    mean: tuple[float, float, float] = DETECTRON_MEAN  # of BGR in 0..255
 
     def factor(self, size: tuple[int, int]) -> float:
         """Return the factor from original to resized pixels for OpenCV; the longer side never passes ``long``."""

@@ -26,23 +26,14 @@ OWN = ("none", "cells")  # What a preparation says of boxes where the extractor'
 
 @dataclass
 class Prepared:
-    """One image on its way to the device.
+    """One image on its way to the device."""
 
-    Attributes:
-        pixels: the resized image (3, h, w): uint8 RGB, or what the extractor's own preparation makes.
-        size: height and width of the original in pixels.
-        scale: (x, y) factors from original to resized pixels.
-        boxes: regions in original pixels, None where the extractor proposes them.
-        id: the image; filled in by the extraction.
-        record: its regions, for an extractor that reads them instead of pixels.
-    """
-
-    pixels: Tensor
-    size: tuple[int, int]
-    scale: tuple[float, float]
-    boxes: BoxList | None = None
-    id: str = ""
-    record: Record | None = None
+    pixels: Tensor  # the resized image (3, h, w): uint8 RGB, or what the extractor's own preparation makes
+    size: tuple[int, int]  # height and width of the original in pixels
+    scale: tuple[float, float]  # (x, y) factors from original to resized pixels
+    boxes: BoxList | None = None  # regions in original pixels, None where the extractor proposes them
+    id: str = ""  # the image; filled in by the extraction
+    record: Record | None = None  # its regions, for an extractor that reads them instead of pixels
 
     def pin_memory(self) -> Prepared:
         """Return the image with pixels in page-locked memory."""
@@ -58,26 +49,17 @@ class Prepared:
 
 @dataclass
 class Preparation:
-    """Resizes a decoded image: shorter side to ``short``, longer at most ``long``.
+    """Resizes a decoded image: shorter side to ``short``, longer at most ``long``."""
 
-    Attributes:
-        short: pixels of the shorter side; 0 keeps the original size.
-        long: most pixels of the longer side; 0 for no limit.
-        boxes: where regions come from: ``given``, ``grid``, ``given-or-grid``, ``cells`` (those of the extractor's
-            feature map) or ``none`` (the extractor's own).
-        grid: rows and columns of a grid of boxes that tile the image.
-        limit: most boxes of an image, by score; None for all.
-        multiple: sides are rounded up to a multiple of this (patches of a transformer).
-        square: stretch to ``short`` by ``short`` instead (transformers with a fixed grid).
-    """
-
-    short: int = 600
-    long: int = 1000
+    short: int = 600  # pixels of the shorter side; 0 keeps the original size
+    long: int = 1000  # most pixels of the longer side; 0 for no limit
+    # where regions come from: ``given``, ``grid``, ``given-or-grid``, ``cells`` (those of the extractor's feature map)
+    # or ``none`` (the extractor's own)
     boxes: str = "given"
-    grid: tuple[int, int] = (6, 6)
-    limit: int | None = None
-    multiple: int = 1
-    square: bool = False
+    grid: tuple[int, int] = (6, 6)  # rows and columns of a grid of boxes that tile the image
+    limit: int | None = None  # most boxes of an image, by score; None for all
+    multiple: int = 1  # sides are rounded up to a multiple of this (patches of a transformer)
+    square: bool = False  # stretch to ``short`` by ``short`` instead (transformers with a fixed grid)
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return height and width after resizing an image of ``size``."""
@@ -126,41 +108,26 @@ def grid_boxes(size: tuple[int, int], grid: tuple[int, int]) -> BoxList:
 
 @dataclass(frozen=True)
 class Network:
-    """A network and a checkpoint's tensors for it.
+    """A network and a checkpoint's tensors for it."""
 
-    Attributes:
-        module: the network.
-        tensors: by the module's names.
-        unneeded: patterns (``fnmatch``) of tensors that have no place in it and need none.
-    """
-
-    module: nn.Module
-    tensors: Mapping[str, Tensor]
-    unneeded: Sequence[str] = ()
+    module: nn.Module  # the network
+    tensors: Mapping[str, Tensor]  # by the module's names
+    unneeded: Sequence[str] = ()  # patterns (``fnmatch``) of tensors that have no place in it and need none
 
 
 class Extractor(ABC):
-    """Base of every extractor.
-
-    Attributes:
-        dim: width D of the features.
-        trained_on: what its weights learned from; ``untrained`` for random ones.
-        preparation: what worker processes do to an image.
-        device: where it runs.
-        batch_size: images at a time that suit it, where the recipe does not say.
-        weights_help: one line on where to get its weights, for whoever has none.
-    """
+    """Base of every extractor."""
 
     paper: ClassVar[str] = ""
-    weights_help: ClassVar[str] = ""
+    weights_help: ClassVar[str] = ""  # one line on where to get its weights, for whoever has none
     # Whether it is given pictures, or the regions that another extraction stored (``features`` of the stage)
     reads: Literal["pixels", "regions"] = "pixels"
     set: ClassVar[str] = DEFAULT_SET  # The box set it writes
-    dim: int
-    trained_on: str = "untrained"
-    preparation: Preparation
-    device: torch.device = torch.device("cpu")
-    batch_size: int = 8
+    dim: int  # width D of the features
+    trained_on: str = "untrained"  # what its weights learned from; ``untrained`` for random ones
+    preparation: Preparation  # what worker processes do to an image
+    device: torch.device = torch.device("cpu")  # where it runs
+    batch_size: int = 8  # images at a time that suit it, where the recipe does not say
 
     @classmethod  # noqa: B027 (a hook, not a duty)
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:

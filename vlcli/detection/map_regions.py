@@ -14,17 +14,12 @@ from vlcli.features.schema import Record
 
 @dataclass(frozen=True)
 class MapGeometry:
-    """Position of a map's cells in the input of a network.
+    """Position of a map's cells in the input of a network."""
 
-    Attributes:
-        stride: height and width of a cell in pixels of the input.
-        scale: (x, y) factors from pixels of the original picture to pixels of the resized one.
-        offset: (x, y) of the input's first pixel in the resized picture: above 0 where its borders were cropped, below
-            0 where they were padded.
-    """
-
-    stride: tuple[float, float]
-    scale: tuple[float, float]
+    stride: tuple[float, float]  # height and width of a cell in pixels of the input
+    scale: tuple[float, float]  # (x, y) factors from pixels of the original picture to pixels of the resized one
+    # (x, y) of the input's first pixel in the resized picture: above 0 where its borders were cropped, below 0 where
+    # they were padded
     offset: tuple[float, float] = (0.0, 0.0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -211,20 +211,25 @@ class ImageQA(Answering):
         known = {row: scores for row in asked.tolist() if (scores := self.known(answers[row]))}
         rows = torch.tensor(list(known), dtype=torch.long)
         logits = self.logits(step, rows)  # (Q, A)
-        truth = []  # a row each, drawn in proportion to its score
-        numbers = draws(step.batch.seeds[rows.to(step.batch.seeds.device)])
-        for scores, number in zip(known.values(), numbers, strict=True):
+        truth = self.drawn(known.values(), step.batch.seeds[rows.to(step.batch.seeds.device)])
+        right = [scores.get(row, 0.0) for scores, row in zip(known.values(), logits.argmax(1).tolist(), strict=True)]
+        target = torch.tensor(truth).to(logits.device, torch.long)
+        loss = Mean.of(F.cross_entropy(logits, target, reduction="none"))
+        return ObjectiveOutput({"image-qa": loss}, metrics={"score": Mean.of(logits.new_tensor(right))})
+
+    @staticmethod
+    def drawn(known: Iterable[Mapping[int, float]], seeds: Tensor) -> list[int]:
+        """Draw a row of each example in proportion to its score."""
+        rows = []
+        for scores, number in zip(known, draws(seeds), strict=True):
             left = number * sum(scores.values())
             row = next(iter(scores))
             for row, score in scores.items():  # noqa: B007 (the last one where rounding leaves a rest)
                 left -= score
                 if left < 0:
                     break
-            truth.append(row)
-        right = [scores.get(row, 0.0) for scores, row in zip(known.values(), logits.argmax(1).tolist(), strict=True)]
-        target = torch.tensor(truth).to(logits.device, torch.long)
-        loss = Mean.of(F.cross_entropy(logits, target, reduction="none"))
-        return ObjectiveOutput({"image-qa": loss}, metrics={"score": Mean.of(logits.new_tensor(right))})
+            rows.append(row)
+        return rows
 
     def known(self, answers: Mapping[str, float]) -> dict[int, float]:
         """Return row -> score of the answers that the table has; of two that are one there, the higher score."""

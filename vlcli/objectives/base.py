@@ -17,15 +17,10 @@ from vlcli.nn import DataSpec, ForwardPasses, Model
 
 @dataclass
 class Mean:
-    """A mean as sum and count of its terms, so that it is the same over one process, many, or a whole evaluation.
+    """A mean as sum and count of its terms, so that it is the same over one process, many, or a whole evaluation."""
 
-    Attributes:
-        total: scalar tensor, with gradient for a loss.
-        count: 0 makes the mean 0.
-    """
-
-    total: Tensor
-    count: Tensor
+    total: Tensor  # scalar tensor, with gradient for a loss
+    count: Tensor  # 0 makes the mean 0
 
     @classmethod
     def of(cls, values: Tensor, mask: Tensor | None = None) -> Mean:
@@ -41,17 +36,12 @@ class Mean:
 
 @dataclass
 class ObjectiveOutput:
-    """Losses, outputs and metrics of an objective for a step.
+    """Losses, outputs and metrics of an objective for a step."""
 
-    Attributes:
-        losses: by name, unweighted; the recipe's weight multiplies their sum.
-        outputs: tensors that other objectives may read (``reads``), e.g. similarities for hard negatives.
-        metrics: means to log, e.g. accuracy.
-    """
-
-    losses: dict[str, Mean]
+    losses: dict[str, Mean]  # by name, unweighted; the recipe's weight multiplies their sum
+    # tensors that other objectives may read (``reads``), e.g. similarities for hard negatives.
     outputs: dict[str, Tensor] = field(default_factory=dict)
-    metrics: dict[str, Mean] = field(default_factory=dict)
+    metrics: dict[str, Mean] = field(default_factory=dict)  # means to log, e.g. accuracy.
 
 
 def full_precision(tensor: Tensor) -> Tensor:
@@ -74,35 +64,30 @@ class Objective(nn.Module):
     Args:
         model: the model it will train.
         data_spec: sizes that come from the data.
-
-    Attributes:
-        paper: source, as ``vlcli show`` prints it.
-        requires: capabilities that the model must have; checked before anything is loaded.
-        inputs: inputs that the model must read, as fields of ``InputSpec``: ``text``, ``regions``, ``pixels``,
-            ``concepts``.
-        calls: methods that the model must define beside those of its capabilities, such as ``word_table``.
-        reads: objectives that run before this one and whose outcomes :meth:`forward` receives.
-            ``contrast|momentum-contrast`` accepts either; its outcome is passed under the first name.
-        usual_answers: rows of the paper's answer table, for ``vlcli count`` without data; 0: there is none.
-        init_from: objectives whose weights in a checkpoint this one loads if the checkpoint has none for it.
-        changeable: parameters that a recipe may change from one epoch on: only those of the corruption.
-        predicts_hidden: whether :meth:`predict` speaks of what a corruption hid alone: of plain examples it says
-            nothing, so that no exported graph computes it.
-        text_alone: whether no image is read; if this is true of all objectives of a stage, no image is loaded.
-        teacher_momentum: momentum of the copy of the model that ``step.teacher`` runs, such as 0.995; None: there is no
-            copy.
     """
 
-    paper: ClassVar[str] = ""
+    paper: ClassVar[str] = ""  # source, as ``vlcli show`` prints it
+    # capabilities that the model must have; checked before anything is loaded
     requires: ClassVar[frozenset[str]] = frozenset()
+    # inputs that the model must read, as fields of ``InputSpec``: ``text``, ``regions``, ``pixels``, ``concepts``
     inputs: ClassVar[frozenset[str]] = frozenset()
+    # methods that the model must define beside those of its capabilities, such as ``word_table``
     calls: ClassVar[frozenset[str]] = frozenset()
+    # objectives that run before this one and whose outcomes :meth:`forward` receives. ``contrast|momentum-contrast``
+    # accepts either; its outcome is passed under the first name.
     reads: ClassVar[tuple[str, ...]] = ()
+    # rows of the paper's answer table, for ``vlcli count`` without data; 0: there is none
     usual_answers: ClassVar[int] = 0
+    # objectives whose weights in a checkpoint this one loads if the checkpoint has none for it
     init_from: ClassVar[tuple[str, ...]] = ()
+    # parameters that a recipe may change from one epoch on: only those of the corruption
     changeable: ClassVar[frozenset[str]] = frozenset()
+    # whether :meth:`predict` speaks of what a corruption hid alone: of plain examples it says nothing, so that no
+    # exported graph computes it
     predicts_hidden: ClassVar[bool] = False
+    # whether no image is read; if this is true of all objectives of a stage, no image is loaded
     text_alone: bool = False
+    # momentum of the copy of the model that ``step.teacher`` runs, such as 0.995; None: there is no copy
     teacher_momentum: float | None = None
 
     def __init__(self, model: Model, data_spec: DataSpec) -> None:

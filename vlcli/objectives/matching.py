@@ -17,8 +17,8 @@ from vlcli.nn import DataSpec, ForwardPasses, FusionOutput, Model, build_head
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, classified, full_precision
 from vlcli.registry import RewriteSpec, Spec, as_spec
 
-# Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it.
 MARK = "matched"
+"""Per example: 1 where the sentence is the picture's own, 0 where it was replaced. Other objectives may read it."""
 
 # Per example, where captions are rewritten: 0 its own sentence, 1 another picture's, from 2 on by which rewrite
 CHANGE = "change"

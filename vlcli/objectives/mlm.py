@@ -17,7 +17,8 @@ from vlcli.objectives.base import Objective, ObjectiveOutput, classified, full_p
 from vlcli.objectives.masked_roles import ROLE_OPTIONS, RolePicker, role_picker
 from vlcli.registry import RoleSpec
 
-MARK = "masked_words"  # Per piece: the id that was hidden, -1 where none was
+MARK = "masked_words"
+"""Per piece: the id that was hidden, -1 where none was."""
 
 
 class MaskWords(Corruption):

@@ -26,18 +26,12 @@ _TYPES = ("answer_type", "question_type")
 
 
 class Answering(Task):
-    """Base of tasks that choose an answer of a table. The usual one overrides ``count`` and ``score``.
-
-    Attributes:
-        usual_table: path of the published table in the authors' data folder.
-        facts_of_questions: targets that predictions keep.
-        smoothing: label smoothing of the loss ``ce``.
-    """
+    """Base of tasks that choose an answer of a table. The usual one overrides ``count`` and ``score``."""
 
     metric = "accuracy"
-    usual_table: ClassVar[str] = ""
-    facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)
-    smoothing: float = 0.0
+    usual_table: ClassVar[str] = ""  # path of the published table in the authors' data folder
+    facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)  # targets that predictions keep
+    smoothing: float = 0.0  # label smoothing of the loss ``ce``
 
     def __init__(
         self,

@@ -79,63 +79,42 @@ class Runner(Protocol):
 
 @dataclass
 class Result:
-    """Metrics and predictions of an evaluation.
+    """Metrics and predictions of an evaluation."""
 
-    Attributes:
-        metrics: by name; fractions in [0, 1] unless the name says otherwise.
-        predictions: one mapping an example: ``key``, ``prediction``, ``score``, ``correct`` ... (predictions.jsonl).
-    """
-
-    metrics: dict[str, float]
+    metrics: dict[str, float]  # by name; fractions in [0, 1] unless the name says otherwise
+    # one mapping an example: ``key``, ``prediction``, ``score``, ``correct`` ... (predictions.jsonl).
     predictions: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
 class Given:
-    """Data of a task that is fitted without a model.
+    """Data of a task that is fitted without a model."""
 
-    Attributes:
-        data: data to score on (``vlcli.data.pipeline.Pipeline``).
-        fit: data to fit on.
-        store: region features of both; None where the task does without.
-        progress: where to report.
-    """
-
-    data: Any
-    fit: Any
-    store: FeatureStore | None
-    progress: Progress
+    data: Any  # data to score on (``vlcli.data.pipeline.Pipeline``)
+    fit: Any  # data to fit on
+    store: FeatureStore | None  # region features of both; None where the task does without
+    progress: Progress  # where to report
 
 
 class Task:
-    """Base of every task: defaults, decoding, metric, submission. The usual one overrides ``decode`` and ``score``.
+    """Base of every task: defaults, decoding, metric, submission. The usual one overrides ``decode`` and ``score``."""
 
-    Attributes:
-        paper: source, as ``vlcli show`` prints it.
-        requires: capabilities that the model must have.
-        metric: metric that selects the best checkpoint; higher is better.
-        eval_split: split that ``vlcli eval TASK`` and an evaluate stage without ``split`` read.
-        joint: whether all processes take part in :meth:`evaluate`, by ``runner.rows`` or ``runner.share``; else only
-            the first. A task that leaves :meth:`evaluate` as it is need not say so.
-        usual_data: reader of fine-tuning and evaluation where a recipe names none.
-        fitted: whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``.
-        reads_pixels: of a fitted task, whether it reads the pictures' files where there is no store of region features.
-        usual_answers: rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none.
-        corrupted_by: names of the objectives as whose corruptions the examples are shown; none: as they are.
-        images: images of one example, for :meth:`probabilities` of new pictures; 0: any number.
-    """
-
-    paper: ClassVar[str] = ""
-    requires: ClassVar[frozenset[str]] = frozenset({"fuse"})
-    metric: ClassVar[str] = "accuracy"
-    eval_split: ClassVar[str] = "dev"
-    usual_data: ClassVar[str] = ""
+    paper: ClassVar[str] = ""  # source, as ``vlcli show`` prints it
+    requires: ClassVar[frozenset[str]] = frozenset({"fuse"})  # capabilities that the model must have
+    metric: ClassVar[str] = "accuracy"  # metric that selects the best checkpoint; higher is better
+    eval_split: ClassVar[str] = "dev"  # split that ``vlcli eval TASK`` and an evaluate stage without ``split`` read
+    usual_data: ClassVar[str] = ""  # reader of fine-tuning and evaluation where a recipe names none
+    # whether all processes take part in :meth:`evaluate`, by ``runner.rows`` or ``runner.share``; else only the first.
+    # A task that leaves :meth:`evaluate` as it is need not say so.
     joint: ClassVar[bool] = False
+    # whether :meth:`solve` replaces :meth:`evaluate`: no model, fitted on the data of the key ``fit``
     fitted: ClassVar[bool] = False
+    # of a fitted task, whether it reads the pictures' files where there is no store of region features
     reads_pixels: ClassVar[bool] = False
-    usual_answers: int = 0
+    usual_answers: int = 0  # rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none
+    # names of the objectives as whose corruptions the examples are shown; none: as they are
     corrupted_by: tuple[str, ...] = ()
-    images: int = 1
+    images: int = 1  # images of one example, for :meth:`probabilities` of new pictures; 0: any number
 
     def objectives(self) -> list[Spec]:
         """Objectives that fine-tuning trains where a recipe names none; called when a stage is resolved.

@@ -64,8 +64,8 @@ def test_an_answer_is_drawn_in_proportion_to_its_score() -> None:
     _, objective = image_qa()
     known = objective.known({"dog": 0.9, "horse": 1.0, "two": 0.3, "2": 0.1})
     assert known == {1: 0.9, 3: 0.3}
-    drawn = objective._drawn([known] * 2000, torch.arange(2000))
-    assert drawn == objective._drawn([known] * 2000, torch.arange(2000))
+    drawn = objective.drawn([known] * 2000, torch.arange(2000))
+    assert drawn == objective.drawn([known] * 2000, torch.arange(2000))
     assert sum(place == 1 for place in drawn) / 2000 == pytest.approx(0.75, abs=0.03)
 
 
