@@ -96,7 +96,7 @@ def make_data(
         needs=module.model.input_spec(),
         tokenizer=tokenizer,
         data_spec=data_spec,
-        store=FeatureStore.open([folder / "features.h5"]),
+        store=FeatureStore([folder / "features.h5"]),
         corruptions=corruptions,
         seed=0,
         missing="error",

@@ -1,4 +1,4 @@
-"""Visual concepts: words seen in pictures, by noisy-OR over regions or over a grid of cells (Fang et al. 2015)."""
+"""Predicts visual concepts, words seen in pictures, by noisy-OR over regions or cells (Fang et al. 2015)."""
 
 from vlcli_concepts.extractor import ConceptExtractor
 from vlcli_concepts.model import NoisyOr

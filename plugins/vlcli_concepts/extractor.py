@@ -1,4 +1,4 @@
-"""The extractor ``concepts``: the words that a trained concept model sees, best first."""
+"""Extracts the words that a trained concept model sees in pictures."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ from vlcli.nn import InputSpec, file_sha256
 
 @dataclass
 class AsTrained(Preparation):
-    """Pictures resized as the training saw them.
-
-    Attributes:
-        needs: what the model is fed.
-    """
+    """Resizes pictures as in training; ``needs`` are the inputs of the model."""
 
     needs: InputSpec = field(default_factory=InputSpec)
 
@@ -53,7 +49,7 @@ class ConceptExtractor(Extractor):
     Args:
         weights: a trained concept model: its folder or its file.
         top: most words of a picture; 0 for all.
-        min_score: words less probable than this are left out.
+        min_score: less probable words are left out.
         batch_size: pictures at a time where the stage does not say.
     """
 
@@ -70,7 +66,12 @@ class ConceptExtractor(Extractor):
             )
         path = Path(weights)
         self.loaded = load(path.parent if path.is_file() else path)
-        self.words = self._words(path)
+        able = [part for part in self.loaded.module.objectives.values() if hasattr(part, "words")]
+        if not able:
+            raise DataError(
+                "This model knows no concepts.", where=str(path), expected="a model trained with task: concepts"
+            )
+        self.words: tuple[str, ...] = able[0].words  # type: ignore[assignment]
         self.top, self.min_score, self.batch_size = top or len(self.words), min_score, batch_size
         self.needs = self.loaded.model.input_spec()
         self.reads: Literal["pixels", "regions"] = "regions" if self.needs.regions else "pixels"
@@ -78,15 +79,6 @@ class ConceptExtractor(Extractor):
         self.dim = 0
         self.trained_on = str(self.loaded.folder.parent.name)
         self._sha256 = file_sha256(self.loaded.folder / "model.safetensors")
-
-    def _words(self, path: Path) -> tuple[str, ...]:
-        able = [part for part in self.loaded.module.objectives.values() if hasattr(part, "words")]
-        if not able:
-            raise DataError(
-                "This model knows no concepts.", where=str(path), expected="a model trained with task: concepts"
-            )
-        words: tuple[str, ...] = able[0].words  # type: ignore[assignment]
-        return words
 
     def to(self, device: str | torch.device) -> Self:
         self.loaded.to(device)
@@ -104,20 +96,20 @@ class ConceptExtractor(Extractor):
         }
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
-        samples = [Sample(item.id, None, [self._sample(item, place)], {}) for place, item in enumerate(batch)]
-        made = collate([Item({"clean": sample}, 0) for sample in samples]).to(self.device)
-        step = self.loaded.module.step(made)
-        found = next(out for out in self.loaded.module.predict(step).values() if "instance" in out)
-        rows = made.clean.image_rows[:, 0]
-        boxes = step.image().layout.boxes
-        assert boxes is not None
-        scores = found["logits"].float().sigmoid().cpu().numpy()  # (B, W)
-        where, places = found["instance"].cpu().numpy(), boxes[rows].float().cpu().numpy()  # (B, W), (B, J, 4)
-        return [self._record(item, *each) for item, *each in zip(batch, scores, where, places, strict=True)]
+        samples = [Sample(item.id, None, [self._sample(item, number)], {}) for number, item in enumerate(batch)]
+        collated = collate([Item({"clean": sample}, 0) for sample in samples]).to(self.device)
+        step = self.loaded.module.step(collated)
+        outputs = next(out for out in self.loaded.module.predict(step).values() if "instance" in out)
+        layout_boxes = step.image().layout.boxes
+        assert layout_boxes is not None
+        boxes = layout_boxes[collated.clean.image_rows[:, 0]].float().cpu().numpy()  # (B, J, 4)
+        scores = outputs["logits"].float().sigmoid().cpu().numpy()  # (B, W)
+        instances = outputs["instance"].cpu().numpy()  # (B, W)
+        return [self._record(item, *each) for item, *each in zip(batch, scores, instances, boxes, strict=True)]
 
-    def _sample(self, item: Prepared, place: int) -> ImageSample:
+    def _sample(self, item: Prepared, number: int) -> ImageSample:
         height, width = item.size
-        name = item.id or str(place)
+        name = item.id or str(number)
         if item.record is None:
             pixels = (item.pixels.float() / 255).numpy()
             scale = (self.needs.mean, self.needs.std)
@@ -126,9 +118,9 @@ class ConceptExtractor(Extractor):
         boxes = np.asarray(item.record.boxes, np.float32) / np.array([width, height, width, height], np.float32)
         return ImageSample(name, item.size, item.record.features, np.clip(boxes, 0, 1))
 
-    def _record(self, item: Prepared, scores: np.ndarray, where: np.ndarray, places: np.ndarray) -> Record:
+    def _record(self, item: Prepared, scores: np.ndarray, instances: np.ndarray, boxes: np.ndarray) -> Record:
         best = np.argsort(-scores, kind="stable")[: self.top]
         best = best[scores[best] >= self.min_score]
         height, width = item.size
-        boxes = places[where[best]] * np.array([width, height, width, height], np.float32)
-        return concept_record(item.id, best, scores[best], item.size, boxes)
+        pixels = boxes[instances[best]] * np.array([width, height, width, height], np.float32)  # (K, 4)
+        return concept_record(item.id, best, scores[best], item.size, pixels)

@@ -1,4 +1,4 @@
-"""The model ``noisy-or``: what a picture's words are read from, its regions or the cells of a convolutional grid."""
+"""Encodes pictures as instances for multiple-instance learning: regions or cells of a convolutional grid."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ VGG = "vgg16"
 class NoisyOr(Model):
     """Instances of a picture for multiple-instance learning: region features of any store, or a network's grid cells.
 
-    The objective ``concepts`` puts the words on top of each instance and joins them by noisy-OR.
+    The objective ``concepts`` scores words for each instance and joins the scores by noisy-OR.
 
     Args:
         data_spec: ``region_dim`` where instances are regions.
-        instances: ``regions`` of a feature store (detected, given, a grid: whatever it holds), or ``pixels``.
+        instances: ``regions`` of a feature store, or ``pixels``.
         arch: with pixels: ``vgg16`` (the publication's, convolutional fc6 and fc7), or a torchvision ResNet, timm model
             or ``tiny-conv``, whose last map is the grid.
-        layout: of VGG-16 and ResNets: ``caffe`` or ``torchvision``, as their weights want.
-        image_size: pixels; pictures are stretched to a square of it, or scaled to fit into one.
-        fit: ``stretch``; ``inside`` keeps proportions and fills the square with the mean, and cells of filling do not
-            count; ``published`` does the same and counts them, as the authors' network did.
+        layout: of VGG-16 and ResNets: ``caffe`` or ``torchvision``, as their weights need.
+        image_size: side in pixels of the square that pictures are stretched to, or scaled to fit into.
+        fit: ``stretch``; ``inside`` keeps proportions and pads the square with the mean, and cells of padding do not
+            count; ``published`` counts them, as the authors' network did.
         width: size of a layer between region features and words; 0 for none.
-        dropout: on what the words are read from.
+        dropout: of the instances.
     """
 
     paper = "Fang et al. 2015, From Captions to Visual Concepts and Back, section 3 (Zhang et al. 2005: noisy-OR)"
@@ -59,7 +59,7 @@ class NoisyOr(Model):
         self.project = nn.Linear(channels, width) if width else None
         self.dropout = nn.Dropout(dropout if width or arch != VGG or instances == "regions" else 0.0)
         self.width = width or channels
-        # A model without a layer of its own still has a device.
+        # A model without a layer still has a device.
         self.register_buffer("here", torch.zeros(()), persistent=False)
 
     @property
@@ -67,7 +67,7 @@ class NoisyOr(Model):
         return self.width
 
     def train(self, mode: bool = True) -> NoisyOr:
-        """Training mode, except for batch normalisation: the statistics of published weights stay theirs."""
+        """Set the mode, except of batch normalisation, which keeps the statistics of published weights."""
         super().train(mode)
         for module in self.modules():
             if isinstance(module, nn.BatchNorm2d):
@@ -83,17 +83,17 @@ class NoisyOr(Model):
         return InputSpec(pixels=True, short=self.image_size, long=self.image_size, mean=scale[0], std=scale[1])
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        given = images.regions if self.trunk is None else images.pixels
-        if given is None:
+        inputs = images.regions if self.trunk is None else images.pixels
+        if inputs is None:
             what = "regions" if self.trunk is None else "pixels"
             raise DataError(f"The pictures come without {what}.", where="model noisy-or")
-        rows, layout = self._regions(given) if isinstance(given, Regions) else self._cells(given)
+        if isinstance(inputs, Regions):
+            rows, layout = inputs.features, Layout.for_boxes(inputs.boxes, inputs.mask)  # (M, J, D)
+        else:
+            rows, layout = self._cells(inputs)
         if self.project is not None:
             rows = self.project(rows).relu()
         return EncoderOutput(self.dropout(rows), layout)
-
-    def _regions(self, regions: Regions) -> tuple[Tensor, Layout]:
-        return regions.features, Layout.for_boxes(regions.boxes, regions.mask)
 
     def _cells(self, pixels: Pixels) -> tuple[Tensor, Layout]:
         images, real = pixels.images, pixels.mask
@@ -102,13 +102,13 @@ class NoisyOr(Model):
         if self.fit != "stretch":
             images, real = self._square(images, real)
         maps: Tensor = self.trunk.feature_map(images)  # type: ignore[union-attr,operator]  # (M, D, h, w)
-        boxes, mask = _places(maps.shape[-2:], real)
+        boxes, mask = _cell_boxes(maps.shape[-2:], real)
         if self.fit == "published":
             mask = torch.ones_like(mask)
         return maps.flatten(2).transpose(1, 2), Layout.for_boxes(boxes, mask)
 
     def _square(self, images: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """Fill up to the whole square: with the mean colour, which the network's normalisation makes 0."""
+        """Pad to the whole square with the mean colour, which the network's normalisation makes 0."""
         mean: Tensor = self.trunk.mean  # type: ignore[union-attr,assignment]
         images = torch.where(real[:, None], images, mean)
         more = [0, self.image_size - images.shape[-1], 0, self.image_size - images.shape[-2]]
@@ -137,8 +137,8 @@ def _trunk(arch: str, layout: str, dropout: float) -> tuple[nn.Module, int]:
     return backbone, backbone.dim
 
 
-def _places(grid: torch.Size, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the cells lie in each picture's real part (M, J, 4), in shares of it, and whether they touch it (M, J)."""
+def _cell_boxes(grid: torch.Size, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cells' boxes (M, J, 4) relative to the pictures' real parts, and a mask of those inside (M, J)."""
     rows, columns = grid
     height, width = real.shape[-2:]
     sides = [torch.arange(count, device=real.device) / count for count in (rows, columns)]

@@ -1,4 +1,4 @@
-"""Noisy-OR over instances in log space: exact where probabilities come near 0 or 1, with finite gradients."""
+"""Computes noisy-OR over instances in log space, exact near 0 and 1, with finite gradients."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch.nn import functional
 
 TINY = -16.0
 """Below it, softplus(z) is exp(z) to float32's last digit."""
+# Score of an instance that does not count: its probability is 0 in every float type.
 ABSENT = -1e4
-"""Score of an instance that does not count: its probability is 0 in every float type."""
 
 
 def log_noisy_or(scores: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """``log p`` and ``log (1 - p)`` of ``p = 1 - prod_j (1 - sigmoid(z_j))``.
+    """Return ``log p`` and ``log (1 - p)`` of ``p = 1 - prod_j (1 - sigmoid(z_j))``.
 
-    With ``s = sum_j softplus(z_j)`` the second is ``-s``. The first is ``log(1 - exp(-s))``, which is computed from
-    ``s`` where that is large, and from ``log s`` (a log-sum-exp, which does not underflow) where it is small.
+    With ``s = sum_j softplus(z_j)`` the second is ``-s``. The first is ``log(1 - exp(-s))``, computed from ``s`` where
+    that is large, and from ``log s`` (a log-sum-exp, which does not underflow) where it is small.
 
     Args:
         scores: z, one per instance and word (..., J, W); computed in float32.
@@ -39,21 +39,18 @@ def _log_softplus(z: Tensor) -> Tensor:
 
 
 def _log_share(s: Tensor) -> Tensor:
-    """``log((1 - exp(-s)) / s)`` for s in [0, 0.5], by its series (error below 2e-9)."""
+    """Return ``log((1 - exp(-s)) / s)`` for s in [0, 0.5] by its series (error below 2e-9)."""
     square = s * s
     return s * (-1 / 2 + s * (1 / 24 + square * (-1 / 2880 + square / 181440)))
 
 
 def noisy_or_loss(scores: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Cross-entropy of the noisy-OR with 0/1 labels.
+    """Return the cross-entropy (M, W) of the noisy-OR of scores (M, J, W) with 0/1 labels (M, W).
 
     Args:
-        scores: (M, J, W).
-        labels: (M, W), 1 where a word is said of the image.
+        scores: one per instance and word.
+        labels: 1 where a caption of the image has the word.
         mask: True at real instances (M, J).
-
-    Returns:
-        One term per image and word (M, W).
     """
     present, absent = log_noisy_or(scores, mask)
     return -(labels * present + (1 - labels) * absent)

@@ -1,4 +1,4 @@
-"""The objective ``concepts``: the words of a picture, from its instances by noisy-OR."""
+"""Predicts the words of a picture from its instances by noisy-OR."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vlcli_concepts.noisy_or import log_noisy_or, noisy_or_loss
 
 
 class ConceptClassification(Objective):
-    """Which words a picture's captions use: p_w = 1 - prod_j (1 - p_wj) over its instances j.
+    """Words of a picture's captions: p_w = 1 - prod_j (1 - p_wj) over its instances j.
 
-    Works on the image tokens of any model: grid cells, regions, patches. The target is ``words``, the words of a
-    picture's captions, as the task ``concepts`` arranges captions.
+    Works on the image tokens of any model: grid cells, regions, patches. The target is ``words``, of the task
+    ``concepts``.
 
     Args:
         model: a model that encodes pictures.
         data_spec: ``answers`` are the vocabulary.
-        bias: of each word's score at the start: the publication's -6.58 says "absent, most likely".
-        std: of the words' weights at the start.
+        bias: initial bias of each word's score; the publication's -6.58 means absent, most likely.
+        std: of the words' initial weights.
         view: the view whose pictures are read.
     """
 
@@ -39,7 +39,7 @@ class ConceptClassification(Objective):
                 "The words are not known.", where="objective concepts", expected="the task `concepts`, which finds them"
             )
         self.view, self.words = view, data_spec.answers
-        self.number = {word: place for place, word in enumerate(data_spec.answers)}
+        self.number = {word: number for number, word in enumerate(data_spec.answers)}
         self.head = nn.Linear(self.dim, len(data_spec.answers))
         nn.init.normal_(self.head.weight, std=std)
         nn.init.constant_(self.head.bias, bias)
@@ -59,26 +59,26 @@ class ConceptClassification(Objective):
         return {"logits": present - absent, "instance": best}
 
     def scores(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
-        """Scores of each example's instances (B, J, W), and which of them are real (B, J)."""
+        """Return the scores of each example's instances (B, J, W), and a mask of the real ones (B, J)."""
         states, rows = step.image(self.view), step.view(self.view).image_rows[:, 0]
         valid = states.layout.valid & ~states.layout.special
         return self.head(states.hidden)[rows], valid.expand(states.hidden.shape[0], -1)[rows]
 
     def truth(self, step: ForwardPasses, scores: Tensor) -> Tensor:
-        """(B, W), 1 where a word is among the example's.
+        """Return labels (B, W), 1 at the words of an example.
 
         Raises:
-            DataError: the data give no words.
+            DataError: the examples have no words.
         """
-        given = step.batch.targets.get("words")
-        if given is None or any(words is None for words in given):
+        targets = step.batch.targets.get("words")
+        if targets is None or any(words is None for words in targets):
             raise DataError(
                 "The examples have no words.", where="objective concepts", expected="captions, read by task: concepts"
             )
-        found = torch.zeros(len(given), len(self.words))
-        for row, words in enumerate(given):
-            found[row, [self.number[word] for word in words if word in self.number]] = 1
-        return found.to(scores.device)
+        labels = torch.zeros(len(targets), len(self.words))
+        for row, words in enumerate(targets):
+            labels[row, [self.number[word] for word in words if word in self.number]] = 1
+        return labels.to(scores.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return self.table.adapt(state, self.state_dict(), report)

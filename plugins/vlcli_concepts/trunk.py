@@ -1,4 +1,4 @@
-"""VGG-16 made convolutional: the published network of visual concepts, up to its 4096-d cells."""
+"""Computes the grid of VGG-16 cells of the published concept network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Vgg16Cells(nn.Module):
     A square of 565 pixels becomes 12 x 12 cells (pooling rounds up, as Caffe's does; fc6 is 7 x 7 without padding).
 
     Args:
-        layout: ``caffe`` takes BGR in 0..255 minus the mean, ``torchvision`` scaled RGB: whatever the weights want.
+        layout: ``caffe``: BGR in 0..255 minus the mean; ``torchvision``: scaled RGB.
         dropout: after each of the two layers.
     """
 
@@ -39,7 +39,7 @@ class Vgg16Cells(nn.Module):
     std: Tensor
 
     def feature_map(self, images: Tensor) -> Tensor:
-        """RGB in 0..255 (B, 3, H, W) to cells (B, 4096, h, w)."""
+        """Encode RGB in 0..255 (B, 3, H, W) as cells (B, 4096, h, w)."""
         x = (images - self.mean) / self.std
         x = self.features(x.flip(1) if self.layout == "caffe" else x)
         x = self.dropout(self.fc6(x).relu())
@@ -48,11 +48,7 @@ class Vgg16Cells(nn.Module):
 
 
 def from_classifier(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
-    """The VGG-16 of torchvision under this network's names: its linear layers as convolutions, its classifier left out.
-
-    Returns:
-        The tensors, and how many linear layers became convolutions.
-    """
+    """Rename torchvision's VGG-16 tensors; return them and the number of linear layers that became convolutions."""
     renamed, changed = {}, 0
     for name, value in state.items():
         head, _, tail = name.rpartition(".")

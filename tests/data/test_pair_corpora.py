@@ -21,7 +21,7 @@ from vlcli.data.readers.tar_shards import NO_CAPTION, NO_PICTURE, WebDataset, br
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
 from vlcli.images.files import read_size
-from vlcli.images.shards import BadShardError, is_there, members, places
+from vlcli.images.shards import BadShardError, is_there, members, shard_index
 from vlcli.nn.model import InputSpec
 from vlcli.stages import extract
 
@@ -79,7 +79,7 @@ def test_places_are_those_that_tarfile_finds(tmp_path: Path) -> None:
     path = shard(tmp_path / "x.tar", {"é.txt": b"one", long: picture("red"), "0.txt": b""})
     with tarfile.open(path) as archive:
         for info in archive:
-            start, size = places(path).find(info.name)
+            start, size = shard_index(path).find(info.name)
             assert path.read_bytes()[start : start + size] == archive.extractfile(info).read()
 
 
@@ -281,7 +281,7 @@ def test_only_places_are_kept_in_memory(tmp_path: Path) -> None:
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < path.stat().st_size / 5  # pictures are not
-    found = places(path)
+    found = shard_index(path)
     assert found.names.nbytes + found.starts.nbytes + found.sizes.nbytes < 40 * 600
 
 

@@ -199,7 +199,7 @@ def test_shards_act_as_one_and_merge(tmp_path):
     paths = [tmp_path / "s" / f"{k}.h5" for k in range(3)]
     for k, path in enumerate(paths):
         fill(path, records[2 * k : 2 * k + 2])
-    store = FeatureStore.open(paths)
+    store = FeatureStore(paths)
     assert len(store) == 6
     assert same(store.read("im5"), normalise(records[5], "float16"))
     assert FeatureStore(tmp_path / "s").ids == store.ids

@@ -36,7 +36,7 @@ def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
         return Stores()
     regions, concepts = sort_files(files)
     return Stores(
-        FeatureStore.open(regions) if regions and needs.regions else None,
+        FeatureStore(regions) if regions and needs.regions else None,
         ConceptStore(concepts) if concepts and needs.concepts else None,
     )
 

@@ -21,8 +21,8 @@ from vlcli.metrics.vqa import table_form
 
 ANSWER_TABLE_SIZE = 9500
 """Answers of LXMERT's pre-training table."""
+# Sets whose fine-tuning table goes into a built table whole: the answers of at least so many questions.
 LEAST: Mapping[str, int] = {"vqa": 9, "gqa": 1}
-"""Sets whose fine-tuning table goes into a built table whole: the answers of at least so many questions."""
 
 _DIGITS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _SAME = {word: str(number) for number, word in enumerate(_DIGITS, 1)} | {"grey": "gray"}

@@ -23,9 +23,6 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
     Args:
         path: the file.
         split: which part of a Karpathy file.
-
-    Raises:
-        DataError: it is missing, malformed, or holds no captions.
     """
     path = path.expanduser().absolute()
     if not _is_json(path):

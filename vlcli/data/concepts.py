@@ -20,8 +20,8 @@ from vlcli.errors import DataError, UsageError
 from vlcli.files import write_text
 from vlcli.images.boxes import BoxList
 
+# Parts of speech that can be seen: things, actions, qualities.
 CONTENT = ("NN", "VB", "JJ")
-"""Parts of speech that can be seen: things, actions, qualities."""
 _TOKEN = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|[^\W_]+?(?=n't\b)|[^\W_]+(?:-[^\W_]+)*")
 
 

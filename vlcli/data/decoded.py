@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from PIL import Image
 
+# Bytes of decoded images that one process keeps.
 LIMIT = 256 * 2**20
-"""Bytes of decoded images that one process keeps."""
 
+# Bytes that Pillow takes for a pixel of an RGB image.
 PIXEL = 4
-"""Bytes that Pillow takes for a pixel of an RGB image."""
 
 
 class DecodedImages:

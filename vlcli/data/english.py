@@ -43,12 +43,12 @@ _PAST = (
     "spent sprang spread stood stuck stung struck sung swam swept swum swung taken taught thought threw thrown "
     "told took torn upset went woken won wore worn wound woven written wrote"
 )
+# Verbs whose plain form, in captions, is as a rule a noun or adjective; their -ing and -ed forms are verbs.
 _MOSTLY_NOUNS = (
     "brush climb cross cut dress drive feature feed fill float gather hike hug jump kick kiss lift live love open "
     "mount move pass pet pick place present race rest run skateboard smile swing taste tie touch travel turn walk "
     "watch work wrap lounge bow hit"
 )
-"""Verbs whose plain form, in captions, is as a rule a noun or adjective; their -ing and -ed forms are verbs."""
 _ADJECTIVES = (
     "able abandoned adult african aged airborne alive american ancient angry antique asian assorted attractive "
     "back bad bald bare bearded beautiful best better big bitten black blank bleak blonde blue blurred blurry "
@@ -135,11 +135,11 @@ def part_of_speech(word: str) -> str:
     return "JJ" if word.endswith(_ADJECTIVE_ENDINGS) and len(word) > 5 else "NN"
 
 
+# Words that most English sentences have one of, and other languages rarely.
 _OF_SENTENCES = frozenset(
     {"the", "of", "and", "are", "what", "which", "who", "whose", "where", "when", "why", "how", "many", "there", "this"}
     | {"that", "these", "does", "did", "with", "from", "on", "color", "colour"}
 )
-"""Words that most English sentences have one of, and other languages rarely."""
 
 
 def is_english(sentences: Iterable[str]) -> bool:

@@ -65,11 +65,7 @@ def known_encoding(name: str) -> str:
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """Read a text file, gzip or not, without its byte order mark.
-
-    Raises:
-        DataError: missing, unreadable, truncated or not of this encoding.
-    """
+    """Read a text file, gzip or not, without its byte order mark."""
     with _readable(path, encoding):
         data = path.read_bytes()
         if data.startswith(_GZIP):
@@ -182,11 +178,7 @@ def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
 
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSON-lines file, each with its ``file:line``; blank lines are skipped.
-
-    Raises:
-        DataError: a line is malformed or no object.
-    """
+    """Yield the objects of a JSON-lines file, each with its ``file:line``; blank lines are skipped."""
     for number, line in enumerate(text_lines(path, encoding), 1):
         if line and not line.isspace():
             where = f"{path}:{number}"
@@ -215,11 +207,7 @@ def _one_document(path: Path, encoding: str) -> DataError | None:
 
 
 def parse_json(text: str, where: str, one_line: bool = False) -> Any:
-    """Parse a JSON document; ``one_line`` says that ``where`` names the line already.
-
-    Raises:
-        DataError: malformed (with line and column), nested too deeply, or with a number of thousands of digits.
-    """
+    """Parse a JSON document; ``one_line`` says that ``where`` names the line already."""
     try:
         return json.loads(text, object_pairs_hook=_object)
     except _KeyTwiceError as error:

@@ -36,11 +36,7 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
 
 
 def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
-    """Return the numbers of the examples whose images ``take`` chooses, ascending.
-
-    Raises:
-        DataError: ``take`` is not understood, or its file is missing.
-    """
+    """Return the numbers of the examples whose images ``take`` chooses, ascending."""
     kind, _, rest = take.partition(":")
     groups = _groups(examples)
     if kind in ("in", "not-in") and rest:

@@ -43,11 +43,7 @@ def load_image(path: Path, raw: tuple[int, int] | None = None) -> Image.Image:
 
 
 def load_labels(path: Path, size: tuple[int, int]) -> Image.Image:
-    """Read a picture of class ids, one channel, which must have ``size`` (height, width).
-
-    Raises:
-        DataError: it is missing, no picture of class ids, or of another size.
-    """
+    """Read a picture of class ids, one channel, which must have ``size`` (height, width)."""
     try:
         with Image.open(path) as opened:
             known = opened.mode in ("L", "P", "I", "I;16")

@@ -18,10 +18,10 @@ from vlcli.features import FeatureStore, Record
 from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
 
+# Fields that are read of a store besides features and boxes, where it has them.
 FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
-"""Fields that are read of a store besides features and boxes, where it has them."""
+# Tokenized sentences that a process keeps (100 MB); further ones are tokenized each time.
 REMEMBERED = 100_000
-"""Tokenized sentences that a process keeps (100 MB); further ones are tokenized each time."""
 
 
 class Sentences:

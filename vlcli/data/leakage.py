@@ -19,10 +19,11 @@ from vlcli.images.boxes import image_id
 
 COCO = re.compile(r"^(?:COCO_[a-z]+\d{4}_)?(\d{12})$")
 TEST = re.compile(r"^COCO_test\d{4}_\d{12}$")
+# Images of LXMERT's minival: the first of `val2014_obj36.tsv`.
 MINIVAL = 5000
-"""Images of LXMERT's minival: the first of ``val2014_obj36.tsv``."""
+# Usual files that list the minival images.
 LISTS = ("vqa/minival.json", "lxmert/mscoco_minival.json", "lxmert/minival.txt", "mscoco_imgfeat/val2014_obj36.tsv")
-"""Usual files that list the minival images."""
+# Usual files whose images are for testing.
 TESTS = (
     "vqa/test.json",
     "vqa/*mscoco_test*_questions.json",
@@ -33,7 +34,6 @@ TESTS = (
     "annotations/image_info_test*.json",
     "coco/annotations/captions_test.json",
 )
-"""Usual files whose images are for testing."""
 
 
 class Identity:

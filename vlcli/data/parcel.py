@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vlcli.nn.batch import Batch, exchanged
 
+# Bytes of the largest tensor that goes along in the string.
 SMALL = 1 << 18
-"""Bytes of the largest tensor that goes along in the string."""
 _ALIGNED = 64
 
 

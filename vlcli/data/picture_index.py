@@ -22,6 +22,7 @@ from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix, walk
 from vlcli.errors import DataError
 from vlcli.plain import comma_list
 
+# How a name and its file differ, the smallest difference first, in the words of a note.
 WAYS = {
     "separator": "with backslashes for slashes",
     "form": "in another Unicode form",
@@ -30,7 +31,6 @@ WAYS = {
     "path": "by the end of their path",
     "folder": "in a subfolder",
 }
-"""How a name and its file differ, the smallest difference first, in the words of a note."""
 _ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}\Z")
 _FOREIGN = re.compile(r"([A-Za-z]:)?/+|~/+|[A-Za-z]:(?=/)")
 _ODD = re.compile(r"^[/~.]|//|/\.|/$|[\0\\]|^[A-Za-z]:")

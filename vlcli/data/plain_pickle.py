@@ -16,6 +16,7 @@ from vlcli.errors import DataError
 _MARK = object()
 _NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT")
 _TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
+# Instructions that push a value, made of their argument.
 _VALUES: dict[str, Callable[[Any], Any]] = {
     "NONE": lambda _: None,
     "NEWTRUE": lambda _: True,
@@ -32,7 +33,6 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
         lambda argument: argument.decode("utf-8", "surrogateescape") if isinstance(argument, bytes) else str(argument),
     ),
 }
-"""Instructions that push a value, made of their argument."""
 LARGEST = 1 << 31
 
 
@@ -41,11 +41,7 @@ class _RefusedError(ValueError):
 
 
 def load_plain(path: Path) -> Any:
-    """Read the one value in a pickled file of plain data.
-
-    Raises:
-        DataError: it is missing, cut short, or holds anything but plain data.
-    """
+    """Read the one value in a pickled file of plain data."""
     expected = "lists, dictionaries, tuples, strings and numbers alone"
     try:
         if path.stat().st_size > LARGEST:

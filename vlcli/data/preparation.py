@@ -49,6 +49,7 @@ class Preparation:
 
 
 _ALBEF, _BLIP = ",.'!?\"()*#:;~", '.!"()*#:;~'
+# By the name that a recipe gives them.
 PREPARATIONS = {
     "as-written": Preparation(lower=False),
     "albef-caption": Preparation(_ALBEF, "-/", {"<person>": "person"}, tidy=True, words=30),
@@ -57,7 +58,6 @@ PREPARATIONS = {
     "blip-question": Preparation(_BLIP, words=50),
     "siglip": Preparation(string.punctuation, tidy=True),
 }
-"""By the name that a recipe gives them."""
 
 
 def preparation(name: str, words: int | None = None) -> Preparation:

@@ -84,7 +84,16 @@ class Reader(NamedPictures, Recogniser):
         return f"{spec.get('name', type(self).__name__)} ({self.split})"
 
     def files(self) -> list[Path]:
-        """Return the annotation files; called before a run, which checks and hashes them. Subclasses define it."""
+        """Return the annotation files.
+
+        Called before a run, which checks that they exist and hashes them into the key.
+
+        Returns:
+            Paths under the data root. Subclasses define it.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not name its files")
 
     def read(self) -> list[Example]:
@@ -95,27 +104,46 @@ class Reader(NamedPictures, Recogniser):
 
         Raises:
             DataError: a file is malformed.
+            NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
 
     def listed_folders(self) -> list[Path]:
-        """Return folders whose files, in subfolders too, decide on the examples; called where these become columns."""
+        """Return the folders whose files decide on the examples; called where examples become columns.
+
+        Returns:
+            Folders; what lies below them counts too.
+        """
         return []
 
     def stream(self) -> Iterator[Example]:
-        """Yield every example of :meth:`read`; called where examples become columns."""
+        """Read every example, one after another; called where examples become columns. By default :meth:`read` does.
+
+        Returns:
+            What :meth:`read` returns.
+
+        Raises:
+            DataError: a file is malformed.
+        """
         yield from self.read()
 
     def first_examples(self, count: int) -> list[Example]:
-        """Read at most ``count`` examples without the rest; called before a run. Empty where that is not possible."""
+        """Read a few examples without the rest; called by checks before a run. The base reads none.
+
+        Args:
+            count: how many at most.
+
+        Returns:
+            Examples; empty where the files cannot be read in part.
+        """
         return []
 
     def examples(self) -> Sequence[Example]:
-        """Return the chosen examples (``take``, ``limit``); they are read once and kept.
+        """Return the chosen examples (``take``, ``limit``); called by everything that reads data. They are kept.
 
         Returns:
-            Examples in the order of the file: a list, or columns on the disk (where ``cache`` is set and the files are
-            large).
+            Examples in the order of the file: a list, or columns on the disk that make each example when it is asked
+            for (where ``cache`` is set and the files are large).
 
         Raises:
             DataError: a file is missing or malformed, or nothing is left.
@@ -159,15 +187,22 @@ class Reader(NamedPictures, Recogniser):
         """
 
     def notes(self) -> list[str]:
-        """Return a line per reason why examples were left out, and on pictures whose names differ from their files'.
+        """Return lines about examples left out, and pictures whose names differ from their files'.
 
-        Called after :meth:`examples`, shown beside the result of a stage.
+        Called after :meth:`examples` and shown beside the result of a stage.
+
+        Returns:
+            One line per reason.
         """
         lines = [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
         return lines + self.name_notes()
 
     def composition(self) -> list[dict[str, Any]]:
-        """Return counts by split and part, rows of equal keys; called by ``vlcli data stats``. None by default."""
+        """Return counts by split and part; called by ``vlcli data stats`` after :meth:`examples`. No rows by default.
+
+        Returns:
+            Rows of equal keys with strings and whole numbers.
+        """
         return []
 
     def forget(self) -> None:
@@ -175,7 +210,10 @@ class Reader(NamedPictures, Recogniser):
         self._examples = None
 
     def restrict(self, examples: list[Example]) -> None:
-        """Keep only these of the examples; called where unanswerable questions are left out.
+        """Keep only some of the examples; called by tasks and by training that leaves out unanswerable questions.
+
+        Args:
+            examples: those to keep, of :meth:`examples`.
 
         Raises:
             DataError: there are none.
@@ -185,38 +223,68 @@ class Reader(NamedPictures, Recogniser):
         self._examples = examples
 
     def boxes(self) -> dict[str, BoxList]:
-        """Return annotated boxes by image id: x1, y1, x2, y2 in pixels, classes counted from 0. None by default."""
+        """Return annotated boxes; called by extraction of given boxes and by detection. None by default.
+
+        Returns:
+            By image id boxes x1, y1, x2, y2 in pixels, with classes counted from 0.
+        """
         return {}
 
     def label_maps(self) -> dict[str, Path]:
-        """Return files of one-channel images of class ids by image id, for segmentation. None by default."""
+        """Return files of segmentation labels; called where a model or task reads them. None by default.
+
+        Returns:
+            By image id a one-channel image of class ids.
+        """
         return {}
 
     def class_names(self) -> list[str]:
-        """Return the names of the classes of :meth:`boxes`, in order. None by default."""
+        """Return names of the classes of :meth:`boxes`; called before a detector is built. None by default.
+
+        Returns:
+            One name per class, in the order of their numbers.
+        """
         return []
 
     def class_ids(self) -> list[int]:
-        """Return the classes' ids in the annotation file (COCO: 1 to 90 with gaps); by default 0, 1, ..."""
+        """Return the classes' ids in the annotation file (COCO: 1 to 90 with gaps); called when detections are scored.
+
+        Returns:
+            One id per class; by default 0, 1, ...
+        """
         return list(range(len(self.class_names())))
 
     def truth(self) -> Truth:
-        """Return annotations that detections are scored against; by default of :meth:`boxes`."""
+        """Return annotations that detections are scored against.
+
+        Called once by the task ``detection``. By default from :meth:`boxes`.
+
+        Returns:
+            The parts of a COCO instances file.
+        """
         return truth_of(self)
 
     def attribute_names(self) -> list[str]:
-        """Return the names of the attributes of :meth:`boxes`, in order. None by default."""
+        """Return names of the attributes of :meth:`boxes`; called before a detector is built. None by default.
+
+        Returns:
+            One name per attribute, in the order of their numbers.
+        """
         return []
 
     def label_names(self) -> list[str]:
-        """Return the names of the labels ``targets["label"]``, in order. None by default."""
+        """Return names of the labels ``targets["label"]``; called before a model is built. None by default.
+
+        Returns:
+            One name per label, in the order of their numbers.
+        """
         return []
 
     def require(self) -> None:
         """Check that the files exist; called before a run and by :meth:`examples`.
 
         Raises:
-            DataError: one is missing.
+            DataError: one is missing; the message names the first.
         """
         for file in self.files():
             if not file.is_file():
@@ -228,7 +296,10 @@ class Reader(NamedPictures, Recogniser):
         Args:
             named: a path of the recipe, or a remote address (:mod:`vlcli.data.remote`), in which ``{split}`` is filled
                 in; None: look for the usual ones.
-            candidates: usual paths under the data root, the most usual first; the first where none exists.
+            candidates: usual paths under the data root, the most usual first.
+
+        Returns:
+            One path per split; the first candidate where none exists, so that the message names the usual place.
         """
         files = []
         for split in self.split_names:

@@ -8,8 +8,8 @@ from vlcli.data.concepts import ByImage
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 
+# Target: every caption of the example's pictures; empty where the data have none.
 REFERENCES = "references"
-"""Target: every caption of the example's pictures; empty where the data have none."""
 
 
 class WithReferences(ByImage):

@@ -13,8 +13,8 @@ from vlcli.data.sample import ImageSample
 from vlcli.features import FeatureStore
 from vlcli.nn.batch import Regions
 
+# Fields of regions in a batch, and their values at padding.
 FILLS = {"classes": -1, "class_scores": 0, "attributes": -1, "attribute_scores": 0, "class_probs": 0}
-"""Fields of regions in a batch, and their values at padding."""
 
 
 class RegionTable:

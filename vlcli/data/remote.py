@@ -23,8 +23,8 @@ __all__ = ["CACHE", "cache_folder", "is_remote", "local_copy", "matching"]
 CACHE = "VLCLI_CACHE"
 _MARKS = ("size", "mtime", "LastModified", "last_modified", "updated", "etag", "ETag", "md5Hash", "created")
 _BLOCK = 1 << 22
+# Copies that this process has compared with the remote file.
 _checked: dict[str, Path] = {}
-"""Copies that this process has compared with the remote file."""
 T = TypeVar("T")
 
 
@@ -36,12 +36,7 @@ def cache_folder() -> Path:
 
 
 def local_copy(address: str) -> Path:
-    """Return the copy of a remote file, fetched where it is missing or out of date.
-
-    Raises:
-        DataError: there is no such file, or it cannot be fetched in :data:`vlcli.images.remote.TRIES` tries.
-        VlcliError: the disk is full.
-    """
+    """Return the copy of a remote file, fetched where it is missing or out of date."""
     known = _checked.get(address)
     if known is not None and known.is_file():
         return known
@@ -59,11 +54,7 @@ def local_copy(address: str) -> Path:
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the addresses that a pattern with ``*`` names, sorted.
-
-    Raises:
-        DataError: they cannot be listed.
-    """
+    """Return the addresses that a pattern with ``*`` names, sorted."""
     system, path = file_system(pattern)
     return sorted(map(system.unstrip_protocol, _tried(pattern, lambda: system.glob(path))))
 

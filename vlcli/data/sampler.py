@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from vlcli.data.curriculum import Curriculum
 
+# Keeps what a curriculum draws apart from the order of whole epochs.
 _EASY = 0xEA51
-"""Keeps what a curriculum draws apart from the order of whole epochs."""
+# Codes of an epoch from which on they are kept on the disk.
 _MANY = 1 << 18
-"""Codes of an epoch from which on they are kept on the disk."""
+# (epoch, code): `code` is an example's index plus its repetition within the epoch times the number of examples.
 Pick = tuple[int, int]
-"""(epoch, code): ``code`` is an example's index plus its repetition within the epoch times the number of examples."""
 
 
 class Order:

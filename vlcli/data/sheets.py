@@ -23,9 +23,6 @@ def sheet_lines(file: Path, sheet: str | None = None, width: int = 0) -> Iterato
         file: the workbook.
         sheet: name of the sheet; None: the first.
         width: cells of a row; 0: as many as the first row has.
-
-    Raises:
-        DataError: the file is missing, damaged, of another format, unpacks to too much, or has no such sheet.
     """
     try:
         yield from _rows(file, sheet, width)

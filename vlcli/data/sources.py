@@ -47,11 +47,7 @@ def check_sources(
     concepts: ConceptSource | None,
     data_spec: DataSpec | None,
 ) -> None:
-    """Refuse sources that lack inputs of a model, or do not fit the sizes it was built with.
-
-    Raises:
-        DataError: a source is missing or does not fit.
-    """
+    """Refuse sources that lack inputs of a model, or do not fit the sizes it was built with."""
     if needs.text and tokenizer is None:
         raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
     if needs.concepts and concepts is None:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 _POOL = 4
 _FULL = 0xFFFFFFFF
+# Of PCG64's linear congruential step (O'Neill 2014).
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
-"""Of PCG64's linear congruential step (O'Neill 2014)."""
 
 
 def seed_states(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
@@ -103,8 +103,8 @@ def first_below(states: NDArray[np.uint64], bound: int) -> NDArray[np.int64]:
     return numbers
 
 
+# Numbers of 128 bits: the upper and the lower halves, (N,) of uint64 each.
 Wide = tuple[Any, Any]
-"""Numbers of 128 bits: the upper and the lower halves, (N,) of uint64 each."""
 _HALF = np.uint64(32)
 
 

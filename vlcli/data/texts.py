@@ -8,8 +8,8 @@ from typing import Any
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
 
+# The longest sentence; a longer one is no sentence but a file read as one.
 MOST_LETTERS = 1_000_000
-"""The longest sentence; a longer one is no sentence but a file read as one."""
 
 
 def sentence(text: Any, where: str, field: str = "text") -> str:

@@ -23,6 +23,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+# Names of the special tokens: BERT's first, then those of RoBERTa and T5, of CLIP, and of Gemma.
 SPECIALS = {
     "pad": ("[PAD]", "<pad>", "<|endoftext|>"),
     "unk": ("[UNK]", "<unk>", "<|endoftext|>"),
@@ -30,16 +31,15 @@ SPECIALS = {
     "sep": ("[SEP]", "</s>", "<|endoftext|>", "<eos>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""Names of the special tokens: BERT's first, then those of RoBERTa and T5, of CLIP, and of Gemma."""
+# The token whose id replaces a special token that a byte-pair or unigram vocabulary may lack: sentences then begin
+# without a class token, and nothing can be masked (`Tokenizer.maskable`).
 STAND_INS = {"cls": "sep", "mask": "unk", "pad": "sep"}
-"""The token whose id replaces a special token that a byte-pair or unigram vocabulary may lack: sentences then begin
-without a class token, and nothing can be masked (``Tokenizer.maskable``)."""
 FILES = ("tokenizer.json", "vocab.txt")
 _WORD = re.compile(r"\S+")
+# Words whose pieces a process keeps.
 _KEPT_WORDS = 200_000
-"""Words whose pieces a process keeps."""
+# Share of words with accents above which a vocabulary keeps them.
 ACCENTS = 0.01
-"""Share of words with accents above which a vocabulary keeps them."""
 
 
 class Tokenizer:

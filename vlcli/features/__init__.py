@@ -1,8 +1,4 @@
-"""Region features on disk: the HDF5 store, its reader, writer and tools, and the formats it converts.
-
-The names here need numpy and h5py only. Pictures and given boxes are in :mod:`vlcli.images`, what makes the features in
-:mod:`vlcli.detection`.
-"""
+"""Stores region features in HDF5 files: reader, writer, tools, and conversion of other formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write box sets into an HDF5 file: from records in memory, or by copying from other stores."""
+"""Writes box sets into an HDF5 file, from records in memory or from other stores."""
 
 from __future__ import annotations
 
@@ -15,30 +15,20 @@ from vlcli.features.file import SetFile, open_hdf5
 from vlcli.features.schema import FIELDS, FORMAT, SCHEMA_VERSION, Record, checksum, encode_strings
 from vlcli.version import __version__
 
+# Bytes of rows that are copied at a time.
 BLOCK_BYTES = 16 << 20
-"""Rows are copied in blocks of about this size: large enough to be fast, small enough for any machine."""
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Some images of an opened box set.
-
-    Attributes:
-        file: the box set.
-        index: which images, by their number in it.
-    """
+    """Some images of an opened box set, by their number in it; ``index`` None: all."""
 
     file: SetFile
-    index: np.ndarray
-
-    @classmethod
-    def whole(cls, file: SetFile) -> StoredPart:
-        """All images."""
-        return cls(file, np.arange(len(file)))
+    index: np.ndarray | None = None
 
 
 def create_file(path: Path) -> h5py.File:
-    """A new, empty store that says what it is."""
+    """Create an empty store with its format, schema and version."""
     file = h5py.File(path, "w")
     file.attrs.update({"format": FORMAT, "schema": SCHEMA_VERSION, "vlcli": __version__})
     file.create_group("sets")
@@ -46,7 +36,7 @@ def create_file(path: Path) -> h5py.File:
 
 
 def copy_sets(file: h5py.File, source: Path, names: Sequence[str]) -> None:
-    """Copy whole box sets from another store, as they are."""
+    """Copy whole box sets from another store."""
     if names:
         with open_hdf5(source) as other:
             for name in names:
@@ -65,7 +55,7 @@ def write_records(file: h5py.File, name: str, records: Sequence[Record], provena
 
 
 def write_index(group: h5py.Group, ids: Sequence[str], sizes: Any, counts: Sequence[int], sums: np.ndarray) -> None:
-    """Write what is known of each image: id, size, first row, checksum."""
+    """Write id, size, first row and checksum of each image."""
     group.create_dataset("ids", data=encode_strings(ids))
     group.create_dataset("sizes", data=np.asarray(sizes, dtype=np.int32).reshape(-1, 2))
     group.create_dataset("offsets", data=np.cumsum([0, *counts], dtype=np.int64))
@@ -73,7 +63,7 @@ def write_index(group: h5py.Group, ids: Sequence[str], sizes: Any, counts: Seque
 
 
 def write_provenance(group: h5py.Group, provenance: dict[str, Any]) -> None:
-    """Write what made a box set, once its features are there."""
+    """Write the provenance of a box set whose features are written."""
     # The whole of it is a data set: an attribute may not exceed 64 kB, and vocabularies do.
     group.create_dataset("provenance", data=json.dumps(provenance, ensure_ascii=False, sort_keys=True))
     for key in ("extractor", "weights_sha256", "boxes"):
@@ -98,40 +88,38 @@ def write_sources(
     """Copy images of other box sets into one new set.
 
     Args:
-        file: where to.
+        file: the target.
         name: the new box set.
-        sources: where from; they share one layout.
-        provenance: the new set's.
-        order: ids in the order wanted; those it does not name follow in the order of the sources.
+        sources: of one layout.
+        provenance: of the new set.
+        order: ids in the order wanted; others follow in the order of the sources.
         compression: h5py's name of a filter; None for contiguous data sets.
         widths: fields and widths (0: a vector); by default the sources'.
-        dtype: float type, where there is no source to tell.
+        dtype: float type, where there is no source.
         tick: called with the number of images copied since the last call.
     """
     group = file["sets"].create_group(name)
-    places = _places(sources, order)
-    picked = [(sources[s].file, i) for s, i in places]
+    picked = _picked(sources, order)
     counts = [int(part.offsets[i + 1] - part.offsets[i]) for part, i in picked]
     sums = np.array([part.checksums[i] for part, i in picked], dtype=np.uint32)
     write_index(group, [part.ids[i] for part, i in picked], [part.sizes[i] for part, i in picked], counts, sums)
-    fields = widths or _widths(sources)
+    if widths is None:
+        shapes = sources[0].file.shapes if sources else {"features": (0, 0), "boxes": (0, 4)}
+        widths = {field: shape[1] if len(shape) > 1 else 0 for field, shape in shapes.items()}
     data = {
         field: _create(group, field, (sum(counts), width), _dtype(field, sources, dtype), compression)
-        for field, width in fields.items()
+        for field, width in widths.items()
     }
-    for first, start, blocks in _blocks(picked, list(data)):
-        for field, rows in blocks.items():
-            if len(rows):
-                data[field][start : start + len(rows)] = rows
+    start = 0
+    for records in _blocks(picked):
+        stop = start + sum(map(len, records))
+        for field, target in data.items():
+            if stop > start:
+                target[start:stop] = np.concatenate([getattr(record, field) for record in records])
+        start = stop
         if tick:
-            tick(first)
+            tick(len(records))
     write_provenance(group, provenance)
-
-
-def _widths(sources: Sequence[StoredPart]) -> dict[str, int]:
-    if not sources:
-        return {"features": 0, "boxes": 4}
-    return {field: shape[1] if len(shape) > 1 else 0 for field, shape in sources[0].file.shapes.items()}
 
 
 def _dtype(field: str, sources: Sequence[StoredPart], dtype: str) -> np.dtype[Any]:
@@ -143,44 +131,33 @@ def _dtype(field: str, sources: Sequence[StoredPart], dtype: str) -> np.dtype[An
 def _create(
     group: h5py.Group, field: str, shape: tuple[int, int], dtype: np.dtype[Any], compression: str | None
 ) -> h5py.Dataset:
-    shape_here = shape[:1] if FIELDS[field].width == 0 else shape
-    if compression is None or 0 in shape_here:
-        return group.create_dataset(field, shape_here, dtype)
-    width = max(1, int(np.prod(shape_here[1:])) * dtype.itemsize)
-    rows = min(shape_here[0], max(1, (256 << 10) // width))  # about an image's worth per chunk, for random reads
-    chunks = (rows, *shape_here[1:])
-    return group.create_dataset(field, shape_here, dtype, chunks=chunks, compression=compression, shuffle=True)
+    full = shape[:1] if FIELDS[field].width == 0 else shape
+    if compression is None or 0 in full:
+        return group.create_dataset(field, full, dtype)
+    width = max(1, int(np.prod(full[1:])) * dtype.itemsize)
+    rows = min(full[0], max(1, (256 << 10) // width))  # about an image's worth per chunk, for random reads
+    chunks = (rows, *full[1:])
+    return group.create_dataset(field, full, dtype, chunks=chunks, compression=compression, shuffle=True)
 
 
-def _places(sources: Sequence[StoredPart], order: Sequence[str] | None) -> list[tuple[int, int]]:
-    """(source, image) of every image once, the first source that holds it winning."""
-    where: dict[str, tuple[int, int]] = {}
-    for number, source in enumerate(sources):
-        for image in source.index.tolist():
-            where.setdefault(source.file.ids[image], (number, image))
-    wanted = [name for name in dict.fromkeys(order or ()) if name in where]
-    listed = set(wanted)
-    return [where[name] for name in [*wanted, *(name for name in where if name not in listed)]]
+def _picked(sources: Sequence[StoredPart], order: Sequence[str] | None) -> list[tuple[SetFile, int]]:
+    """Return file and number of every image once, of the first source that holds it."""
+    images: dict[str, tuple[SetFile, int]] = {}
+    for source in sources:
+        for image in range(len(source.file)) if source.index is None else source.index.tolist():
+            images.setdefault(source.file.ids[image], (source.file, image))
+    names = dict.fromkeys(name for name in order or () if name in images)
+    return [images[name] for name in dict.fromkeys([*names, *images])]
 
 
-def _blocks(
-    picked: Sequence[tuple[SetFile, int]], fields: Sequence[str]
-) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
-    """Images joined into blocks: (number of images, first row, rows per field)."""
-    held: list[Record] = []
-    start = rows = size = 0
+def _blocks(picked: Sequence[tuple[SetFile, int]]) -> Iterator[list[Record]]:
+    records: list[Record] = []
+    size = 0
     for part, image in picked:
-        record = part.record(image, copy=False)
-        held.append(record)
-        rows += len(record)
-        size += sum(array.nbytes for array in record.arrays().values())
+        records.append(part.record(image, copy=False))
+        size += sum(array.nbytes for array in records[-1].arrays().values())
         if size >= BLOCK_BYTES:
-            yield len(held), start, _joined(held, fields)
-            held, start, size = [], start + rows, 0
-            rows = 0
-    if held:
-        yield len(held), start, _joined(held, fields)
-
-
-def _joined(records: Sequence[Record], fields: Sequence[str]) -> dict[str, np.ndarray]:
-    return {field: np.concatenate([getattr(record, field) for record in records]) for field in fields}
+            yield records
+            records, size = [], 0
+    if records:
+        yield records

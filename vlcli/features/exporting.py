@@ -1,4 +1,4 @@
-"""Write a store as the tables that others read."""
+"""Writes a store as a table of another project's format."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ from vlcli.progress import Progress, Silent
 
 @dataclass
 class ExportReport:
-    """What an export did.
-
-    Attributes:
-        path: the new file.
-        images: its lines.
-        notes: what the reader of the file should know.
-    """
+    """Result of an export: the new file, its number of lines, and notes for its reader."""
 
     path: Path
     images: int = 0
@@ -36,14 +30,14 @@ def export_features(
     images: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write a store as a TSV, image after image in the store's order.
+    """Write a store as a TSV, in the store's order.
 
     Args:
         format: one of :data:`vlcli.features.formats.TABLES`.
         store: the features.
         out: the new file; appears only when it is whole.
-        images: these only, in this order.
-        progress: where to report.
+        images: only these, in this order.
+        progress: of the images.
 
     Raises:
         UsageError: no such format.

@@ -1,7 +1,7 @@
-"""One HDF5 file of the store, opened for reading: its metadata once, its rows by memory map.
+"""Reads one HDF5 file of a store: its index into memory, its rows by memory map.
 
-HDF5 keeps an uncompressed, contiguous data set as one run of bytes. Mapping the file at that place
-reads rows as fast as a raw numpy memory map; compressed data sets go through h5py.
+HDF5 keeps an uncompressed, contiguous data set as one run of bytes, which is mapped as numpy's memory maps are;
+compressed data sets go through h5py.
 """
 
 from __future__ import annotations
@@ -36,18 +36,14 @@ from vlcli.features.structure import (
     unlike_length,
 )
 
+# Bytes of an image's field up to which one gather for all images is faster than a copy for each.
 _SMALL = 1 << 14
-"""Bytes of a picture's field up to which one gather for all pictures is faster than a copy for each."""
+# Data set of an index file: paths of the shards from its folder.
 SHARDS = "shards"
-"""Data set of an index file: paths of the shards from its folder."""
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open a store's file for reading, or say why that cannot be done.
-
-    Raises:
-        DataError: missing, truncated, not HDF5, or HDF5 of another kind or of a newer schema.
-    """
+    """Open a store's file for reading."""
     if not path.is_file():
         raise DataError("the feature store does not exist", where=str(path), hint="make it with: vlcli extract")
     try:
@@ -57,10 +53,17 @@ def open_hdf5(path: Path) -> h5py.File:
         hint = "delete it and run the extraction again"
         raise DataError(f"the feature store {what}", where=str(path), got=str(error), hint=hint) from None
     try:
-        length_problem = unlike_length(path)
-        if length_problem:
-            raise damaged(path, length_problem)
-        _check_kind(file, path)
+        if problem := unlike_length(path):
+            raise damaged(path, problem)
+        kind, schema = _text(file.attrs.get("format")), file.attrs.get("schema", 0)
+        schema = int(schema) if isinstance(schema, int | np.integer) else -1
+        if kind != FORMAT or not 0 <= schema <= SCHEMA_VERSION:
+            raise DataError(
+                "this HDF5 file is not a feature store that this version reads",
+                where=str(path),
+                got=f"format {kind!r}, schema {schema}",
+                expected=f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}",
+            )
         sets_of(file, path)
     except (DataError, KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
         file.close()
@@ -68,27 +71,12 @@ def open_hdf5(path: Path) -> h5py.File:
     return file
 
 
-def _check_kind(file: h5py.File, path: Path) -> None:
-    found = (_text(file.attrs.get("format")), _number(file.attrs.get("schema", 0)))
-    if found[0] != FORMAT or not 0 <= found[1] <= SCHEMA_VERSION:
-        raise DataError(
-            "this HDF5 file is not a feature store that this version reads",
-            where=str(path),
-            got=f"format {found[0]!r}, schema {found[1]}",
-            expected=f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}",
-        )
-
-
-def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | np.integer) else -1
-
-
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
 
 
 def pick_set(file: h5py.File, name: str | None, path: Path) -> str:
-    """The box set asked for; by default the only one (concepts do not count), else the one called ``boxes``.
+    """Return the name of the box set; by default the only one (concepts do not count), else ``boxes``.
 
     Raises:
         DataError: there is no such set.
@@ -107,7 +95,7 @@ def pick_set(file: h5py.File, name: str | None, path: Path) -> str:
 
 
 def shards_of(path: Path) -> list[Path]:
-    """The files that an index joins; the file itself where it is none.
+    """Return the files that an index joins; the file itself where it is no index.
 
     Raises:
         DataError: a shard has gone, or the index names one outside its folder.
@@ -158,7 +146,14 @@ class SetFile:
         self.provenance: dict[str, Any] = json.loads(_text(data["provenance"][()]))
         if not isinstance(self.provenance, dict):
             raise ValueError("the provenance is no JSON object")
-        self.attributes = {key: _plain(value) for key, value in group.attrs.items()}
+        self.attributes = {
+            key: value.decode()
+            if isinstance(value, bytes)
+            else value.item()
+            if isinstance(value, np.generic)
+            else value
+            for key, value in group.attrs.items()
+        }
         self.shapes = {name: data[name].shape for name in FIELDS if name in data}
         self.dtypes = {name: data[name].dtype for name in self.shapes}
         problems = index_problems(self.ids, self.sizes, self.offsets, self.checksums)
@@ -175,7 +170,7 @@ class SetFile:
             raise ValueError(f"a box of image {image!r} is not finite: {stored[bad].tolist()}")
 
     def _map(self, sets: dict[str, h5py.Dataset]) -> dict[str, np.ndarray | None]:
-        places = {name: data.id.get_offset() for name, data in sets.items() if data.chunks is None}
+        """Return each field as an array over the mapped file, or None where it must be read through h5py."""
         handle = os.open(self.path, os.O_RDONLY)
         try:
             # The map outlives the descriptor, and a finished store is only ever replaced, never rewritten.
@@ -184,11 +179,11 @@ class SetFile:
             os.close(handle)
         rows: dict[str, np.ndarray | None] = {}
         for name, data in sets.items():
+            offset = data.id.get_offset() if data.chunks is None else None
             if data.size == 0:
                 rows[name] = np.empty(data.shape, data.dtype)
-            elif places.get(name) is not None:
-                flat = np.frombuffer(self._bytes, data.dtype, data.size, places[name])
-                rows[name] = flat.reshape(data.shape)
+            elif offset is not None:
+                rows[name] = np.frombuffer(self._bytes, data.dtype, data.size, offset).reshape(data.shape)
             else:
                 rows[name] = None
         return rows
@@ -197,58 +192,56 @@ class SetFile:
         return len(self.ids)
 
     def block(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows ``start:stop`` of a field; a read-only view where the file is mapped."""
+        """Return rows ``start:stop`` of a field; a read-only view where the file is mapped."""
         mapped = self.rows[name]
         if mapped is not None:
             return mapped[start:stop]
         try:
-            made: np.ndarray = self._group()[name][start:stop]
-            return made
+            # An HDF5 handle must not cross a fork: each process opens its own.
+            if self._h5 is None or self._pid != os.getpid():
+                self._h5, self._pid = open_hdf5(self.path), os.getpid()
+            rows: np.ndarray = self._h5["sets"][self.name][name][start:stop]
+            return rows
         except (OSError, RuntimeError) as error:
             raise damaged(self.path, str(error)) from None
 
     def check(self, images: list[int]) -> None:
-        """Compare records with their checksums; each once in the life of this object.
-
-        Args:
-            images: places in ``ids``.
+        """Compare the records of these numbers with their checksums, each once in the life of this object.
 
         Raises:
-            DataError: a record is not what was written.
+            DataError: a record differs.
         """
         for image in images:
-            if not self._sound[image]:
-                if checksum(self.record(image, copy=False)) != int(self.checksums[image]):
-                    raise self._altered(self.ids[image])
-                self._sound[image] = 1
-
-    def _altered(self, name: str) -> DataError:
-        return DataError(
-            "the feature store is damaged: a record does not match its checksum",
-            where=str(self.path),
-            got=f"image {name!r}",
-            expected="the bytes that the extraction wrote",
-            hint=f"list all such records: vlcli features verify {self.path}; then delete the file and extract again",
-        )
+            if self._sound[image]:
+                continue
+            if checksum(self.record(image, copy=False)) != int(self.checksums[image]):
+                again = "then delete the file and extract again"
+                raise DataError(
+                    "the feature store is damaged: a record does not match its checksum",
+                    where=str(self.path),
+                    got=f"image {self.ids[image]!r}",
+                    expected="the bytes that the extraction wrote",
+                    hint=f"list all such records: vlcli features verify {self.path}; {again}",
+                )
+            self._sound[image] = 1
 
     def fill(self, name: str, out: np.ndarray, into: list[int], starts: list[int], counts: list[int]) -> None:
-        """Copy a field of several images into rows of a padded batch; the rest of each row becomes 0.
+        """Copy a field of several images into a padded batch; padding becomes 0.
 
         Args:
             name: the field.
             out: the batch (B, R, ...).
-            into: rows of it.
+            into: its rows.
             starts: first row of each image in the file.
             counts: rows of each image, at most R.
         """
         width = out.shape[1]
         mapped = self.rows[name]
         if mapped is not None and 0 < width * mapped[:1].nbytes <= _SMALL and len(mapped):
-            wanted = np.arange(width)
-            places = np.minimum(np.array(starts)[:, None] + wanted, len(mapped) - 1)  # (B, R)
-            found = mapped[places]
-            found[wanted >= np.array(counts)[:, None]] = 0
-            out[into] = found
+            columns = np.arange(width)
+            rows = mapped[np.minimum(np.array(starts)[:, None] + columns, len(mapped) - 1)]  # (B, R, ...)
+            rows[columns >= np.array(counts)[:, None]] = 0
+            out[into] = rows
             return
         for row, start, count in zip(into, starts, counts, strict=True):
             rows = self.block(name, start, start + count) if mapped is None else mapped[start : start + count]
@@ -258,19 +251,13 @@ class SetFile:
                 out[row, :count] = rows
                 out[row, count:] = 0
 
-    def _group(self) -> h5py.Group:
-        # An HDF5 handle must not cross a fork: each process opens its own.
-        if self._h5 is None or self._pid != os.getpid():
-            self._h5, self._pid = open_hdf5(self.path), os.getpid()
-        return self._h5["sets"][self.name]
-
     def record(self, index: int, names: tuple[str, ...] | None = None, copy: bool = True) -> Record:
-        """The record of image number ``index``.
+        """Return the record of image number ``index``.
 
         Args:
-            index: place in ``ids``.
-            names: fields to read besides ``features`` and ``boxes``; None for all there are.
-            copy: own memory instead of views on the file.
+            index: number of the image.
+            names: fields to read besides ``features`` and ``boxes``; None: all.
+            copy: copy the arrays instead of mapping the file.
         """
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
         wanted = self.shapes if names is None else [n for n in self.shapes if n in names or n in ("features", "boxes")]
@@ -280,9 +267,3 @@ class SetFile:
             arrays[name] = block.copy() if copy and not block.flags.writeable else block
         height, width = self.sizes[index].tolist()
         return Record(id=self.ids[index], size=(height, width), **arrays)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    return value.item() if isinstance(value, np.generic) else value

@@ -1,11 +1,10 @@
-"""Read the features of others into a store, image after image; an interrupted import goes on where it stopped."""
+"""Imports features of other formats into a store; an interrupted import continues where it stopped."""
 
 from __future__ import annotations
 
 import json
 import re
 import string
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter, written_whole
-from vlcli.progress import Progress, ProgressTask, Silent
+from vlcli.progress import Progress, Silent
 from vlcli.version import __version__
 
 
@@ -32,14 +31,14 @@ class Bad:
 
 @dataclass
 class ImportReport:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
         path: the finished store.
         set: the box set.
-        images: images it holds.
+        images: images in it.
         written: images added by this run.
-        resumed: images that were there already.
+        resumed: images that it had before.
         errors: images left out.
     """
 
@@ -52,9 +51,9 @@ class ImportReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers a summary shows."""
-        named = {"images": self.images, "written": self.written, "resumed": self.resumed}
-        return {**named, "errors": len(self.errors)}
+        """Numbers for a summary."""
+        counts = {"images": self.images, "written": self.written, "resumed": self.resumed}
+        return {**counts, "errors": len(self.errors)}
 
 
 def import_features(
@@ -74,10 +73,9 @@ def import_features(
     resume: bool = True,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Read a foreign file into a box set of a store; what the store holds already is not read again.
+    """Import a file into a box set of a store; images that the store has are not read again.
 
-    A second file of the same kind adds its images. Where something is damaged, what came before it is kept: repair it
-    and import again, or leave it out.
+    A second file of the same kind adds its images. Images before a damaged one are kept.
 
     Args:
         format: one of ``vlcli ls formats``.
@@ -87,14 +85,14 @@ def import_features(
         dtype: float type of the store, ``float16`` or ``float32``.
         compression: ``gzip``, ``lzf`` or None.
         boxes: a second file with the boxes (vlp).
-        pictures: a folder of pictures, or a COCO file, for names and sizes that the format does not say.
-        vocabulary: the words that concepts are numbered by.
-        ids: how an image is called, from its name in the file (``train/{}``) or the number that ends in
+        pictures: a folder of pictures, or a COCO file, for names and sizes that the format lacks.
+        vocabulary: the words in the order of the concepts' numbers.
+        ids: pattern of image ids, from an image's name in the file (``train/{}``) or the number that it ends in
             (``COCO_val2014_{:012d}``).
-        clip: cut boxes that leave their image instead of refusing them.
+        clip: clip boxes that leave their image instead of refusing them.
         skip_bad: leave damaged images out, listed in ``<out>.errors.jsonl``, instead of stopping.
-        resume: go on with the store that is there; False starts anew.
-        progress: where to report.
+        resume: continue an existing store; False starts anew.
+        progress: of the images.
 
     Raises:
         UsageError: no such format, or ``ids`` cannot be used.
@@ -102,24 +100,36 @@ def import_features(
         VlcliError: the disk is full.
     """
     kind, source, out = _kind(format), Path(source), Path(out)
-    options = _options(boxes, pictures, vocabulary)
-    _check_source(kind, source)
-    provenance = _provenance(kind, source, options, ids, clip)
+    options = FormatOptions(
+        boxes=None if boxes is None else _existing(boxes),
+        pictures=None if pictures is None else ImageNames(_existing(pictures)),
+        vocabulary=None if vocabulary is None else _existing(vocabulary),
+    )
+    if not source.exists() and not (kind.prefix and any(source.parent.glob(f"{source.name}*"))):
+        _existing(source)
+    if source.is_dir() and not kind.folder:
+        raise DataError("This is a folder.", where=str(source), expected=kind.source)
+    provenance = {
+        **kind.provenance,
+        **kind.facts(source, options),
+        "ids": ids or "as read",
+        "clipped": clip,
+        "sources": [source.name],
+        "versions": {"vlcli": __version__},
+    }
     report = ImportReport(out, kind.set if set is None else set)
     with FeatureWriter(
         out, provenance, set=report.set, dtype=dtype, compression=compression, resume=resume, background=True
     ) as writer:
         _Run(writer, report, ids, clip, skip_bad).read_all(kind, source, options, progress or Silent())
-    _tell(report)
+    errors = errors_file(out)
+    if report.errors:
+        lines = [json.dumps(asdict(bad), ensure_ascii=False) for bad in report.errors]
+        with written_whole(errors) as draft:
+            draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    else:
+        errors.unlink(missing_ok=True)
     return report
-
-
-def _options(boxes: str | Path | None, pictures: str | Path | None, vocabulary: str | Path | None) -> FormatOptions:
-    return FormatOptions(
-        boxes=None if boxes is None else _there(boxes),
-        pictures=None if pictures is None else ImageNames(_there(pictures)),
-        vocabulary=None if vocabulary is None else _there(vocabulary),
-    )
 
 
 def _kind(format: str) -> Format:
@@ -131,22 +141,10 @@ def _kind(format: str) -> Format:
         raise UsageError("There is no such format.", got=format, expected=error.expected, hint=error.hint) from None
 
 
-def _there(path: str | Path) -> Path:
+def _existing(path: str | Path) -> Path:
     if not Path(path).exists():
         raise DataError("There is no such file.", where=str(path), hint="check the path")
     return Path(path)
-
-
-def _check_source(kind: Format, source: Path) -> None:
-    if not source.exists() and not (kind.prefix and any(source.parent.glob(f"{source.name}*"))):
-        _there(source)
-    if source.is_dir() and not kind.folder:
-        raise DataError("This is a folder.", where=str(source), expected=kind.source)
-
-
-def _provenance(kind: Format, source: Path, options: FormatOptions, ids: str | None, clip: bool) -> dict[str, Any]:
-    facts = {**kind.provenance, **kind.facts(source, options), "ids": ids or "as read", "clipped": clip}
-    return {**facts, "sources": [source.name], "versions": {"vlcli": __version__}}
 
 
 class _Run:
@@ -158,33 +156,30 @@ class _Run:
         self.writer, self.report, self.clip, self.skip_bad = writer, report, clip, skip_bad
         self.rename = _rename(ids)
         self.before = frozenset(writer.done)
-        self.places: dict[str, str] = {}
+        self.read: dict[str, str] = {}
 
     def read_all(self, kind: Format, source: Path, options: FormatOptions, progress: Progress) -> None:
-        """Take every image of the source; a source without any is refused."""
+        """Import every image that the store lacks; refuse a source without any image."""
         with progress.task(f"importing {kind.name}", kind.count(source), "image") as task:
-            self.read(kind.entries(source, options), task)
+            for entry in kind.entries(source, options):
+                try:
+                    self._take(entry)
+                except (ValueError, KeyError, TypeError) as error:
+                    text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                    self._fail(entry, text)
+                except DataError as error:
+                    self._fail(entry, f"{error.what}: {error.got}" if error.got else error.what)
+                task.advance()
         self.report.images = len(self.writer)
-        if not self.places:
+        if not self.read:
             raise DataError("the source holds no image", where=str(source), expected=kind.source)
-
-    def read(self, entries: Iterator[ForeignImage], task: ProgressTask) -> None:
-        """Take what is not there yet."""
-        for entry in entries:
-            try:
-                self._take(entry)
-            except (ValueError, KeyError, TypeError) as error:
-                self._fail(entry, str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
-            except DataError as error:
-                self._fail(entry, f"{error.what}: {error.got}" if error.got else error.what)
-            task.advance()
 
     def _take(self, entry: ForeignImage) -> None:
         name = self.rename(entry.id) if entry.id else ""
-        if name in self.places:
-            raise ValueError(f"image {name!r} is there twice, first in {self.places[name]}")
+        if name in self.read:
+            raise ValueError(f"image {name!r} is there twice, first in {self.read[name]}")
         if name:
-            self.places[name] = entry.where
+            self.read[name] = entry.where
         if name in self.before:
             self.report.resumed += 1
             return
@@ -217,19 +212,19 @@ def _rename(ids: str | None) -> Any:
 
 
 def trailing_number(name: str) -> int:
-    """The number a name ends in.
+    """Return the number that a name ends in.
 
     Raises:
         ValueError: it does not end in one.
     """
-    found = re.search(r"\d+$", name)
-    if found is None:
+    match = re.search(r"\d+$", name)
+    if match is None:
         raise ValueError(f"the name {name!r} does not end in a number, as the pattern of ids needs")
-    return int(found.group())
+    return int(match.group())
 
 
 def clipped(record: Record) -> Record:
-    """The record with its boxes cut to the image; a coordinate that is not finite stays, to be refused."""
+    """Clip a record's boxes to the image; a coordinate that is not finite stays, to be refused."""
     height, width = record.size
     limit = np.array([width, height, width, height], np.float32)
     boxes = np.asarray(record.boxes, np.float32)
@@ -237,15 +232,5 @@ def clipped(record: Record) -> Record:
 
 
 def errors_file(out: Path) -> Path:
-    """Where an import lists what it left out."""
+    """Return the file in which an import lists the images left out."""
     return out.with_name(f"{out.stem}.errors.jsonl")
-
-
-def _tell(report: ImportReport) -> None:
-    path = errors_file(report.path)
-    if not report.errors:
-        path.unlink(missing_ok=True)
-        return
-    with written_whole(path) as draft:
-        lines: Sequence[str] = [json.dumps(asdict(bad), ensure_ascii=False) for bad in report.errors]
-        draft.write_text("\n".join(lines) + "\n", encoding="utf-8")

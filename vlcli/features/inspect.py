@@ -1,4 +1,4 @@
-"""What is in a store, and whether it is sound."""
+"""Describes and verifies a store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ from vlcli.progress import Progress, Silent
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing wrong with a store.
-
-    Attributes:
-        image: the image concerned; empty where it is the whole file.
-        what: what is wrong.
-        where: the file and box set.
-    """
+    """One fault of a store: of an image (empty: of the whole file), in a file and box set."""
 
     image: str
     what: str
@@ -34,27 +28,27 @@ class Fault:
 
 
 def info(path: str | Path) -> dict[str, Any]:
-    """The facts of a store: its files and, for each box set, counts, widths and provenance.
-
-    Args:
-        path: a file, or a folder of shards or segments.
+    """Return the files of a store and, for each box set, counts, widths and provenance.
 
     Raises:
         DataError: it is missing or damaged.
     """
     store = FeatureStore(path)
-    files = store.paths
     sets: dict[str, list[SetFile]] = {}
-    for file in files:
+    for file in store.paths:
         for name in set_names(file):
             sets.setdefault(name, []).append(SetFile(file, name))
-    size = sum(file.stat().st_size for file in files)
-    facts = {name: _set_facts(parts) for name, parts in sets.items()}
-    return {"path": str(path), "files": len(files), "joined": bool(store.indexes), "bytes": size, "sets": facts}
+    return {
+        "path": str(path),
+        "files": len(store.paths),
+        "joined": bool(store.indexes),
+        "bytes": sum(file.stat().st_size for file in store.paths),
+        "sets": {name: _set_facts(parts) for name, parts in sets.items()},
+    }
 
 
 def set_names(path: Path) -> list[str]:
-    """The box sets of a file."""
+    """Return the names of a file's box sets."""
     with open_hdf5(path) as file:
         return list(file["sets"])
 
@@ -76,21 +70,18 @@ def _set_facts(parts: list[SetFile]) -> dict[str, Any]:
 
 
 def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000) -> list[Fault]:
-    """Read every record and check it.
-
-    Checked: offsets rise from 0 to the number of rows, ids are unique, every value is finite, boxes lie
-    inside their image, shapes agree, checksums match, an index says what its shards hold.
+    """Read and check every record: offsets, unique ids, finite values, boxes inside the image, shapes, checksums.
 
     Args:
         path: a file, or a folder of shards or segments.
-        progress: where to report.
-        limit: stop listing after this many faults.
+        progress: of the images.
+        limit: most faults to list.
 
     Returns:
-        The faults found; empty for a sound store.
+        The faults; empty for a sound store.
 
     Raises:
-        DataError: the store cannot be opened at all.
+        DataError: the store cannot be opened.
     """
     store = FeatureStore(path)
     faults = [fault for index in store.indexes for fault in _stale(index)]
@@ -103,7 +94,10 @@ def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000
             except DataError as error:
                 faults.append(Fault("", error.got, where))
                 continue
-            faults += _repeated(part, name, owners, where)
+            for image in part.ids:
+                if (name, image) in owners:
+                    faults.append(Fault(image, f"is there twice, also in {owners[name, image]}", where))
+                owners[name, image] = part.path
             faults += _record_faults(part, where, progress or Silent(), limit - len(faults))
             if len(faults) >= limit:
                 return faults[:limit]
@@ -113,19 +107,10 @@ def verify(path: str | Path, progress: Progress | None = None, limit: int = 1000
 def _stale(index: Path) -> list[Fault]:
     faults = []
     for name in set_names(index):
-        said, parts = SetFile(index, name, index=True), FeatureStore(index, name).parts()
-        held = [(image, int(value)) for part in parts for image, value in zip(part.ids, part.checksums, strict=True)]
-        if held != list(zip(said.ids, said.checksums.tolist(), strict=True)):
+        joined, parts = SetFile(index, name, index=True), FeatureStore(index, name).parts()
+        held = [row for part in parts for row in zip(part.ids, part.checksums.tolist(), strict=True)]
+        if held != list(zip(joined.ids, joined.checksums.tolist(), strict=True)):
             faults.append(Fault("", "the shards have changed since they were joined", f"{index} [{name}]"))
-    return faults
-
-
-def _repeated(part: SetFile, name: str, owners: dict[tuple[str, str], Path], where: str) -> list[Fault]:
-    faults = []
-    for image in part.ids:
-        if (name, image) in owners:
-            faults.append(Fault(image, f"is there twice, also in {owners[name, image]}", where))
-        owners[name, image] = part.path
     return faults
 
 

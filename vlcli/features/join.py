@@ -1,4 +1,4 @@
-"""An index file: shards that stay where they are, joined into one store by HDF5's virtual data sets.
+"""Joins shards into one store by an index file of HDF5's virtual data sets.
 
 Any HDF5 reader sees one file. :class:`~vlcli.features.FeatureStore` opens the shards that the index names and maps
 each, because a read through a virtual data set takes twice as long.
@@ -23,14 +23,9 @@ from vlcli.features.writer import written_whole
 
 
 def join(paths: Sequence[str | Path], out: str | Path) -> Path:
-    """Write an index file for shards of one store.
+    """Write the index file ``out`` for shards of one store, or folders of shards, and return it.
 
-    Args:
-        paths: the shards, or folders of them; each image may be in one of them only.
-        out: the index, in a folder that holds all shards.
-
-    Returns:
-        The index.
+    Each image may be in one shard only, and all shards must be in the folder of the index.
 
     Raises:
         DataError: a shard is missing, damaged, outside the index's folder, or does not fit the others.

@@ -1,4 +1,4 @@
-"""Join shards, and box sets of several files, into one store."""
+"""Merges shards, and box sets of several files, into one file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vlcli.features.schema import join_provenance, same_extraction
 from vlcli.features.writer import written_whole
 from vlcli.progress import Progress, Silent
 
+# For each new box set, its files, and the set's name in each.
 Holders = dict[str, list[tuple[Path, str]]]
-"""New box sets: the files that go into each, and the set's name in the file."""
 
 
 def merge(
@@ -26,20 +26,16 @@ def merge(
     compression: str | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Copy every box set of several stores into one file.
+    """Copy every box set of several stores into one file, and return it.
 
     Args:
-        paths: the shards, folders of them, or stores with different box sets; each image may be in one of them only
-            within a box set.
+        paths: the shards, folders of them, or stores with different box sets; an image may be in a box set once.
         out: the new file; appears only when it is whole.
-        names: the new name of a store's only box set, by its path: two stores whose sets are called alike become two
-            sets of one file.
+        names: new name of a store's only box set, by its path: two stores whose sets are called alike become two sets
+            of one file.
         order: image ids in the order wanted; others follow.
         compression: ``gzip``, ``lzf`` or None.
-        progress: where to report.
-
-    Returns:
-        The new file.
+        progress: of the images.
 
     Raises:
         DataError: a shard is missing or damaged, shards overlap, or they were made differently.
@@ -52,30 +48,29 @@ def merge(
             check_same(name, parts)
             provenance = join_provenance([part.provenance for part in parts])
             with (progress or Silent()).task(f"merging {name}", sum(map(len, parts)), "image") as task:
-                sources = [StoredPart.whole(part) for part in parts]
+                sources = [StoredPart(part) for part in parts]
                 write_sources(file, name, sources, provenance, order=order, compression=compression, tick=task.advance)
     return out
 
 
 def _named_holders(paths: Sequence[str | Path], names: Mapping[str | Path, str]) -> Holders:
-    found: Holders = {}
+    named: Holders = {}
     for path in paths:
-        files = FeatureStore(path).paths
         new = names.get(path)
-        held = set_holders(files)
+        held = set_holders(FeatureStore(path).paths)
         if new is not None and len(held) != 1:
             raise DataError(
                 "only a store with one box set can be renamed", where=str(path), got=", ".join(held), expected="one set"
             )
         for name, holders in held.items():
-            found.setdefault(new or name, []).extend((file, name) for file in holders)
-    if not found:
+            named.setdefault(new or name, []).extend((file, name) for file in holders)
+    if not named:
         raise DataError("there is nothing to merge", expected="one feature store or more")
-    return found
+    return named
 
 
 def set_holders(files: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files that hold each box set."""
+    """Return the files that hold each box set."""
     names: dict[str, list[Path]] = {}
     for path in files:
         with open_hdf5(path) as opened:

@@ -1,4 +1,4 @@
-"""Read a feature store: one file, several shards, or the segments of an unfinished extraction."""
+"""Reads a feature store: one file, several shards, or the segments of an unfinished extraction."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ BATCH_FIELDS = ("features", "boxes")
 class FeatureStore:
     """Region features by image id.
 
-    Nothing is opened before the first question, so that each process opens its own: a store can be
-    inherited by forked workers and pickled to spawned ones.
+    Files are opened on first access, so that forked and spawned workers each open their own.
 
     Args:
-        path: an HDF5 file, several files that act as one, a folder of them (shards, or the ``.part``
-            folder of an extraction that was interrupted), or the index of joined shards.
-        set: box set to read; None for the only one, else the one called ``boxes``.
-        hint: the command that would make missing features, shown in errors.
-        check: compare every record with its checksum when this process reads it first.
+        path: an HDF5 file, several files that act as one, a folder of them (shards, or the ``.part`` folder of an
+            interrupted extraction), or the index of joined shards.
+        set: box set to read; None: the only one, else ``boxes``.
+        hint: command that makes missing features, for errors.
+        check: compare every record with its checksum on first access.
     """
 
     def __init__(
@@ -38,9 +37,9 @@ class FeatureStore:
         hint: str = "",
         check: bool = True,
     ) -> None:
-        given = [path] if isinstance(path, str | Path) else list(path)
-        self._given = [file for one in given for file in _files(Path(one))]
-        self.where = ", ".join(str(one) for one in given)
+        paths = [path] if isinstance(path, str | Path) else list(path)
+        self._named = [file for one in paths for file in _files(Path(one))]
+        self.where = ", ".join(map(str, paths))
         self.set = set
         self.hint = hint or "extract them with: vlcli extract"
         self._check = check
@@ -49,32 +48,28 @@ class FeatureStore:
 
     @property
     def paths(self) -> list[Path]:
-        """The files behind the store: those given, and instead of an index its shards."""
+        """The files of the store; instead of an index its shards."""
         if self._paths is None:
-            files = [file for given in self._given for file in shards_of(given)]
+            files = [file for named in self._named for file in shards_of(named)]
             # An index may lie in a folder with its shards.
             self._paths = list({file.resolve(): file for file in files}.values())
         return self._paths
 
     @property
     def indexes(self) -> list[Path]:
-        """The files among those given that join shards."""
-        return [given for given in self._given if shards_of(given) != [given]]
-
-    @classmethod
-    def open(cls, paths: Sequence[str | Path], set: str | None = None) -> FeatureStore:
-        """Several shards as one store."""
-        return cls(list(paths), set)
+        """The index files of the store, which join shards."""
+        return [named for named in self._named if shards_of(named) != [named]]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None, "_index": {}, "_ids": []}
 
-    def _parts(self) -> list[SetFile]:
+    def parts(self) -> list[SetFile]:
+        """Open and return the files of the store."""
         if self._opened is None:
             parts = [SetFile(path, self.set) for path in self.paths]
             _agree(parts, self.where)
             self._ids = [name for part in parts for name in part.ids]
-            self._index = {name: place for place, name in enumerate(self._ids)}
+            self._index = {name: number for number, name in enumerate(self._ids)}
             self._starts = np.cumsum([0, *(len(part) for part in parts)])
             if len(self._index) != len(self._ids):
                 raise self._twice(parts)
@@ -86,25 +81,26 @@ class FeatureStore:
         for part in parts:
             for name in part.ids:
                 if name in seen:
-                    got = f"{name!r} in {seen[name]} and {part.path}"
-                    return self._doubled(got)
+                    hint = "leave one of the files out, or extract again"
+                    return DataError(
+                        "the shards hold an image twice",
+                        where=self.where,
+                        got=f"{name!r} in {seen[name]} and {part.path}",
+                        expected="each image once in all files together",
+                        hint=f"{hint}; vlcli features verify STORE names every fault of a store",
+                    )
                 seen[name] = part.path
-        return self._doubled("")
-
-    def _doubled(self, got: str) -> DataError:
-        hint = "leave one of the files out, or extract again; vlcli features verify STORE names every fault of a store"
-        what, expected = "the shards hold an image twice", "each image once in all files together"
-        return DataError(what, where=self.where, got=got, expected=expected, hint=hint)
+        raise AssertionError("no image is there twice")
 
     def _find(self, name: str) -> tuple[SetFile, int]:
-        parts = self._parts()
-        place = self._index.get(name)
-        if place is None:
+        parts = self.parts()
+        number = self._index.get(name)
+        if number is None:
             raise self._absent([name])
         if len(parts) == 1:
-            return parts[0], place
-        shard = int(np.searchsorted(self._starts, place, side="right")) - 1
-        return parts[shard], place - int(self._starts[shard])
+            return parts[0], number
+        shard = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return parts[shard], number - int(self._starts[shard])
 
     def _absent(self, names: list[str]) -> DataError:
         shown = ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
@@ -118,17 +114,17 @@ class FeatureStore:
         )
 
     def __len__(self) -> int:
-        self._parts()
+        self.parts()
         return len(self._ids)
 
     def __contains__(self, name: object) -> bool:
-        self._parts()
+        self.parts()
         return name in self._index
 
     @property
     def ids(self) -> list[str]:
         """Every image id, in the order of the file."""
-        self._parts()
+        self.parts()
         return self._ids
 
     @property
@@ -139,8 +135,8 @@ class FeatureStore:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Float type of the features."""
-        made: np.dtype[Any] = np.dtype(self._parts()[0].dtypes["features"])
-        return made
+        dtype: np.dtype[Any] = np.dtype(self.parts()[0].dtypes["features"])
+        return dtype
 
     @property
     def classes_count(self) -> int:
@@ -154,72 +150,68 @@ class FeatureStore:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The per-row fields there are."""
-        return tuple(self._parts()[0].shapes)
+        """The per-row fields of the store."""
+        return tuple(self.parts()[0].shapes)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What made these features (the first shard's)."""
-        return self._parts()[0].provenance
+        """The provenance of the first shard."""
+        return self.parts()[0].provenance
 
     @property
     def max_regions(self) -> int:
-        """Most boxes of any image."""
-        return max((int(np.diff(part.offsets).max(initial=0)) for part in self._parts()), default=0)
+        """Largest number of boxes of an image."""
+        return max((int(np.diff(part.offsets).max(initial=0)) for part in self.parts()), default=0)
 
     def _width(self, name: str) -> int:
-        shape = self._parts()[0].shapes.get(name, (0, 0))
+        shape = self.parts()[0].shapes.get(name, (0, 0))
         return int(shape[1]) if len(shape) > 1 else 0
 
-    def parts(self) -> list[SetFile]:
-        """The files behind the store, for tools that walk all of it."""
-        return self._parts()
-
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` that the store lacks, each once, in order."""
-        self._parts()
+        """Return those of ``names`` that the store lacks, each once, in order."""
+        self.parts()
         return [name for name in dict.fromkeys(names) if name not in self._index]
 
     def id_of(self, picture: str | Path) -> str:
-        """Return the id under which the store holds a picture, by its file or its id; its name where it does not."""
-        self._parts()
+        """Return the store's id of a picture, by its file or its id; the file's name where it is missing."""
+        self.parts()
         return next((name for name in path_ids(picture) if name in self._index), image_id(picture))
 
     def require(self, names: Iterable[str]) -> None:
-        """Refuse to go on without these images.
+        """Check that the store has these images.
 
         Raises:
-            DataError: some are missing; the message counts them and names a few.
+            DataError: some are missing.
         """
         if absent := self.missing(names):
             raise self._absent(absent)
 
     def count(self, name: str) -> int:
-        """Number of boxes of an image."""
-        part, place = self._find(name)
-        return int(part.offsets[place + 1] - part.offsets[place])
+        """Return the number of boxes of an image."""
+        part, number = self._find(name)
+        return int(part.offsets[number + 1] - part.offsets[number])
 
     def size(self, name: str) -> tuple[int, int]:
-        """Height and width of an image in pixels."""
-        part, place = self._find(name)
-        height, width = part.sizes[place].tolist()
+        """Return height and width of an image in pixels."""
+        part, number = self._find(name)
+        height, width = part.sizes[number].tolist()
         return height, width
 
     def read(self, name: str, fields: Collection[str] | None = None, *, copy: bool = True) -> Record:
-        """One image's record.
+        """Read one image's record.
 
         Args:
             name: image id.
-            fields: optional fields wanted besides features and boxes; None for all.
-            copy: own, writable memory; False gives read-only views where the file is mapped.
+            fields: fields wanted besides features and boxes; None: all.
+            copy: copy the arrays; False gives read-only views where the file is mapped.
 
         Raises:
             DataError: the store lacks the image, or its record is damaged.
         """
-        part, place = self._find(name)
+        part, number = self._find(name)
         if self._check:
-            part.check([place])
-        record = part.record(place, None if fields is None else tuple(fields), copy)
+            part.check([number])
+        record = part.record(number, None if fields is None else tuple(fields), copy)
         if record.box_ids is not None:
             record.box_ids = np.array(decode_strings(record.box_ids), dtype=np.str_)
         return record
@@ -231,13 +223,13 @@ class FeatureStore:
         out: Mapping[str, np.ndarray] | None = None,
         rows: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Several images as padded arrays.
+        """Read several images into padded arrays.
 
         Args:
             names: image ids (B,).
             fields: fields wanted.
-            out: arrays to fill, as an earlier call of the same shape returned them.
-            rows: pad or cut to this many boxes R; by default the most of any image in the batch.
+            out: arrays to fill, of an earlier call of the same shape.
+            rows: pad or cut to this many boxes R; by default the most of an image in the batch.
 
         Returns:
             Each field as (B, R, ...), ``mask`` (B, R) true at real boxes, ``sizes`` (B, 2) height and width.
@@ -248,39 +240,36 @@ class FeatureStore:
         runs = self._runs(names)
         width = rows if rows is not None else max((int(counts.max()) for *_, counts in runs), default=0)
         batch = self._buffers(fields, len(names), width, out)
-        for part, into, places, counts in runs:
+        for part, into, images, counts in runs:
             if self._check:
-                part.check(places.tolist())
+                part.check(images.tolist())
             batch["mask"][into] = np.arange(width) < counts[:, None]
-            batch["sizes"][into] = part.sizes[places]
-            starts = part.offsets[places].tolist()
+            batch["sizes"][into] = part.sizes[images]
+            starts = part.offsets[images].tolist()
             ends = np.minimum(counts, width).tolist()
             for name in fields:
                 part.fill(name, batch[name], into.tolist(), starts, ends)
         return batch
 
     def _runs(self, names: Sequence[str]) -> list[tuple[SetFile, np.ndarray, np.ndarray, np.ndarray]]:
-        parts = self._parts()
+        """Return each file with the batch rows that it fills, its images' numbers and their counts of boxes."""
+        parts = self.parts()
         try:
-            places = np.fromiter((self._index[name] for name in names), np.int64, len(names))
+            numbers = np.fromiter((self._index[name] for name in names), np.int64, len(names))
         except KeyError:
             raise self._absent(self.missing(names)) from None
-        if len(parts) == 1:
-            offsets = parts[0].offsets
-            return [(parts[0], np.arange(len(names)), places, offsets[places + 1] - offsets[places])]
-        shards = np.searchsorted(self._starts, places, side="right") - 1
+        shards = np.searchsorted(self._starts, numbers, side="right") - 1
         runs = []
         for shard in np.unique(shards).tolist():
-            into = np.flatnonzero(shards == shard)
-            own = places[into] - self._starts[shard]
-            part = parts[shard]
-            runs.append((part, into, own, part.offsets[own + 1] - part.offsets[own]))
+            part, into = parts[shard], np.flatnonzero(shards == shard)
+            images = numbers[into] - self._starts[shard]
+            runs.append((part, into, images, part.offsets[images + 1] - part.offsets[images]))
         return runs
 
     def _buffers(
         self, fields: Sequence[str], size: int, width: int, out: Mapping[str, np.ndarray] | None
     ) -> dict[str, np.ndarray]:
-        first = self._parts()[0]
+        first = self.parts()[0]
         if absent := [name for name in fields if name not in first.shapes or FIELDS[name].dtype == "S"]:
             there = ", ".join(name for name in first.shapes if FIELDS[name].dtype != "S")
             raise DataError("the feature store lacks a field", where=self.where, got=", ".join(absent), expected=there)
@@ -302,12 +291,12 @@ def _files(path: Path) -> list[Path]:
             hint = f"the extraction into {part} is unfinished: run it again" if part.is_dir() else "vlcli extract"
             raise DataError("the feature store does not exist", where=str(path), hint=hint)
         return [path]
-    found = sorted(path.glob("*.h5"))
-    if not found:
+    files = sorted(path.glob("*.h5"))
+    if not files:
         raise DataError(
             "the folder holds no feature store", where=str(path), expected="files *.h5", hint="vlcli extract"
         )
-    return found
+    return files
 
 
 def _agree(parts: list[SetFile], where: str) -> None:

@@ -1,7 +1,7 @@
-"""What a feature store holds: the layout of the file, one image's record, and the checks on it.
+"""Defines the layout of a feature store and the record of an image, and checks records.
 
-A store is one HDF5 file. Every *box set* (detected boxes, ground truth, a grid ...) is a group
-``/sets/<name>`` of flat data sets in which the rows of all images follow one another::
+A store is one HDF5 file. Every *box set* (detected boxes, ground truth, a grid ...) is a group ``/sets/<name>`` of flat
+data sets in which the rows of all images follow one another::
 
     /                       attributes: format, schema, vlcli
     /sets/boxes             attributes: extractor, weights_sha256, boxes, dtype, dim
@@ -31,13 +31,13 @@ from vlcli.errors import DataError
 FORMAT = "vlcli-features"
 SCHEMA_VERSION = 1
 DEFAULT_SET = "boxes"
-"""The box set that a store has unless it names others."""
+"""Name of the box set by default."""
+# Name of the box set of `vlcli.features.concepts`.
 CONCEPT_SET = "concepts"
-"""What :mod:`vlcli.features.concepts` calls its box set."""
+# Pixels by which a box may leave its image: published detections round their corners.
 EDGE = 0.5
-"""How far (pixels) a box may leave its image: published detections round their corners."""
+# Keys of a provenance that may differ between stores of one extraction.
 HISTORY = ("versions", "sources")
-"""Keys of a provenance that say when and from what a store was made, not what its records mean."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,15 @@ class Field:
     """One per-row data set.
 
     Attributes:
-        dtype: type on disk; empty means the store's own float type.
-        width: columns; None where the extractor decides, 0 for a plain vector.
+        dtype: type on disk; empty: the store's float type.
+        width: columns; None: as the extractor has, 0: a vector.
     """
 
     dtype: str
     width: int | None
 
 
+# Every per-row field by name; `features` and `boxes` are required.
 FIELDS: dict[str, Field] = {
     "features": Field("", None),
     "boxes": Field("float32", 4),
@@ -65,7 +66,6 @@ FIELDS: dict[str, Field] = {
     "attribute_probs": Field("", None),
     "box_ids": Field("S", 0),
 }
-"""Every per-row field by name; ``features`` and ``boxes`` are always there."""
 
 
 @dataclass
@@ -77,14 +77,14 @@ class Record:
         features: region features (N, D).
         boxes: pixels x1 y1 x2 y2 (N, 4).
         size: height and width of the image in pixels.
-        scores: confidence of each box (N,).
-        classes: class id of each box (N,).
-        class_scores: confidence of that class (N,).
-        attributes: attribute id of each box (N,).
-        attribute_scores: confidence of that attribute (N,).
+        scores: confidences of the boxes (N,).
+        classes: class ids (N,).
+        class_scores: confidences of the classes (N,).
+        attributes: attribute ids (N,).
+        attribute_scores: confidences of the attributes (N,).
         class_probs: distribution over classes (N, C).
         attribute_probs: distribution over attributes (N, A).
-        box_ids: the boxes' own names (N,), strings.
+        box_ids: names of the boxes (N,), strings.
     """
 
     id: str
@@ -104,7 +104,7 @@ class Record:
         return int(self.boxes.shape[0])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The per-row fields that are present, in the order of :data:`FIELDS`."""
+        """Return the fields that are present, in the order of :data:`FIELDS`."""
         return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
 
@@ -112,24 +112,19 @@ RECORD_FIELDS = tuple(field.name for field in fields(Record))
 
 
 def encode_strings(values: Iterable[Any]) -> np.ndarray:
-    """Strings as fixed-length UTF-8 bytes, at least one byte wide."""
+    """Encode strings as fixed-length UTF-8 bytes, at least one byte wide."""
     encoded = [value if isinstance(value, bytes) else str(value).encode() for value in values]
     width = max([len(value) for value in encoded], default=1) or 1
     return np.array(encoded, dtype=f"S{width}")
 
 
 def decode_strings(values: np.ndarray) -> list[str]:
-    """Fixed-length UTF-8 bytes as strings."""
+    """Decode fixed-length UTF-8 bytes."""
     return [value.decode() for value in values.tolist()]
 
 
 def normalise(record: Record, dtype: str) -> Record:
-    """The record in the types the store keeps.
-
-    Args:
-        record: what an extractor returned.
-        dtype: float type of the store, ``float16`` or ``float32``.
-    """
+    """Convert a record to the types of a store whose float type is ``dtype``."""
     changed: dict[str, Any] = {}
     for name, value in record.arrays().items():
         if FIELDS[name].dtype == "S":
@@ -142,7 +137,7 @@ def normalise(record: Record, dtype: str) -> Record:
 
 
 def record_problems(record: Record) -> list[str]:
-    """Everything wrong with a record in itself, one sentence each."""
+    """Return every fault of a record, one sentence each."""
     rows = record.boxes.shape[0] if record.boxes.ndim else -1
     problems = [] if record.id else ["the record has no id"]
     if min(record.size) < 1:
@@ -162,11 +157,8 @@ def _field_problems(name: str, value: np.ndarray, rows: int) -> list[str]:
         return [f"{name} has shape {value.shape}, expected {wanted}"]
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         bad = int(np.count_nonzero(~np.isfinite(value)))
-        cause = (
-            "; a float16 store ends at 65504, use float32"
-            if value.dtype == np.float16 and np.isinf(value).any()
-            else ""
-        )
+        overflow = value.dtype == np.float16 and np.isinf(value).any()
+        cause = "; a float16 store ends at 65504, use float32" if overflow else ""
         return [f"{name} holds {bad} values that are not finite{cause}"]
     return []
 
@@ -186,13 +178,12 @@ def _box_problems(record: Record) -> list[str]:
 
 
 def check_record(record: Record, where: str = "") -> None:
-    """Refuse a record that the store must not keep.
+    """Refuse a faulty record.
 
     Raises:
         DataError: a value is not finite, a box leaves the image, or shapes disagree.
     """
-    problems = record_problems(record)
-    if problems:
+    if problems := record_problems(record):
         raise DataError(
             f"the record of image {record.id!r} cannot be stored",
             where=where,
@@ -202,7 +193,7 @@ def check_record(record: Record, where: str = "") -> None:
 
 
 def checksum(record: Record) -> int:
-    """CRC-32 over the id, the size and every field of a normalised record."""
+    """Return the CRC-32 of the id, the size and every field of a normalised record."""
     height, width = record.size
     value = zlib.crc32(f"{record.id}\0{height}\0{width}".encode())
     for name, array in record.arrays().items():
@@ -213,7 +204,7 @@ def checksum(record: Record) -> int:
 
 
 def layout(record: Record) -> dict[str, int]:
-    """The fields of a record and their widths (0: a vector): all records of one box set share it."""
+    """Return the fields of a record and their widths (0: a vector), equal for all records of a box set."""
     return {name: value.shape[1] if value.ndim == 2 else 0 for name, value in record.arrays().items()}
 
 
@@ -224,9 +215,9 @@ def same_extraction(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
 
 
 def join_provenance(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The last of several provenances of one extraction, with the files that all of them were imported from."""
+    """Return the last of several provenances of one extraction, with the sources of all."""
     joined = dict(provenances[-1])
     sources = [source for provenance in provenances for source in provenance.get("sources", ())]
     if sources:
-        joined["sources"] = [source for place, source in enumerate(sources) if source not in sources[:place]]
+        joined["sources"] = [source for number, source in enumerate(sources) if source not in sources[:number]]
     return joined

@@ -1,4 +1,4 @@
-"""The structure of a feature store's file, checked when it is opened and without reading the features."""
+"""Checks the structure of a feature store's file when it is opened, without reading the features."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vlcli.features.schema import FIELDS
 NEEDED = ("ids", "sizes", "offsets", "checksums", "provenance", "features", "boxes")
 _KINDS = {"ids": "SO", "sizes": "iu", "offsets": "iu", "checksums": "iu", "provenance": "SO"}
 _ROWS = 1 << 20
+# Regions of a picture that are read: of more, a small file can fill the memory.
 MOST_REGIONS = 100_000
-"""Regions of a picture that are read: of more, a small file can fill the memory."""
 
 
 def damaged(path: Path, got: str) -> DataError:
-    """The error for a store that no extraction can have written."""
+    """Make the error for a store that no extraction can have written."""
     return DataError(
         "the feature store is damaged",
         where=str(path),
@@ -30,11 +30,7 @@ def damaged(path: Path, got: str) -> DataError:
 
 
 def sets_of(file: h5py.File, path: Path) -> h5py.Group:
-    """The group that holds the box sets.
-
-    Raises:
-        DataError: the group is missing, or it or a box set is a link.
-    """
+    """Return the group that holds the box sets."""
     sets = _member(file, "sets", path)
     for name in sets if isinstance(sets, h5py.Group) else ():
         if not isinstance(_member(sets, name, path), h5py.Group):
@@ -45,21 +41,12 @@ def sets_of(file: h5py.File, path: Path) -> h5py.Group:
 
 
 def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[str, h5py.Dataset]:
-    """The data sets of a box set, by name.
-
-    Args:
-        group: the box set.
-        path: its file, for messages.
-        index: whether the file joins shards, so that its rows are virtual.
-
-    Raises:
-        DataError: a required data set is missing, or the values of one lie in another file.
-    """
+    """Return the data sets of a box set by name; those of an ``index`` of shards are virtual."""
     absent = [name for name in NEEDED if group.get(name, getlink=True) is None]
     if absent:
         raise damaged(path, f"the box set {group.name} lacks {', '.join(absent)}")
-    found = {name: _member(group, name, path) for name in (*NEEDED, *FIELDS) if name in group}
-    for name, data in found.items():
+    members = {name: _member(group, name, path) for name in (*NEEDED, *FIELDS) if name in group}
+    for name, data in members.items():
         if not isinstance(data, h5py.Dataset):
             raise damaged(path, f"{name} is no data set")
         if (data.is_virtual and not index) or data.external:
@@ -67,11 +54,11 @@ def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[s
         strings = data.dtype.kind != "O" or h5py.check_string_dtype(data.dtype) is not None
         if data.dtype.kind not in _kinds(name) or not strings or (data.dtype.kind in "fiu" and data.dtype.itemsize > 8):
             raise damaged(path, f"{name} holds values of type {data.dtype}")
-    return found
+    return members
 
 
 def _kinds(name: str) -> str:
-    """The ``dtype.kind`` letters that a data set may have."""
+    """Return the ``dtype.kind`` letters that a data set may have."""
     if name in _KINDS:
         return _KINDS[name]
     return "f" if FIELDS[name].dtype in ("", "float32") else ("S" if FIELDS[name].dtype == "S" else "iu")
@@ -87,7 +74,7 @@ def _member(group: h5py.Group, name: str, path: Path) -> Any:
 
 
 def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, checksums: np.ndarray) -> list[str]:
-    """Faults of the arrays with one row per image (sizes, offsets, checksums), one sentence each."""
+    """Return faults of the arrays with one row per image (sizes, offsets, checksums), one sentence each."""
     count = len(ids)
     shapes = (("sizes", sizes, (count, 2)), ("offsets", offsets, (count + 1,)), ("checksums", checksums, (count,)))
     problems = [
@@ -110,7 +97,7 @@ def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, check
 
 
 def shape_problems(shapes: dict[str, tuple[int, ...]], rows: int) -> list[str]:
-    """Fields whose shape does not fit the number of rows or the width of the field, one sentence each."""
+    """Return faults of shapes, one sentence each: another number of rows, or another width of a field."""
     problems = []
     for name, shape in shapes.items():
         width = FIELDS[name].width
@@ -123,7 +110,7 @@ def shape_problems(shapes: dict[str, tuple[int, ...]], rows: int) -> list[str]:
 
 
 def unbounded_box(boxes: Any) -> int | None:
-    """The first row of ``boxes`` (total, 4), an array or a data set, that is not finite; None where all are."""
+    """Return the first row of ``boxes`` (total, 4), an array or a data set, that is not finite; None without any."""
     for start in range(0, boxes.shape[0], _ROWS):
         good = np.isfinite(boxes[start : start + _ROWS]).all(axis=1)
         if not good.all():
@@ -132,10 +119,10 @@ def unbounded_box(boxes: Any) -> int | None:
 
 
 def unlike_length(path: Path) -> str:
-    """How the size of a file differs from the end its superblock names; empty where they agree.
+    """Return, in words, how the size of a file differs from the end in its superblock; empty where they agree.
 
-    HDF5 refuses a file that is too short. One that is too long holds inserted bytes: every address behind them is
-    wrong, and reading an attribute from a heap that is none may never end.
+    HDF5 refuses a file that is too short. One that is too long has inserted bytes: every address behind them is wrong,
+    and reading an attribute may never end.
     """
     with path.open("rb") as file:
         head = file.read(48)

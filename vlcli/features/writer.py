@@ -1,13 +1,11 @@
-"""Write a feature store so that a kill at any moment loses only the records of the last seconds.
+"""Writes a feature store so that a kill at any moment loses only the records of the last seconds.
 
-HDF5 gives no promise about a file whose writer dies inside a flush. So an unfinished store is not one
-growing file: it is a folder ``features.h5.part`` of small, complete stores (segments), each written
-beside, synced and renamed into place. Whatever is there opens and is intact. ``finish`` copies the
-segments into one contiguous file and renames that to ``features.h5``.
+HDF5 does not promise that a file survives whose writer dies inside a flush. So an unfinished store is a folder
+``features.h5.part`` of small, complete stores (segments), each written beside, synced and renamed into place.
+``finish`` copies the segments into one contiguous file and renames that to ``features.h5``.
 
-Several processes may fill one store: each writes segments under its own number into the same folder,
-and the first of them finishes it. So the folder is the same whoever wrote into it, and a killed run may
-go on with another number of processes.
+Several processes may fill one store: each writes segments under its rank into the same folder, and the first of them
+finishes it. A killed run may go on with another number of processes.
 """
 
 from __future__ import annotations
@@ -35,17 +33,13 @@ from vlcli.features.schema import (
 )
 from vlcli.files import put
 
+# The first segment is written this early, so that stopping a run soon after its start loses little.
 FIRST_RECORDS, FIRST_SECONDS = 16, 5.0
-"""The first segment is written this early: whoever stops a run soon after its start loses little."""
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A path to write to that becomes ``path`` only when the block ends well.
-
-    Raises:
-        VlcliError: the disk is full or cannot be written; nothing is left behind.
-    """
+    """Yield a path to write to that becomes ``path`` only when the block ends well."""
     draft = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,11 +53,8 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
     # HDF5 wraps the system's error in its own text, so the number alone does not tell.
-    full = (
-        getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        or "No space left" in str(error)
-        or "errno = 28" in str(error)
-    )
+    words = any(text in str(error) for text in ("No space left", "errno = 28"))
+    full = words or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else "the feature store cannot be written"
     free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
     hint = "free some space and run the same command again: it continues where it stopped"
@@ -71,19 +62,19 @@ def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
 
 
 class FeatureWriter:
-    """Append records; killed and started again, it goes on after the last flushed one.
+    """Appends records to a store; after a kill it continues behind the last flushed one.
 
     Args:
         path: the finished file, e.g. ``features.h5``.
-        provenance: what makes these records; continuing needs the same (``versions`` may differ).
+        provenance: of these records; continuing needs the same (``versions`` may differ).
         set: box set to write; other sets of an existing file are kept.
         dtype: float type of features and distributions, ``float16`` or ``float32``.
-        flush_every: most records held in memory before a segment is written; of the first one, 16 are enough.
-        flush_seconds: longest time between segments; the first one is written within 5.
+        flush_every: records of a segment; 16 of the first.
+        flush_seconds: longest time between segments; 5 before the first.
         compression: ``gzip`` or ``lzf`` for smaller files that read more slowly; None for mapped reading.
         resume: continue an interrupted or finished store; False starts anew (the old file stays until ``finish``).
-        rank: number of this process among those that write together; only 0 clears up and finishes.
-        background: write segments in a thread, while the caller goes on.
+        rank: of this process among those that write together; only 0 clears up and finishes.
+        background: write segments in a thread.
     """
 
     def __init__(
@@ -114,17 +105,14 @@ class FeatureWriter:
         self._pool = ThreadPoolExecutor(1, "features") if background else None
         self._writing: Future[None] | None = None
         if rank == 0:
-            self._clear_up(resume)
+            if not resume:
+                shutil.rmtree(self.part, ignore_errors=True)
+            for draft in self.part.glob("*.tmp"):
+                draft.unlink()
         self._kept = self._open_kept() if resume else None
         self._segments = self._open_segments()
         self._number = max([-1, *(int(path.stem.split("-")[-1]) for path in self.part.glob("*.h5"))]) + 1
         self.done = {name for source in self._sources() for name in source.ids}
-
-    def _clear_up(self, resume: bool) -> None:
-        if not resume:
-            shutil.rmtree(self.part, ignore_errors=True)
-        for draft in self.part.glob("*.tmp"):
-            draft.unlink()
 
     def _open_kept(self) -> SetFile | None:
         if not self.path.exists():
@@ -136,9 +124,9 @@ class FeatureWriter:
 
     def _open_segments(self) -> list[SetFile]:
         kept = {} if self._kept is None else dict.fromkeys(self._kept.ids)
-        found = [self._checked(SetFile(path, self.set)) for path in sorted(self.part.glob("*.h5"))]
+        segments = [self._checked(SetFile(path, self.set)) for path in sorted(self.part.glob("*.h5"))]
         # Killed between the final rename and the clean-up: everything is in the file already.
-        return [segment for segment in found if not all(name in kept for name in segment.ids)]
+        return [segment for segment in segments if not all(name in kept for name in segment.ids)]
 
     def _checked(self, source: SetFile) -> SetFile:
         stored = str(source.dtypes["features"])
@@ -176,8 +164,7 @@ class FeatureWriter:
         """Add one image.
 
         Raises:
-            DataError: values are not finite, a box leaves the image, the fields differ from the other
-                records', or the image is there already.
+            DataError: the record is faulty, has other fields than those before it, or the image is there already.
             VlcliError: the disk is full.
         """
         record = normalise(record, self.dtype)
@@ -195,17 +182,14 @@ class FeatureWriter:
             )
         self._pending.append(record)
         self.done.add(record.id)
-        if self._due():
-            self._spill()
-
-    def _due(self) -> bool:
         most, longest = self._flush_every, self._flush_seconds
         if not self._begun:
             most, longest = min(most, FIRST_RECORDS), min(longest, FIRST_SECONDS)
-        return len(self._pending) >= most or monotonic() - self._since > longest
+        if len(self._pending) >= most or monotonic() - self._since > longest:
+            self._spill()
 
     def flush(self) -> None:
-        """Put what is held in memory on disk, as one more segment.
+        """Write the records that are held in memory as one more segment.
 
         Raises:
             VlcliError: the disk is full.
@@ -235,24 +219,24 @@ class FeatureWriter:
             writing.result()
 
     def finish(self, order: Sequence[str] | None = None, tick: Callable[[int], None] | None = None) -> Path:
-        """Join the segments, those of other processes too, into the finished file.
+        """Join the segments, those of other processes too, into the finished file, and return it.
 
         Args:
-            order: ids in the order the file shall have them (others follow); by default as appended.
+            order: ids in the order of the file (others follow); by default as appended.
             tick: called with the number of images copied since the last call.
-
-        Returns:
-            The finished file.
 
         Raises:
             VlcliError: the disk is full; the segments stay.
         """
         self.flush()
         self._segments = self._open_segments()
-        provenance = join_provenance([*(source.provenance for source in self._sources()), self.provenance])
-        if self._segments or not self.path.exists() or (self._kept is None):
-            others = _other_sets(self.path, self.set)
-            sources = [StoredPart.whole(source) for source in self._sources()]
+        if self._segments or not self.path.exists() or self._kept is None:
+            provenance = join_provenance([*(source.provenance for source in self._sources()), self.provenance])
+            sources = [StoredPart(source) for source in self._sources()]
+            others: list[str] = []
+            if self.path.exists():
+                with open_hdf5(self.path) as stored:
+                    others = [other for other in stored["sets"] if other != self.set]
             draft = self.part / "finished"
             with written_whole(draft) as target, create_file(target) as file:
                 copy_sets(file, self.path, others)
@@ -286,10 +270,3 @@ def _check_options(name: str, dtype: str, compression: str | None, flush_every: 
 
 def _without_versions(provenance: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in provenance.items() if key != "versions"}
-
-
-def _other_sets(path: Path, name: str) -> list[str]:
-    if not path.exists():
-        return []
-    with open_hdf5(path) as file:
-        return [other for other in file["sets"] if other != name]

@@ -1,8 +1,7 @@
-"""Given boxes: read them from the files the field keeps them in, and find an image's among them.
+"""Reads files of boxes, and finds an image's boxes by its id.
 
-An image is named by :func:`image_id`, its file name without folders and extension, everywhere in
-vlcli. Files that name images by number only (COCO results) use that number; ``boxes_for`` then
-matches ``COCO_val2014_000000000042`` with ``42``.
+An image is named by :func:`image_id`, its file name without folders and extension. Files that name images by number
+only (COCO results) use that number; ``boxes_for`` then matches ``COCO_val2014_000000000042`` with ``42``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NUMBER = re.compile(r"(\d+)$")
 
 
 def image_id(path: str | Path) -> str:
-    """The name of an image: the last part of its path without the extension.
+    """Return the name of an image: the last part of its path without the extension.
 
     >>> image_id("train2014/COCO_train2014_000000000009.jpg")
     'COCO_train2014_000000000009'
@@ -43,15 +42,15 @@ class BoxList:
 
     Attributes:
         boxes: pixels x1 y1 x2 y2 (N, 4), float32.
-        scores: confidence of each (N,).
-        classes: class id of each (N,).
-        attributes: attribute id of each (N,).
-        box_ids: their names (N,), strings.
-        size: height and width of the image the boxes were measured in.
+        scores: confidences (N,).
+        classes: class ids (N,).
+        attributes: attribute ids (N,).
+        box_ids: names (N,), strings.
+        size: height and width of the image that the boxes were measured in.
         name: the image's file as the boxes' file writes it.
 
     Raises:
-        DataError: a coordinate is not finite. Such boxes must go no further: RoIAlign reads outside its map for them.
+        DataError: a coordinate is not finite: RoIAlign would read outside its map.
     """
 
     boxes: np.ndarray
@@ -74,40 +73,34 @@ class BoxList:
         return int(self.boxes.shape[0])
 
     def rows(self, index: np.ndarray) -> BoxList:
-        """The boxes at ``index``, in that order."""
-        return replace(
-            self,
-            boxes=self.boxes[index],
-            scores=None if self.scores is None else self.scores[index],
-            classes=None if self.classes is None else self.classes[index],
-            attributes=None if self.attributes is None else self.attributes[index],
-            box_ids=None if self.box_ids is None else self.box_ids[index],
-        )
+        """Return the boxes at ``index``, in that order."""
+        columns = {name: getattr(self, name) for name in ("boxes", "scores", "classes", "attributes", "box_ids")}
+        return replace(self, **{name: column[index] for name, column in columns.items() if column is not None})
 
     def top(self, limit: int | None) -> BoxList:
-        """The ``limit`` most confident boxes, best first; in file order where there are no scores."""
+        """Return the ``limit`` most confident boxes, best first; in file order where there are no scores."""
         order = np.arange(len(self)) if self.scores is None else np.argsort(-self.scores, kind="stable")
         return self.rows(order[:limit] if limit else order)
 
     def with_area(self) -> BoxList:
-        """The boxes whose corners are in order: no network can learn from a region of no width or height."""
+        """Return the boxes with a positive width and height: no network can learn from others."""
         good = (self.boxes[:, 2:] > self.boxes[:, :2]).all(axis=1)
         return self if good.all() else self.rows(np.flatnonzero(good))
 
     def clipped(self, size: tuple[int, int]) -> BoxList:
-        """The boxes cut to an image of ``size`` (height, width)."""
+        """Clip the boxes to an image of ``size`` (height, width)."""
         height, width = size
         limit = np.array([width, height, width, height], dtype=np.float32)
         return replace(self, boxes=np.clip(self.boxes, 0, limit).astype(np.float32), size=size)
 
 
 class BoxFile(dict[str, BoxList]):
-    """Boxes by image id, with what their file says of its labels.
+    """Boxes by image id, with the names of the file's labels.
 
     Attributes:
         categories: name by class id, in the file's order; empty where it lists none.
-        attributes: names that ``attributes`` of the boxes number; empty where it lists none.
-        without_area: how many boxes were left out because their width or height is not above 0.
+        attributes: names by attribute number; empty where it lists none.
+        without_area: number of boxes that were left out because their width or height is not above 0.
     """
 
     def __init__(self, boxes: Mapping[str, BoxList], categories: dict[int, str], attributes: tuple[str, ...]) -> None:
@@ -115,7 +108,7 @@ class BoxFile(dict[str, BoxList]):
         self.categories, self.attributes, self.without_area = categories, attributes, 0
 
     def with_area(self) -> BoxFile:
-        """Leave out the boxes of no area and the images that have no other; counts them."""
+        """Remove the boxes of no area, and the images that have no other; count them."""
         for name, boxes in list(self.items()):
             self[name] = boxes.with_area()
             self.without_area += len(boxes) - len(self[name])
@@ -125,20 +118,18 @@ class BoxFile(dict[str, BoxList]):
 
 
 def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
-    """An image's boxes: under its id or the end of that path, else under the number that ends it; None without any.
+    """Return an image's boxes by its id or the end of that path, else by the number that ends it; None without any.
 
     Boxes whose file names another folder than the id are another image's.
     """
-    for name in path_ids(image) if "/" in image else [image]:
-        if (found := boxes.get(name)) is not None and _same_folders(found.name, image):
-            return found
-    number = _NUMBER.search(image)
-    found = boxes.get(str(int(number.group(1)))) if number else None
-    return found if found is None or _same_folders(found.name, image) else None
+    names = path_ids(image) if "/" in image else [image]
+    if number := _NUMBER.search(image):
+        names.append(str(int(number.group(1))))
+    return next((boxes[name] for name in names if name in boxes and _same_folders(boxes[name].name, image)), None)
 
 
 def path_ids(picture: str | Path) -> list[str]:
-    """The ids that a picture at a path may have: the ends of the path, the longest first, with and without ending."""
+    """Return the ids that a picture at a path may have: ends of the path, longest first, with and without suffix."""
     *folders, last = str(picture).replace("\\", "/").split("/")
     starts = ["".join(f"{folder}/" for folder in folders[number:]) for number in range(len(folders) + 1)]
     return [start + name for start in starts for name in dict.fromkeys((last, image_id(last)))]
@@ -150,7 +141,7 @@ def _same_folders(file: str, image: str) -> bool:
 
 
 def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = False) -> BoxFile:
-    """Read a file of boxes; classes are the file's own ids (:mod:`vlcli.images.labels` numbers them from 0).
+    """Read a file of boxes; classes keep the file's ids (:mod:`vlcli.images.labels` numbers them from 0).
 
     Args:
         path: a JSON file or an ``.npz``. JSON: COCO instances, COCO results, MAttNet's detections (``image_id``,
@@ -162,8 +153,7 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
         crowds: keep COCO's crowd boxes.
 
     Returns:
-        Boxes by image id. Images that a file lists without any box are left out: a file does not say
-        whether nothing was there or nobody looked.
+        Boxes by image id. Images without any box are left out: a file does not say whether nobody looked.
 
     Raises:
         DataError: the file is missing, not of this format, or names two images alike.
@@ -216,31 +206,33 @@ def _corners(boxes: Iterable[Any]) -> np.ndarray:
 
 
 def _from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
-    rows: dict[Any, list[dict[str, Any]]] = {}
-    for note in content["annotations"]:
-        if "bbox" in note and (crowds or not note.get("iscrowd")):
-            rows.setdefault(note["image_id"], []).append(note)
+    annotations = (note for note in content["annotations"] if "bbox" in note)
+    rows = _by_image(note for note in annotations if crowds or not note.get("iscrowd"))
     result: list[BoxList] = []
     index, names = attribute_product(content.get("attribute_categories", []))
     for image in content["images"]:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
             name = image.get("file_name", str(image["id"]))
-            result.append(replace(_with_looks(_annotated(notes, size), notes, index), name=name))
+            boxes = replace(_annotated(notes, size), name=name)
+            if index is not None:
+                boxes.attributes = np.array([index(note.get("attributes", [])) for note in notes], np.int64)
+            result.append(boxes)
     categories = {row["id"]: str(row.get("name", row["id"])) for row in content.get("categories", [])}
     return BoxFile(_by_id(result), categories, tuple(names))
 
 
-def _with_looks(boxes: BoxList, notes: list[dict[str, Any]], index: Index | None) -> BoxList:
-    if index is None:
-        return boxes
-    return replace(boxes, attributes=np.array([index(note.get("attributes", [])) for note in notes], np.int64))
+def _by_image(notes: Iterable[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]]:
+    rows: dict[Any, list[dict[str, Any]]] = {}
+    for note in notes:
+        rows.setdefault(note["image_id"], []).append(note)
+    return rows
 
 
 def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, list[str]]:
-    """How a list of attribute ids becomes one number, and the names of these numbers; -1 where one is lacking.
+    """Return a function from attribute ids, one of each supercategory, to one number, and these numbers' names.
 
-    One of each supercategory is meant: "red small" is red of the colours and small of the sizes.
+    "red small" is red of the colours and small of the sizes; the number is -1 where a supercategory is lacking.
     """
     kinds: dict[str, list[dict[str, Any]]] = {}
     for row in categories:
@@ -250,15 +242,15 @@ def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, l
     names = [""]
     for rows in kinds.values():
         names = [f"{name} {row['name']}".strip() for name in names for row in rows]
-    places = [{row["id"]: place for place, row in enumerate(rows)} for rows in kinds.values()]
+    tables = [{row["id"]: number for number, row in enumerate(rows)} for rows in kinds.values()]
 
     def index(ids: list[Any]) -> int:
         total = 0
-        for known in places:
-            found = [known[item] for item in ids if item in known]
-            if len(found) != 1:
+        for table in tables:
+            numbers = [table[item] for item in ids if item in table]
+            if len(numbers) != 1:
                 return -1
-            total = total * len(known) + found[0]
+            total = total * len(table) + numbers[0]
         return total
 
     return index, names
@@ -277,47 +269,43 @@ def _annotated(notes: list[dict[str, Any]], size: tuple[int, int] | None) -> Box
 
 
 def _from_results(content: list[dict[str, Any]]) -> dict[str, BoxList]:
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for note in content:
-        rows.setdefault(str(note["image_id"]), []).append(note)
+    rows = _by_image({**note, "image_id": str(note["image_id"])} for note in content)
     return {name: replace(_annotated(notes, None), box_ids=None) for name, notes in rows.items()}
 
 
 def _from_mattnet(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     """MAttNet's detector counts the last pixel in: a box of one pixel has width 1."""
-    rows = [{"id": row["det_id"]} if "det_id" in row else {} for row in content]
-    for row, note in zip(rows, content, strict=True):
+    keys = {"det_id": "id", "category_id": "category_id", "score": "score"}
+    rows = []
+    for note in content:
         x, y, width, height = note["box"]
-        row |= {key: note[key] for key in ("image_id", "category_id", "score") if key in note}
-        row["bbox"] = [x, y, width - 1, height - 1]
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(str(row["image_id"]), []).append(row)
-    return {name: _annotated(notes, None) for name, notes in found.items()}
+        row: dict[str, Any] = {"image_id": str(note["image_id"]), "bbox": [x, y, width - 1, height - 1]}
+        rows.append(row | {name: note[key] for key, name in keys.items() if key in note})
+    return {name: _annotated(notes, None) for name, notes in _by_image(rows).items()}
+
+
+_COLUMNS: dict[str, tuple[str, Any]] = {
+    "scores": ("scores", np.float32),
+    "category_ids": ("classes", np.int64),
+    "attribute_ids": ("attributes", np.int64),
+    "box_ids": ("box_ids", np.str_),
+}
 
 
 def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     result: list[BoxList] = []
     for image in content:
         boxes = np.asarray(image["boxes"], dtype=np.float32).reshape(-1, 4)
-        columns = {
-            "scores": _column(image, "scores", np.float32, len(boxes)),
-            "classes": _column(image, "category_ids", np.int64, len(boxes)),
-            "attributes": _column(image, "attribute_ids", np.int64, len(boxes)),
-            "box_ids": _column(image, "box_ids", np.str_, len(boxes)),
-        }
+        columns: dict[str, np.ndarray] = {}
+        for key, (name, dtype) in _COLUMNS.items():
+            if key in image:
+                columns[name] = np.asarray(image[key], dtype=dtype)
+                if columns[name].shape != (len(boxes),):
+                    shape = columns[name].shape
+                    raise ValueError(f"{image['file_name']}: {key} has shape {shape} for {len(boxes)} boxes")
         size = (image["height"], image["width"]) if "height" in image else None
         result.append(BoxList(boxes, size=size, name=image["file_name"], **columns))
     return _by_id(result)
-
-
-def _column(image: dict[str, Any], key: str, dtype: Any, rows: int) -> np.ndarray | None:
-    if key not in image:
-        return None
-    array = np.asarray(image[key], dtype=dtype)
-    if array.shape != (rows,):
-        raise ValueError(f"{image['file_name']}: {key} has shape {array.shape} for {rows} boxes")
-    return array
 
 
 def _from_npz(path: Path) -> dict[str, BoxList]:
@@ -335,10 +323,10 @@ def _from_npz(path: Path) -> dict[str, BoxList]:
 
 
 def _by_id(boxes: list[BoxList]) -> dict[str, BoxList]:
-    found = {image_id(one.name): one for one in boxes}
-    if len(found) < len(boxes):
-        found = {str(Path(one.name.replace("\\", "/")).with_suffix("")): one for one in boxes}
-    if len(found) < len(boxes):
+    named = {image_id(one.name): one for one in boxes}
+    if len(named) < len(boxes):
+        named = {str(Path(one.name.replace("\\", "/")).with_suffix("")): one for one in boxes}
+    if len(named) < len(boxes):
         name = next(name for name, count in Counter(image_id(one.name) for one in boxes).items() if count > 1)
         raise ValueError(f"two images are called {name!r} (extensions do not count)")
-    return found
+    return named

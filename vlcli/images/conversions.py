@@ -1,4 +1,4 @@
-"""Says how pictures that are not 8-bit RGB are read, and which come out black or white."""
+"""Notes how pictures that are not 8-bit RGB are converted, and which come out black or white."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from PIL import Image
 from vlcli.errors import DataError
 from vlcli.images.files import BadImageError, deep_range, is_deep, open_image, opened
 
+# Pictures whose header is read, and whose pixels are decoded.
 LOOKED_AT, DECODED = 1000, 24
-"""Pictures of which the header is read, and of which the pixels are."""
+# Nearly every value of a picture called black is below, of one called white above.
 DARK, LIGHT = 20, 235
-"""Below and above which nearly every value of a picture is that is called black, or white."""
-_SAID = {
+_CONVERSIONS = {
     "CMYK": "CMYK: converted as Pillow does, without a colour profile",
     "P": "palette: each index becomes its colour",
     "PA": "palette with transparency: the transparency is dropped",
@@ -28,38 +28,34 @@ _SAID = {
 
 
 def conversion_notes(pictures: Sequence[Path | str]) -> list[str]:
-    """Look at some pictures of a data set, spread evenly, and say what is converted and what comes out black or white.
+    """Look at some pictures of a data set, spread evenly, and describe conversions and pictures of one shade.
 
     Args:
         pictures: files, in shards too; remote ones are not looked at.
 
     Returns:
-        A line for each sort of conversion, and for pictures of one shade. Pictures that cannot be read say nothing.
+        A line for each sort of conversion, and for pictures of one shade; none for unreadable pictures.
     """
     files = [path for path in pictures if isinstance(path, Path)]
     headers = [files[row] for row in spread(len(files))]
-    modes = [(path, mode) for path in headers if (mode := _mode(path))]
+    modes = [(path, _mode(path)) for path in headers]
     deep = [path for path, mode in modes if is_deep(mode)]
-    counts = Counter(_SAID[mode] for _, mode in modes if mode in _SAID)
-    counts.update(
-        f"more than 8 bits: {_range(path)} becomes 0 to 255 (images.range=[LOW,HIGH] changes it)"
-        for path in _some(deep)
-    )
-    lines = [f"pictures with {text}" for text in counts]
-    plain = [shade for path in _some(headers) if (shade := _shade(path))]
-    for shade, count in Counter(plain).items():
+    texts = [_CONVERSIONS[mode] for _, mode in modes if mode in _CONVERSIONS]
+    texts += [
+        f"more than 8 bits: {_range(deep[row])} becomes 0 to 255 (images.range=[LOW,HIGH] changes it)"
+        for row in spread(len(deep), DECODED)
+    ]
+    lines = [f"pictures with {text}" for text in dict.fromkeys(texts)]
+    shades = filter(None, (_shade(headers[row]) for row in spread(len(headers), DECODED)))
+    for shade, count in Counter(shades).items():
         hint = ": images.range=[LOW,HIGH] says which values are black and white" if deep or shade == "black" else ""
         lines.append(f"{count} of {min(len(headers), DECODED)} pictures looked at are (nearly) {shade}{hint}")
     return lines
 
 
 def spread(count: int, most: int = LOOKED_AT) -> Sequence[int]:
-    """At most so many rows of ``count``, evenly."""
-    return range(count) if count <= most else [count * place // most for place in range(most)]
-
-
-def _some(files: Sequence[Path]) -> list[Path]:
-    return [files[row] for row in spread(len(files), DECODED)]
+    """Return at most ``most`` of ``count`` rows, evenly spread."""
+    return range(count) if count <= most else [count * number // most for number in range(most)]
 
 
 def _mode(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Open any image file a data set may contain, or say in one line why it cannot be used."""
+"""Opens any image file of a data set; errors are one line each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from vlcli.images.shards import read_member, split_path
 
 MAX_PIXELS = 178_956_970
 """Largest image decoded: twice Pillow's own warning limit, where it too speaks of a decompression bomb."""
+# Formats of files that strangers send: none whose decoder starts other programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-"""Formats of files that strangers send: none whose decoder starts other programs."""
+# An image file, a remote address, or a file's content.
 Source = Path | str | bytes
-"""An image file, a remote address, or a file's content."""
+# Environment variable with the range of a recipe, for child processes.
 RANGE = "VLCLI_PIXEL_RANGE"
-"""What tells child processes the range of a recipe."""
 _ORIENTATION = 0x0112
 _JPEG = b"\xff\xd8\xff"
 
@@ -36,16 +36,12 @@ class BadImageError(Exception):
 
 
 def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Height and width of an image from its header, upright; of a remote JPEG, no more is read.
+    """Read height and width of the upright image from its header; of a remote JPEG, no more is read.
 
     Args:
         source: the file.
         max_pixels: refuse larger ones.
-        raw: height and width that annotations were measured in, see :func:`open_image`.
-
-    Raises:
-        BadImageError: missing, empty, no image, or too large.
-        DataError: a remote file cannot be fetched.
+        raw: see :func:`open_image`.
     """
     if isinstance(source, str):
         head = _fetched(source, HEAD)
@@ -55,21 +51,18 @@ def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int]
         source = head if len(head) < HEAD else _fetched(source)
     with opened(source, max_pixels) as image:
         width, height = image.size
-        turned = _turns(image, raw)
+        turned = _orientation(image) >= 5 and not _keeps(image, raw)
     return (width, height) if turned else (height, width)
 
 
 def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int] | None = None) -> Image.Image:
-    """Decode an image to 8-bit RGB, turned upright.
-
-    Other modes are converted by :func:`to_rgb`.
-    Only the first frame of an animation is used.
+    """Decode an image, of an animation the first frame, to upright 8-bit RGB (see :func:`to_rgb`).
 
     Args:
         source: the file.
         max_pixels: refuse larger ones.
-        raw: height and width that annotations were measured in. Where they are those of the stored, not of
-            the upright pixels, the annotator ignored the orientation tag and so does this function.
+        raw: height and width that annotations were measured in. Where they are those of the stored, not of the upright
+            pixels, the annotator ignored the orientation tag and so does this function.
 
     Raises:
         BadImageError: missing, empty, truncated, no image, or too large.
@@ -80,30 +73,17 @@ def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int
 
 
 def check_image(source: Source, max_pixels: int = MAX_PIXELS) -> None:
-    """Decode an image to find out whether that is possible; a JPEG at an eighth of its size, which reads all of it.
-
-    Args:
-        source: the file.
-        max_pixels: refuse larger ones.
-
-    Raises:
-        BadImageError: missing, empty, truncated, no image, or too large.
-        DataError: a remote file cannot be fetched.
-    """
+    """Check that an image can be decoded; a JPEG at an eighth of its size, which reads all of it."""
     with opened(source, max_pixels) as image:
         image.draft(None, (image.width // 8, image.height // 8))
         _loaded(image)
 
 
 def read_content(path: Path) -> bytes:
-    """The bytes of an image file, in a folder or in a shard.
-
-    Raises:
-        BadImageError: missing, empty, or it cannot be read.
-    """
+    """Read the bytes of an image file, in a folder or in a shard."""
     try:
-        found = _source(path)
-        return found.read_bytes() if isinstance(found, Path) else found.read()
+        source = _source(path)
+        return source.read_bytes() if isinstance(source, Path) else source.read()
     except FileNotFoundError:
         raise BadImageError("the file does not exist") from None
     except OSError as error:
@@ -111,36 +91,30 @@ def read_content(path: Path) -> bytes:
 
 
 def open_image_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode the content of an image file that a stranger sent, as :func:`open_image` does.
-
-    Args:
-        data: the content, in one of :data:`FORMATS`.
-        max_pixels: refuse larger ones.
+    """Decode the content of an image file that a stranger sent, in one of :data:`FORMATS`, as :func:`open_image` does.
 
     Raises:
         BadImageError: empty, truncated, no image, of another format, or too large.
     """
-    if not data:
-        raise BadImageError("the file is empty")
-    with _bounded(lambda: Image.open(io.BytesIO(data), formats=FORMATS), max_pixels) as image:
+    with _opened_bytes(data, max_pixels) as image:
         return _decoded(image, None)
 
 
 def read_format(data: bytes, max_pixels: int = MAX_PIXELS) -> str:
-    """The ending for the content of an image file, such as ``.jpg``, from its header.
-
-    Args:
-        data: the content, in one of :data:`FORMATS`.
-        max_pixels: refuse larger ones.
+    """Return the suffix for the content of an image file in one of :data:`FORMATS`, such as ``.jpg``.
 
     Raises:
         BadImageError: empty, no image, of another format, or too large.
     """
-    if not data:
-        raise BadImageError("the file is empty")
-    with _bounded(lambda: Image.open(io.BytesIO(data), formats=FORMATS), max_pixels) as image:
+    with _opened_bytes(data, max_pixels) as image:
         kind = (image.format or "").lower()
     return ".jpg" if kind in ("jpeg", "mpo") else f".{kind}"
+
+
+def _opened_bytes(data: bytes, max_pixels: int) -> Image.Image:
+    if not data:
+        raise BadImageError("the file is empty")
+    return _bounded(lambda: Image.open(io.BytesIO(data), formats=FORMATS), max_pixels)
 
 
 def _loaded(image: Image.Image) -> None:
@@ -177,41 +151,34 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def is_deep(mode: str) -> bool:
-    """Whether pictures of a mode have more than 8 bits a value."""
+    """Whether images of a mode have more than 8 bits a value."""
     return mode.startswith("I") or mode == "F"
 
 
 def deep_range(values: NDArray[Any]) -> tuple[float, float]:
-    """Return the values of a picture of more than 8 bits that become black and white.
+    """Return the values of an image of more than 8 bits that become black and white.
 
-    They are those that the recipe says (:func:`pixel_range`); else 0 and the first of 1 (fractions), 255, 4095 (of 12
-    bits) and 65535 that no value exceeds, else the largest value. Below 0, the lower end is as far away.
+    They are the recipe's (:func:`pixel_range`); else 0 and the first of 1 (fractions), 255, 4095 (of 12 bits) and 65535
+    that no value exceeds, else the largest value. With values below 0, the lower end is as far away as the upper.
     """
-    if said := os.environ.get(RANGE):
-        low, high = map(float, said.split(","))
+    if text := os.environ.get(RANGE):
+        low, high = map(float, text.split(","))
         return low, high
     finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values
     least, most = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     largest = max(most, -least)
-    ends = (
-        (1.0, 255.0, 4095.0, 65535.0)
-        if values.dtype.kind == "f" and not np.array_equal(finite, finite.round())
-        else (255.0, 4095.0, 65535.0)
-    )
+    fractions = values.dtype.kind == "f" and not np.array_equal(finite, finite.round())
+    ends = (*((1.0,) if fractions else ()), 255.0, 4095.0, 65535.0)
     high = next((end for end in ends if largest <= end), largest)
     return (-high if least < 0 else 0.0), high
 
 
 @contextmanager
-def pixel_range(given: tuple[float, float] | None) -> Iterator[None]:
-    """Read pictures of more than 8 bits with the values ``given`` as black and white, here and in child processes.
-
-    Args:
-        given: both ends; None: by :func:`deep_range`.
-    """
+def pixel_range(ends: tuple[float, float] | None) -> Iterator[None]:
+    """Set the values of images of more than 8 bits that become black and white, here and in child processes."""
     before = os.environ.pop(RANGE, None)
-    if given is not None:
-        os.environ[RANGE] = f"{given[0]!r},{given[1]!r}"
+    if ends is not None:
+        os.environ[RANGE] = f"{ends[0]!r},{ends[1]!r}"
     try:
         yield
     finally:
@@ -221,7 +188,7 @@ def pixel_range(given: tuple[float, float] | None) -> Iterator[None]:
 
 
 def opened(source: Source, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open an image of which no more than the header is read.
+    """Open an image and read only its header.
 
     Raises:
         BadImageError: missing, empty, no image, or too large.
@@ -240,8 +207,8 @@ def _bounded(begin: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
     except UnidentifiedImageError:
         raise BadImageError("not an image in a known format") from None
     except Image.DecompressionBombError as error:
-        found = re.search(r"\d+", str(error))  # Pillow's words speak of an attack
-        got = f"{int(found[0]):,} pixels" if found else str(error)
+        count = re.search(r"\d+", str(error))  # Pillow's words speak of an attack
+        got = f"{int(count[0]):,} pixels" if count else str(error)
         raise BadImageError(f"too large: {got}, at most {min(max_pixels, MAX_PIXELS):,} are decoded") from None
     except (BadImageError, DataError):
         raise
@@ -255,7 +222,7 @@ def _bounded(begin: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
 
 
 def _source(source: Source) -> Path | BinaryIO:
-    """The file, or the bytes of an address, or of a path that leads into a shard."""
+    """Return the file, or the bytes of an address or of a path into a shard."""
     if isinstance(source, Path):
         try:
             if source.stat().st_size:
@@ -281,13 +248,9 @@ def _fetched(address: str, most: int | None = None) -> bytes:
 
 
 def _keeps(image: Image.Image, raw: tuple[int, int] | None) -> bool:
-    """Whether annotations were measured in the stored pixels of an image whose tag would turn it."""
+    """Whether annotations were measured in the stored pixels of an image that its tag would rotate."""
     width, height = image.size
     return raw is not None and _orientation(image) >= 5 and width != height and tuple(raw) == (height, width)
-
-
-def _turns(image: Image.Image, raw: tuple[int, int] | None) -> bool:
-    return _orientation(image) >= 5 and not _keeps(image, raw)
 
 
 def _orientation(image: Image.Image) -> int:

@@ -1,7 +1,7 @@
-"""How the classes and attributes of boxes are numbered: from 0 without gaps, whatever the files call them.
+"""Numbers the classes and attributes of boxes from 0 without gaps.
 
 A store's ``classes`` and ``attributes`` are these numbers. Its provenance has ``classes`` (the names), ``class_ids``
-(what the annotation file or the detector called them: COCO's 1 to 90) and ``attributes`` (names).
+(those of the annotation file or the detector: COCO's 1 to 90) and ``attributes`` (names).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Labels:
     """Names and foreign ids, in the order of the numbers.
 
     Attributes:
-        classes: names; empty where nobody gave any.
-        class_ids: what the file calls each by number; its length is the number of classes.
-        attributes: names; empty where nobody gave any.
+        classes: names; empty where unknown.
+        class_ids: the file's ids; its length is the number of classes.
+        attributes: names; empty where unknown.
     """
 
     classes: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Labels:
     attributes: tuple[str, ...] = ()
 
     def provenance(self) -> dict[str, Any]:
-        """What a store remembers of them: the parts there are."""
+        """Return the parts that are not empty, for the provenance of a store."""
         parts = {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
         return {name: values for name, values in parts.items() if values}
 
@@ -46,22 +46,22 @@ _COCO = """
 76 keyboard|77 cell phone|78 microwave|79 oven|80 toaster|81 sink|82 refrigerator|84 book|85 clock|86 vase|87 scissors
 88 teddy bear|89 hair drier|90 toothbrush
 """
+# COCO's 80 categories by their ids (Lin et al. 2014), for box files with ids and no names.
 COCO: dict[int, str] = {
     int(number): name for number, name in (row.split(" ", 1) for row in _COCO.strip().replace("\n", "|").split("|"))
 }
-"""COCO's 80 categories by their ids (Lin et al. 2014): what box files mean that give ids and no names."""
 
 
 def class_table(ids: Iterable[int], named: Mapping[int, str], known: Labels | None = None) -> Labels:
-    """Which numbers the class ids of some box files get.
+    """Number the class ids of some box files.
 
     Args:
-        ids: those the files use.
-        named: categories the files themselves list.
-        known: the numbering of the data sets the boxes belong to.
+        ids: those that the files use.
+        named: categories that the files list.
+        known: the numbering of the boxes' data sets.
 
     Returns:
-        The files' own categories in their order; else the data sets'; else COCO's 80; else the ids in order, nameless.
+        The files' categories in their order; else the data sets'; else COCO's 80; else the ids in order, nameless.
     """
     used = set(ids)
     if used <= set(named):
@@ -74,50 +74,47 @@ def class_table(ids: Iterable[int], named: Mapping[int, str], known: Labels | No
 
 
 def numbered(boxes: Mapping[str, BoxList], labels: Labels) -> dict[str, BoxList]:
-    """Boxes whose classes are a file's own ids, with ``labels``' numbers instead; -1 where an id is not among them."""
-    place = {number: row for row, number in enumerate(labels.class_ids)}
-    return {
-        name: replace(found, classes=np.array([place.get(int(value), -1) for value in found.classes], np.int64))
-        if found.classes is not None
-        else found
-        for name, found in boxes.items()
-    }
+    """Replace the classes' ids of a file by the numbers of ``labels``; -1 where an id is not among them."""
+    number_of = {class_id: number for number, class_id in enumerate(labels.class_ids)}
+    renumbered = dict(boxes)
+    for name, one in boxes.items():
+        if one.classes is not None:
+            classes = np.array([number_of.get(int(value), -1) for value in one.classes], np.int64)
+            renumbered[name] = replace(one, classes=classes)
+    return renumbered
 
 
 def ids_used(boxes: Mapping[str, BoxList]) -> set[int]:
-    """Every class id."""
-    columns = (found.classes for found in boxes.values())
+    """Return every class id."""
+    columns = (one.classes for one in boxes.values())
     return {int(value) for column in columns if column is not None for value in np.unique(column)}
 
 
 def together(parts: Sequence[tuple[Mapping[str, BoxList], Labels]]) -> tuple[dict[str, BoxList], Labels]:
-    """Boxes of several data sets under one numbering: classes and attributes of one name are one.
+    """Join the boxes of several data sets under one numbering: classes and attributes of one name are one.
 
     Raises:
         DataError: one part names its classes and another does not.
     """
     known = [labels for boxes, labels in parts if boxes and labels != Labels()]
     if all(labels == known[0] for labels in known):
-        joined = {name: found for boxes, _ in parts for name, found in boxes.items()}
-        return joined, known[0] if known else Labels()
+        return {name: one for boxes, _ in parts for name, one in boxes.items()}, known[0] if known else Labels()
     if any(not labels.classes for labels in known):
         first = next(labels for labels in known if not labels.classes)
         got = f"ids {', '.join(map(str, first.class_ids[:5]))} ... without names"
         raise DataError("The classes of some boxes have names, others have none.", got=got)
     classes = list(dict.fromkeys(name for labels in known for name in labels.classes))
     attributes = list(dict.fromkeys(name for labels in known for name in labels.attributes))
-    made: dict[str, BoxList] = {}
+    joined: dict[str, BoxList] = {}
     for boxes, labels in parts:
-        tables = {"classes": _places(labels.classes, classes), "attributes": _places(labels.attributes, attributes)}
-        made |= {name: _moved(found, tables) for name, found in boxes.items()}
+        tables = {"classes": _numbers(labels.classes, classes), "attributes": _numbers(labels.attributes, attributes)}
+        for name, one in boxes.items():
+            columns = {field: getattr(one, field) for field in tables}
+            moved = {field: tables[field][column] for field, column in columns.items() if column is not None}
+            joined[name] = replace(one, **moved)
     ids = {name: i for labels in reversed(known) for name, i in zip(labels.classes, labels.class_ids, strict=True)}
-    return made, Labels(tuple(classes), tuple(ids[name] for name in classes), tuple(attributes))
+    return joined, Labels(tuple(classes), tuple(ids[name] for name in classes), tuple(attributes))
 
 
-def _places(names: Sequence[str], everything: list[str]) -> np.ndarray:
+def _numbers(names: Sequence[str], everything: list[str]) -> np.ndarray:
     return np.array([*(everything.index(name) for name in names), -1], np.int64)  # -1 stays -1
-
-
-def _moved(boxes: BoxList, tables: Mapping[str, np.ndarray]) -> BoxList:
-    columns = {field: getattr(boxes, field) for field in tables}
-    return replace(boxes, **{f: tables[f][column] for f, column in columns.items() if column is not None})

@@ -1,7 +1,4 @@
-"""Pictures at remote addresses (``s3://``, ``gs://``, ``https://`` ...), by fsspec: read where they are needed.
-
-Nothing is copied to the disk. Connections fail now and then: each step is tried several times.
-"""
+"""Reads files at remote addresses (``s3://``, ``gs://``, ``https://`` ...) by fsspec, with several tries."""
 
 from __future__ import annotations
 
@@ -15,15 +12,15 @@ from vlcli.files import is_remote
 __all__ = ["absent", "file_system", "files_below", "is_remote", "read_bytes", "tried"]
 
 TRIES = 5
+# Seconds before the second try; twice as long before each further one.
 WAIT = 0.5
-"""Seconds before the second try; twice as long before each further one."""
+# Bytes of a picture that are read first for its size.
 HEAD = 1 << 16
-"""Bytes of a picture in which its size is looked for first."""
 T = TypeVar("T")
 
 
 def read_bytes(address: str, most: int | None = None) -> bytes:
-    """The content of a remote file, or its first ``most`` bytes: more where a server cannot send a part.
+    """Read a remote file, or its first ``most`` bytes: more where a server cannot send a part.
 
     Raises:
         FileNotFoundError: there is none.
@@ -41,11 +38,7 @@ def read_bytes(address: str, most: int | None = None) -> bytes:
 
 
 def files_below(address: str) -> list[str]:
-    """The addresses of all files in a remote folder, subfolders included, sorted.
-
-    Raises:
-        DataError: there is no such folder, or it cannot be listed.
-    """
+    """Return the addresses of all files in a remote folder, subfolders included, sorted."""
     system, path = file_system(address)
     try:
         names = tried(address, lambda: system.find(path))
@@ -55,7 +48,7 @@ def files_below(address: str) -> list[str]:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path there.
+    """Return the file system of an address, and the path there.
 
     Raises:
         DataError: no package knows such addresses.
@@ -63,8 +56,8 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address)
-        return found
+        system_and_path: tuple[Any, str] = fsspec.core.url_to_fs(address)
+        return system_and_path
     except (ImportError, ValueError) as error:
         named = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "http": "aiohttp", "https": "aiohttp"}
         package = named.get(address.partition("://")[0].lower())
@@ -74,7 +67,7 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def tried(address: str, act: Callable[[], T]) -> T:
-    """What ``act`` gives, tried again where it fails.
+    """Call ``act``, again where it fails.
 
     Raises:
         FileNotFoundError: the file is not there.
@@ -87,22 +80,18 @@ def tried(address: str, act: Callable[[], T]) -> T:
             raise
         except Exception as error:  # each file system has errors of its own
             if number + 1 == TRIES:
-                raise _lost(address, error) from None
+                text = (str(error).strip() or "no message").split("\n")[0][:200]
+                raise DataError(
+                    "A remote file cannot be fetched.",
+                    where=address,
+                    got=f"{TRIES} tries; the last: {type(error).__name__}: {text}",
+                    expected="an address that can be read from here",
+                    hint="check the network and the rights, and run the same command again: what was fetched is kept",
+                ) from None
             time.sleep(WAIT * 2**number)
     raise AssertionError(address)
 
 
 def absent(address: str) -> DataError:
-    """The error of an address where nothing is."""
+    """Make the error for an address without a file."""
     return DataError("There is no such remote file.", where=address, hint="check the address")
-
-
-def _lost(address: str, error: Exception) -> DataError:
-    text = (str(error).strip() or "no message").split("\n")[0][:200]
-    return DataError(
-        "A remote file cannot be fetched.",
-        where=address,
-        got=f"{TRIES} tries; the last: {type(error).__name__}: {text}",
-        expected="an address that can be read from here",
-        hint="check the network and the rights, and run the same command again: what was fetched is kept",
-    )

@@ -1,7 +1,6 @@
-"""Files inside tar files: a path that goes on behind one, ``cc3m/00000.tar/000000012.jpg``.
+"""Reads files inside tar files by paths such as ``cc3m/00000.tar/000000012.jpg``.
 
-Shards in the layout of webdataset are read where they are: a picture costs one seek, and of a shard only the places of
-its members are kept.
+Shards in the layout of webdataset are read in place: a picture costs one seek; only the members' offsets are kept.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+# Shards whose members' offsets are kept; ten thousand members take a third of a megabyte.
 KEPT = 4096
-"""Shards whose members' places are remembered; ten thousand members take a third of a megabyte."""
 
 
 class BadShardError(Exception):
-    """A tar file that cannot be used, or not beyond some place; the message is the reason, one line."""
+    """A tar file that cannot be used, or not to its end; the message is the reason, one line."""
 
 
 class EndMissingError(BadShardError):
-    """A tar file whose files are whole, without the zeros that end one."""
+    """A tar file whose members are whole, without the zeros that end one."""
 
 
 class Member(NamedTuple):
-    """One file of a shard: its name, where its bytes begin, and how many there are."""
+    """One file of a shard: its name, and the offset and number of its bytes."""
 
     name: str
     start: int
@@ -39,15 +38,15 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the members of a shard lie, by name in sorted order."""
+class ShardIndex:
+    """Offsets and sizes of the members of a shard, sorted by name."""
 
     names: NDArray[np.bytes_]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
 
     def find(self, name: str) -> tuple[int, int] | None:
-        """Start and size of a member; None where there is none."""
+        """Return start and size of a member; None where there is none."""
         key = np.bytes_(name.encode())
         row = int(np.searchsorted(self.names, key))
         if row == len(self.names) or self.names[row] != key:
@@ -56,11 +55,7 @@ class Places:
 
 
 def members(shard: Path) -> Iterator[Member]:
-    """The files of a shard in its order; links, folders and what else is no file are passed over.
-
-    Raises:
-        BadShardError: it is no uncompressed tar file, or (after its whole members) it is cut off or damaged.
-    """
+    """Yield the files of a shard in its order; links, folders and the like are skipped."""
     try:
         total = shard.stat().st_size
         with tarfile.open(shard, "r:") as archive:
@@ -95,7 +90,7 @@ def _reason(shard: Path, error: tarfile.TarError) -> str:
 
 
 def split_path(path: Path) -> tuple[Path, str] | None:
-    """The shard and the member's name of a path that goes on behind a file; None of any other."""
+    """Split a path into a shard into the shard and the member's name; None of any other path."""
     for parent in path.parents:
         if parent.is_file():
             return parent, path.relative_to(parent).as_posix()
@@ -109,43 +104,38 @@ def is_there(path: Path) -> bool:
     if os.path.isfile(path):  # noqa: PTH113  # in half the time of Path.is_file
         return True
     inner = split_path(path)
-    return inner is not None and places(inner[0]).find(inner[1]) is not None
+    return inner is not None and shard_index(inner[0]).find(inner[1]) is not None
 
 
 def read_member(shard: Path, name: str) -> bytes:
-    """The bytes of one member.
+    """Read the bytes of one member.
 
     Raises:
         FileNotFoundError: the shard has no such member.
     """
-    found = places(shard).find(name)
-    if found is None:
+    member = shard_index(shard).find(name)
+    if member is None:
         raise FileNotFoundError(f"{shard}/{name}")
     with shard.open("rb") as file:
-        file.seek(found[0])
-        return file.read(found[1])
+        file.seek(member[0])
+        return file.read(member[1])
 
 
-def places(shard: Path) -> Places:
-    """Where the members of a shard lie: of a damaged one those before the damage. Kept until the file changes."""
+def shard_index(shard: Path) -> ShardIndex:
+    """Return the index of a shard, of a damaged one the members before the damage. Kept until the file changes."""
     try:
         state = shard.stat()
     except OSError:
-        return _sorted([])
-    return _places(str(shard), (state.st_size, state.st_mtime_ns))
+        return _index("", None)
+    return _index(str(shard), (state.st_size, state.st_mtime_ns))
 
 
 @lru_cache(KEPT)
-def _places(shard: str, state: tuple[int, int]) -> Places:  # noqa: ARG001  # another state, another answer
-    found: list[Member] = []
+def _index(shard: str, state: tuple[int, int] | None) -> ShardIndex:
+    rows: list[Member] = []
     with suppress(BadShardError):  # whoever lists the shard says so
-        found.extend(members(Path(shard)))
-    return _sorted(found)
-
-
-def _sorted(found: list[Member]) -> Places:
-    names = np.array([member.name.encode() for member in found], dtype=np.bytes_)
+        rows.extend(members(Path(shard)) if state is not None else ())
+    names = np.array([member.name.encode() for member in rows], dtype=np.bytes_)
     order = np.argsort(names, kind="stable")
-    columns = (np.array([member[column] for member in found], np.int64) for column in (1, 2))
-    starts, sizes = (column[order] for column in columns)
-    return Places(names[order], starts, sizes)
+    starts, sizes = (np.array([member[column] for member in rows], np.int64)[order] for column in (1, 2))
+    return ShardIndex(names[order], starts, sizes)

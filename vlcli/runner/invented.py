@@ -111,7 +111,7 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
     with FeatureWriter(path, {WORDS: list(data_spec.concepts)}, set=CONCEPTS) as writer:
         for name in reader.boxes():
             writer.append(concept_record(name, np.arange(REGIONS), np.full(REGIONS, 0.5), (32, 32)))
-    return FeatureStore.open([path])
+    return FeatureStore([path])
 
 
 def draw_pictures(reader: Invented) -> None:

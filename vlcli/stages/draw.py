@@ -102,4 +102,4 @@ class StageScene:
 
     def features(self) -> FeatureStore | None:
         files = self.context.feature_files(self.config.features)
-        return FeatureStore.open(files) if files else None
+        return FeatureStore(files) if files else None

@@ -61,7 +61,7 @@ def extractor_of(source: Path) -> dict[str, Any] | None:
     """Returns the extractor of the regions that a stage trained on; None where their store is not there."""
     record = stage_record.read(source)
     files = [Path(file) for file in (record.features if record is not None else []) if Path(file).is_file()]
-    return FeatureStore.open(files[:1]).provenance if files else None
+    return FeatureStore(files[:1]).provenance if files else None
 
 
 Run = Callable[[str, tuple[Tensor, ...]], dict[str, Tensor]]

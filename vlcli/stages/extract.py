@@ -213,7 +213,7 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
             expected="features: STAGE or a file",
             hint="add an extract stage before this one and name it here",
         )
-    return FeatureStore.open(files)
+    return FeatureStore(files)
 
 
 def build_extractor(context: StageContext) -> Extractor:

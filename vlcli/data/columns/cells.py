@@ -14,8 +14,8 @@ import numpy as np
 from vlcli.images.boxes import BoxList
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
+# Key of the objects that hold what JSON lacks: `{_TAG: [kind, content]}`.
 _TAG = "\0"
-"""Key of the objects that hold what JSON lacks: ``{_TAG: [kind, content]}``."""
 _BOX_FIELDS = ("boxes", "scores", "classes", "attributes", "box_ids", "size")
 
 

@@ -34,16 +34,16 @@ from vlcli.errors import DataError
 from vlcli.files import new_folder, sweep, write_json
 from vlcli.recipe.digests import data_digests
 
+# Version of the folders; another number has other keys.
 FORMAT = 2
-"""Version of the folders; another number has other keys."""
 SMALLEST = "VLCLI_COLUMNS_MB"
 _USUAL_MB = 16
 _HINT = f"choose another output folder, or keep examples in memory: {SMALLEST}=1000000"
 META, STATE, DIGESTS = "columns.json", "state.json", "digests.json"
+# Attributes of readers that neither decide which examples they have nor are made by reading them.
 _NO_PART = frozenset(
     {"_examples", "_paths", "_finder", "left_out", "_path_writer", "cache", "weight", "augments", "spec_in_recipe"}
 )
-"""Attributes of readers that neither decide which examples they have nor are made by reading them."""
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _PROPERTIES = ("path", "size", "mtime", "inode")
 

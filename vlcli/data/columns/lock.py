@@ -12,11 +12,7 @@ from vlcli.errors import DataError
 
 @contextlib.contextmanager
 def locked(folder: Path, hint: str = "choose another output folder") -> Iterator[None]:
-    """Create the folder and hold its lock, waiting for whoever holds it.
-
-    Raises:
-        DataError: the folder cannot be written to; ``hint`` says what to do.
-    """
+    """Create the folder and hold its lock, waiting for whoever holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a+", encoding="utf-8")

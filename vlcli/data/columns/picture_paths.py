@@ -20,8 +20,8 @@ from vlcli.data.files import prefix
 from vlcli.images.boxes import image_id
 
 _RECENT = 4096
+# Hashes between two that are in memory.
 _BLOCK = 512
-"""Hashes between two that are in memory."""
 _SEPARATOR = b"\0"
 Conflict = Callable[[str, Path, Path], Exception]
 

@@ -16,8 +16,8 @@ from vlcli.data.columns.table import ColumnExamples
 from vlcli.files import write_json
 
 _CHUNK = 1 << 16
+# Absent pictures, and folders, that are noted; with more the look is taken anew.
 _MOST_KEPT = 100_000
-"""Absent pictures, and folders, that are noted; with more the look is taken anew."""
 Absent = Callable[[list[str]], set[str]]
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 _TWO = struct.Struct("<qq")
+# Strings that a writer holds before it writes them.
 _FLUSHED = 1 << 16
-"""Strings that a writer holds before it writes them."""
 
 
 class Mapped:

@@ -18,10 +18,10 @@ from vlcli.data.columns.cells import UnwritableError, dumps, loads
 from vlcli.data.columns.strings import Mapped, Strings, StringsWriter
 from vlcli.data.sample import Example
 
+# Examples that a process keeps, so that a batch builds each once.
 _HELD = 1024
-"""Examples that a process keeps, so that a batch builds each once."""
+# Examples read before the pages are given back (see `vlcli.data.columns.strings.Mapped.release`).
 _READS = 4096
-"""Examples read before the pages are given back (see :meth:`vlcli.data.columns.strings.Mapped.release`)."""
 _RECORDS = "examples"
 _NO_TEXT, _KEY_IS_TEXT_KEY, _HAS_REST = 1, 2, 4
 _MOST_IMAGES = 255
@@ -81,11 +81,7 @@ class ExamplesWriter:
             (self.folder / "image_counts").write_bytes(self._images)
 
     def append(self, example: Example) -> None:
-        """Write one example.
-
-        Raises:
-            UnwritableError: something in it cannot be written.
-        """
+        """Write one example."""
         record = _record_of(example)
         self._records.append(record)
         self._flags.append(record[0])

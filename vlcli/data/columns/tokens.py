@@ -63,9 +63,6 @@ def tokens_of(examples: ColumnExamples, tokenizer: Any, length: int | None) -> T
         examples: in columns.
         tokenizer: a :class:`vlcli.data.vocabulary.Tokenizer`.
         length: longest text in pieces.
-
-    Raises:
-        VlcliError: the disk is full.
     """
     cut = hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
     folder = remembered(examples, "tokens", [cut, repr(tokenizer.prepare), tokenizer.ended, length])

@@ -1,4 +1,4 @@
-"""What words of a caption say, and captions changed so that they are no longer true."""
+"""Finds the words of one role in captions, and rewrites captions so that they are false."""
 
 from vlcli.data.language.phrases import Span, phrases
 from vlcli.data.language.rewrites import Rewrite

@@ -1,7 +1,7 @@
-"""English words by what they say of a picture: where, how many, of what kind; and which exclude one another.
+"""Lists English words of captions by role (place, number, attribute) and those that exclude one another.
 
-Written for captions. A word of several senses is listed where captions use it mostly in this one, and looked at in its
-context otherwise (``left``). Everything is lower case; lists of phrases are parted by commas.
+A word of several senses is listed where captions mostly use it in this one, and looked at in its context otherwise
+(``left``). Everything is lower case; lists of phrases are separated by commas.
 """
 
 from __future__ import annotations
@@ -78,39 +78,39 @@ _SHOWN = """
 _NEGATION = "no not none never nobody nothing without neither nor n't isn't aren't doesn't don't"
 
 
-def _listed(text: str) -> list[str]:
+def _phrases(text: str) -> list[str]:
     return [" ".join(phrase.split()) for phrase in text.split(",")]
 
 
+# Single words of place. `on`, `in` and `at` are left out: the sentence alone gives them away.
 PLACE = frozenset(_PLACE.split())
-"""Single words of place. ``on``, ``in`` and ``at`` are left out: the sentence alone gives them away."""
-PLACE_PHRASES = _listed(_PLACE_PHRASES)
+PLACE_PHRASES = _phrases(_PLACE_PHRASES)
+# Number words in the order of their values.
 NUMBERS = _NUMBERS.split()
-"""Words by the number they stand for."""
+# Words of number, digits aside.
 NUMBER = frozenset([*NUMBERS, *_QUANTITIES.split()])
-"""Words of number, digits aside."""
-NUMBER_PHRASES = _listed(_NUMBER_PHRASES)
-ATTRIBUTE_GROUPS = tuple(tuple(_listed(line)) for line in _ATTRIBUTES.strip().splitlines())
-"""Attributes that exclude one another: within a group, each string holds words of one meaning."""
+NUMBER_PHRASES = _phrases(_NUMBER_PHRASES)
+# Attributes that exclude one another: within a group, each string holds words of one meaning.
+ATTRIBUTE_GROUPS = tuple(tuple(_phrases(line)) for line in _ATTRIBUTES.strip().splitlines())
+# Words of attribute; `square` is a thing more often than an attribute.
 ATTRIBUTE = frozenset(word for group in ATTRIBUTE_GROUPS for words in group for word in words.split()) - {"square"}
-"""Words of attribute; ``square`` is a thing more often than an attribute."""
-OPPOSITES = [tuple(side.strip() for side in pair.split(":")) for pair in _listed(_OPPOSITES)]
-"""Relations and what turns them round. ``more`` and ``fewer`` count only where ``than`` follows."""
+# Pairs of opposite relations. `more` and `fewer` count only where `than` follows.
+OPPOSITES = [tuple(side.strip() for side in pair.split(":")) for pair in _phrases(_OPPOSITES)]
+# Relations with a direction: they do not hold with the two names swapped.
 TOWARDS = frozenset(_TOWARDS.split())
-"""Relations of a first thing to a second that do not hold the other way round."""
+# Words without a direction, and words that join two statements.
 SYMMETRIC = frozenset(_SYMMETRIC.split())
-"""Words that make two names interchangeable, or leave it open; also what joins two statements."""
+# Names of the picture itself, and other names that are no things in it.
 SHOWN = frozenset(_SHOWN.split())
-"""Names of the picture itself, and others that are no things in it."""
 NEGATION = frozenset(_NEGATION.split())
+# With one of these, a sentence may stay true although a word changes.
 EITHER = frozenset(["or", "either"])
-"""With one of these a changed word may leave the whole true."""
 
 
 def opposites() -> dict[str, list[str]]:
-    """Each phrase of :data:`OPPOSITES` and the phrases that turn it round."""
-    found: dict[str, list[str]] = {}
+    """Return each phrase of :data:`OPPOSITES` with its opposites."""
+    table: dict[str, list[str]] = {}
     for one, other in OPPOSITES:
-        found.setdefault(one, []).append(other)
-        found.setdefault(other, []).append(one)
-    return found
+        table.setdefault(one, []).append(other)
+        table.setdefault(other, []).append(one)
+    return table

@@ -1,4 +1,4 @@
-"""Roles: which words of a sentence say where, how many, or of what kind."""
+"""Finds the words of a sentence with one role: place, number, attribute, noun."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vlcli.recipe.patterns import Searcher
 
 
 class Role:
-    """Words of one role: the base of every role."""
+    """Base class of roles."""
 
     paper = ""
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        """Positions of the words with this role; called once per sentence whose words are masked by role.
+        """Return positions of the words with this role; called once per sentence whose words are masked by role.
 
         Args:
             words: of a sentence, lower case and without punctuation at their ends; empty where nothing was left.
@@ -32,24 +32,19 @@ class Role:
 
 
 class Listed(Role):
-    """Words and phrases of a list, and what regular expressions find.
-
-    Args:
-        words: words and phrases.
-        patterns: regular expressions.
-    """
+    """Words and phrases of a list, and matches of regular expressions."""
 
     def __init__(self, words: Iterable[str], patterns: Sequence[Searcher] = ()) -> None:
         self._finder, self._patterns = Finder(as_phrases(words)), list(patterns)
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        found = self._finder.find(words)
-        covered = {place for span in found for place in range(*span)}
+        spans = self._finder.find(words)
+        covered = {index for span in spans for index in range(*span)}
         for span in matches(words, self._patterns):
             if covered.isdisjoint(range(*span)):
-                found.append(span)
+                spans.append(span)
                 covered.update(range(*span))
-        return sorted(found)
+        return sorted(spans)
 
 
 class Place(Listed):
@@ -62,8 +57,8 @@ class Place(Listed):
         super().__init__([*PLACE, *PLACE_PHRASES])
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        found = super().spans(words)
-        return [(a, b) for a, b in found if b - a > 1 or words[a] != "left" or not is_verb_left(words, a)]
+        spans = super().spans(words)
+        return [(a, b) for a, b in spans if b - a > 1 or words[a] != "left" or not is_verb_left(words, a)]
 
 
 class Number(Listed):
@@ -84,12 +79,14 @@ class Noun(Role):
     """Names of things in English, one word each: nouns by a list and by their endings."""
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        return [(place, place + 1) for place, word in enumerate(words) if word and _names_a_thing(word)]
+        return [(index, index + 1) for index, word in enumerate(words) if word and _is_noun(word)]
 
 
-def _names_a_thing(word: str) -> bool:
-    listed = word in PLACE or word in NUMBER or word in ATTRIBUTE or word in FUNCTION_WORDS or word.isdigit()
-    return not listed and part_of_speech(word) == "NN"
+def _is_noun(word: str) -> bool:
+    return part_of_speech(word) == "NN" and not any(word in listed for listed in _NO_NOUNS)
+
+
+_NO_NOUNS = (PLACE, NUMBER, ATTRIBUTE, FUNCTION_WORDS)
 
 
 class Words(Listed):
@@ -97,8 +94,8 @@ class Words(Listed):
 
     Args:
         words: words and phrases; capitals do not matter.
-        patterns: regular expressions over the lower-case sentence without punctuation at the ends of its words; what
-            one finds counts where it begins and ends with a word.
+        patterns: regular expressions over the lower-case sentence without punctuation at the ends of its words; a
+            match counts where it begins and ends with a word.
 
     Raises:
         ComponentError: both are empty.
@@ -113,8 +110,8 @@ class Words(Listed):
 
 
 def content(words: Sequence[str], span: Span) -> list[int]:
-    """The places of a run that carry its meaning: without "of", "the" and the like, unless nothing else is there."""
-    kept = [place for place in range(*span) if words[place] not in _GRAMMAR]
+    """Return the indices of a run without "of", "the" and the like, unless nothing else is there."""
+    kept = [index for index in range(*span) if words[index] not in _GRAMMAR]
     return kept or list(range(*span))
 
 

@@ -1,4 +1,4 @@
-"""Joint transforms: pictures change together with their boxes, label maps and sentences."""
+"""Transforms pictures together with their boxes, label maps and sentences."""
 
 from vlcli.data.transforms.base import Transform, lent
 from vlcli.data.transforms.scene import TransformInput, crop, flip, may_flip, resize

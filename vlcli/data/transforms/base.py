@@ -1,4 +1,4 @@
-"""The transform seam: how a picture, and all that belongs to it, becomes a model's input."""
+"""Defines the base class of transforms, which turn a picture and its annotations into a model's input."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from vlcli.nn.model import InputSpec
 class Transform:
     """Squash every picture to the model's size; the default.
 
-    Base of every transform. ``train`` and ``evaluate`` change a :class:`Scene`; what they return is resized to the
-    model's size where it has one and differs, and normalised. ``rng`` is that of (seed, epoch, example): neither
-    workers nor a resume change what it draws; all pictures of an example share it.
+    Base of every transform. ``train`` and ``evaluate`` run in loader workers; their result is resized to the model's
+    size where it has one, and normalised. ``rng`` is that of (seed, epoch, example): workers and a resume do not change
+    its draws; all pictures of an example share it.
 
     Args:
-        needs: what the model asks for.
-        flip: how often a training picture is mirrored.
+        needs: inputs of the model.
+        flip: probability that a training picture is mirrored.
     """
 
     paper: ClassVar[str] = ""
+    # Whether the transform decides on the size of pictures for a model that takes any.
     sizes: ClassVar[bool] = False
-    """Whether it decides the size of pictures for a model that takes any."""
 
     def __init__(self, needs: InputSpec, *, flip: float = 0.0) -> None:
         self.needs, self.flip = needs, flip
@@ -60,7 +60,7 @@ class Transform:
         return scene
 
     def steps(self) -> list[dict[str, Any]]:
-        """What :meth:`evaluate` does, for readers of an exported model; called once per ONNX export.
+        """Describe :meth:`evaluate` for readers of an exported model; called once per ONNX export.
 
         Returns:
             Steps in order, of the kinds that docs/onnx.md lists (``cover``, ``crop``, ``shorter``); a subclass whose
@@ -70,7 +70,7 @@ class Transform:
         return [{"step": "transform", "name": type(self).__name__}] if changed else []
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Last change of a training image (random erasing); called once per image after normalisation.
+        """Transform a training image's pixels last (random erasing); called once per image after normalisation.
 
         Args:
             pixels: (3, H, W) normalised.

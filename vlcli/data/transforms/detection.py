@@ -1,4 +1,4 @@
-"""Pictures for detectors: whole, at several scales, cropped now and then."""
+"""Resizes and crops pictures for detectors (DETR)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Detection(Transform):
     """Shorter side drawn from a list, mirrored, cropped half the time (DETR); the longest scale for scores.
 
     Args:
-        needs: what the model asks for.
+        needs: inputs of the model.
         shorts: shorter sides to choose from.
         longest: the longer side's limit.
-        flip: how often a picture is mirrored.
-        cropped: how often it is cropped.
+        flip: probability that a picture is mirrored.
+        cropped: probability that it is cropped.
         before_crop: shorter sides before a crop.
         crop_sides: smallest and largest side of a crop.
         short: for scores; None takes the largest of ``shorts``.
@@ -48,11 +48,11 @@ class Detection(Transform):
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         scene = self.maybe_flip(scene, rng)
         if rng.random() < self.cropped:
-            scene = self._crop(self._scaled(scene, int(rng.choice(self.before_crop)), None), rng)
-        return self._scaled(scene, int(rng.choice(self.shorts)), self.longest)
+            scene = self._crop(_scaled(scene, int(rng.choice(self.before_crop)), None), rng)
+        return _scaled(scene, int(rng.choice(self.shorts)), self.longest)
 
     def evaluate(self, scene: TransformInput) -> TransformInput:
-        return self._scaled(scene, self.short, self.longest)
+        return _scaled(scene, self.short, self.longest)
 
     def steps(self) -> list[dict[str, Any]]:
         return [{"step": "shorter", "pixels": self.short, "longest": self.longest, "interpolation": "bilinear"}]
@@ -63,13 +63,13 @@ class Detection(Transform):
         top, left = int(rng.integers(scene.size[0] - height + 1)), int(rng.integers(scene.size[1] - width + 1))
         return crop(scene, top, left, height, width)
 
-    @staticmethod
-    def _scaled(scene: TransformInput, short: int, longest: int | None) -> TransformInput:
-        return resize(scene, *scaled_size(scene.size, short, longest), BILINEAR)
+
+def _scaled(scene: TransformInput, short: int, longest: int | None) -> TransformInput:
+    return resize(scene, *scaled_size(scene.size, short, longest), BILINEAR)
 
 
 def scaled_size(size: tuple[int, int], short: int, longest: int | None) -> tuple[int, int]:
-    """Height and width with the shorter side ``short``, or less where the longer side would pass ``longest``.
+    """Return height and width with the shorter side ``short``, or less where the longer would pass ``longest``.
 
     >>> scaled_size((480, 640), 800, 1333)
     (800, 1066)

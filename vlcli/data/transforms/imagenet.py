@@ -1,4 +1,4 @@
-"""ImageNet's augmentation as DeiT trains with it, on timm's parts."""
+"""Augments pictures as DeiT does on ImageNet, with timm."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class ImageNet(Transform):
     """Random resized crop, flip, RandAugment, colour jitter and erasing; centre crop for scores (DeiT's settings).
 
     The draws are timm's ``create_transform``'s, in its order. A picture whose boxes or label map are read is not
-    sheared, shifted or turned.
+    sheared, shifted or rotated.
 
     Args:
-        needs: what the model asks for.
+        needs: inputs of the model.
         size: side in pixels, for a model that takes any size.
         scale: share of the area that a crop keeps.
         ratio: its width to height.
-        flip: how often a picture is mirrored.
+        flip: probability that a picture is mirrored.
         augment: a policy of timm (``rand-m9-mstd0.5-inc1``), empty for none.
         jitter: of brightness, contrast and saturation, where there is no policy.
-        erasing: how often a rectangle is replaced by noise.
+        erasing: probability that a rectangle is replaced by noise.
         interpolation: ``bicubic`` or ``bilinear``.
         crop: for scores: side of the centre crop to the shorter side of the picture it is cut from.
     """
@@ -75,16 +75,16 @@ class ImageNet(Transform):
         mean = tuple(min(255, round(255 * value)) for value in self.needs.mean)
         hparams = {"translate_const": int(min(self.size) * 0.45), "img_mean": mean, "interpolation": self.resample}
         try:
-            made = rand_augment_transform(augment, hparams)
+            policy = rand_augment_transform(augment, hparams)
         except (AssertionError, ValueError, KeyError, TypeError):
             expected = "rand-mN-..., as timm writes them: rand-m9-mstd0.5-inc1"
             raise ComponentError(
                 "This is no RandAugment policy.", where="transform imagenet", got=repr(augment), expected=expected
             ) from None
         if in_place:
-            made.ops = [op for op in made.ops if not op.name.startswith(PLACES)]
-            made.choice_weights = None
-        return [made]
+            policy.ops = [op for op in policy.ops if not op.name.startswith(PLACES)]
+            policy.choice_weights = None
+        return [policy]
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         from timm.data.transforms import RandomResizedCropAndInterpolation
@@ -94,13 +94,10 @@ class ImageNet(Transform):
             scene = resize(crop(scene, *window), *self.size, self.resample)
             wanted = bool(torch.rand(1) < self.flip) if self.flip > 0 else False
             scene = flip(scene) if wanted and may_flip(scene) else scene
-            return self._coloured(scene)
-
-    def _coloured(self, scene: TransformInput) -> TransformInput:
-        image = scene.image
-        for change in self.in_place if scene.placed else self.everywhere:
-            image = change(image)
-        return replace(scene, image=image)
+            image = scene.image
+            for change in self.in_place if scene.placed else self.everywhere:
+                image = change(image)
+            return replace(scene, image=image)
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
         from timm.data.random_erasing import RandomErasing
@@ -126,7 +123,7 @@ class ImageNet(Transform):
 
 
 def _covering(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
-    """The smallest size of the same shape that covers ``wanted``; sides are cut to whole pixels."""
+    """Return the smallest size of the same shape that covers ``wanted``, in whole pixels."""
     (height, width), (tall, wide) = size, wanted
     if height * wide >= width * tall:
         return int(wide * height / width), wide

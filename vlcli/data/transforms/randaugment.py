@@ -1,12 +1,12 @@
-"""RandAugment as vision-language models use it (ALBEF, VLMo): ten operations, two at a time."""
+"""Applies RandAugment as ALBEF and VLMo do: ten operations, two at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 from PIL import Image
 
+# First words of the operations that move a picture's content.
 PLACES = ("Shear", "Translate", "Rotate")
-"""How operations that move a picture's content are called."""
 OPERATIONS = (
     "Identity",
     "AutoContrast",
@@ -26,14 +26,14 @@ _TOP = 10.0  # the strongest magnitude
 def randaugment(
     image: Image.Image, rng: np.random.Generator, *, count: int = 2, magnitude: float = 7, in_place: bool = False
 ) -> Image.Image:
-    """Some operations at one magnitude, each done or left out with equal chance (Cubuk et al. 2020; ALBEF's levels).
+    """Apply operations, each with probability 0.5 (Cubuk et al. 2020; ALBEF's levels).
 
     Args:
         image: RGB.
-        rng: draws which, whether and which way.
+        rng: draws the operations, whether each is applied, and its direction.
         count: operations drawn, with repetition.
         magnitude: 0 to 10.
-        in_place: only those that leave the content where it is.
+        in_place: only operations that do not move the content.
     """
     known = [name for name in OPERATIONS if not (in_place and name.startswith(PLACES))]
     for name in rng.choice(known, count):
@@ -43,14 +43,7 @@ def randaugment(
 
 
 def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.Image:
-    """One operation; what it uncovers is grey.
-
-    Args:
-        image: RGB.
-        name: of :data:`OPERATIONS`.
-        magnitude: 0 to 10.
-        sign: 1 or -1: the direction of a shear, shift or turn.
-    """
+    """Apply one of :data:`OPERATIONS` at a magnitude of 0 to 10 in the direction ``sign``; new pixels are grey."""
     from timm.data.auto_augment import NAME_TO_OP
 
     if name == "Identity":
@@ -59,6 +52,6 @@ def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.I
     strength = {"Brightness": level * 1.8 + 0.1, "Sharpness": level * 1.8 + 0.1}
     strength |= {"ShearX": sign * level * 0.3, "ShearY": sign * level * 0.3, "Rotate": sign * level * 30}
     strength |= {"TranslateX": sign * level * 10, "TranslateY": sign * level * 10}
-    given = (strength[name],) if name in strength else ()
-    changed: Image.Image = NAME_TO_OP[name](image, *given, fillcolor=GREY, resample=Image.Resampling.BILINEAR)
+    level_args = (strength[name],) if name in strength else ()
+    changed: Image.Image = NAME_TO_OP[name](image, *level_args, fillcolor=GREY, resample=Image.Resampling.BILINEAR)
     return changed

@@ -1,4 +1,4 @@
-"""A picture with all that moves along with it, and the moves: flip, crop, resize."""
+"""Flips, crops and resizes a picture together with its boxes, label map and sentence."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class TransformInput:
     Attributes:
         image: RGB.
         boxes: (R, 4) x1, y1, x2, y2 in pixels of ``image``, or None.
-        kept: (R,) which of the boxes as read these are; None: all, in order.
+        kept: (R,) indices of these boxes among those read; None: all, in order.
         labels: class ids of the pixels as a picture of one channel (``L`` or ``I``), or None.
         text: the example's sentence, or None.
-        pictures: how many pictures the example has.
-        flipped: whether it was mirrored.
+        pictures: number of pictures of the example.
+        flipped: whether the picture was mirrored.
     """
 
     image: Image.Image
@@ -42,7 +42,7 @@ class TransformInput:
 
     @property
     def placed(self) -> bool:
-        """Whether something says where things are, so that the picture must not be sheared or turned alone."""
+        """Whether there are boxes or labels, so that the picture must not be sheared or rotated alone."""
         return self.boxes is not None or self.labels is not None
 
 
@@ -52,7 +52,7 @@ def may_flip(scene: TransformInput) -> bool:
 
 
 def flip(scene: TransformInput) -> TransformInput:
-    """The scene in a mirror: boxes and label map too, and left and right exchanged in the sentence."""
+    """Mirror a picture with its boxes and label map; swap left and right in the sentence."""
     boxes = scene.boxes
     if boxes is not None:
         width = np.float32(scene.image.width)
@@ -65,21 +65,21 @@ def flip(scene: TransformInput) -> TransformInput:
 
 
 def crop(scene: TransformInput, top: int, left: int, height: int, width: int) -> TransformInput:
-    """A part of the picture; boxes are cut, and those that keep no area are left out."""
+    """Crop a picture; boxes are clipped, and those without area are left out."""
     window = (left, top, left + width, top + height)
     labels = None if scene.labels is None else scene.labels.crop(window)
-    found = replace(scene, image=scene.image.crop(window), labels=labels)
+    cropped = replace(scene, image=scene.image.crop(window), labels=labels)
     if scene.boxes is None:
-        return found
+        return cropped
     limit = np.array([width, height, width, height], np.float32)
     boxes = np.clip(scene.boxes - np.array([left, top, left, top], np.float32), 0, limit)
     there = np.flatnonzero((boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1]))
     kept = there if scene.kept is None else scene.kept[there]
-    return replace(found, boxes=boxes[there], kept=kept)
+    return replace(cropped, boxes=boxes[there], kept=kept)
 
 
 def resize(scene: TransformInput, height: int, width: int, resample: Image.Resampling = BICUBIC) -> TransformInput:
-    """Another size; a label map takes the nearest label."""
+    """Resize a picture; a label map takes the nearest label."""
     if scene.size == (height, width):
         return scene
     boxes = scene.boxes

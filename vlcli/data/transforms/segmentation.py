@@ -1,4 +1,4 @@
-"""Pictures with label maps for training: another scale, a crop, a mirror, other colours."""
+"""Augments pictures with label maps for training: scale, crop, flip, colours."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TRIES = 10
 
 
 class Segmentation(Transform):
-    """A random scale, a crop of the model's size that one class does not fill, a mirror, colours (UPerNet, BEiT).
+    """Random scale, crop of the model's size that one class does not fill, flip, colours (UPerNet, BEiT).
 
-    What a small picture leaves of the crop is the mean colour, without a class. For scores the task decides.
+    A small picture is padded to the crop with the mean colour, without a class. For scores the task decides.
 
     Args:
-        needs: what the model asks for.
+        needs: inputs of the model.
         short: shorter side that scales are shares of; None: the model's.
         long: the longer side's limit before the scale is drawn.
         scale: smallest and largest scale.
         most: share of a crop's labelled pixels that one class may have; another crop is drawn ten times.
-        flip: how often a picture is mirrored.
-        colours: how often each of brightness, contrast, saturation and hue changes.
+        flip: probability that a picture is mirrored.
+        colours: probability that each of brightness, contrast, saturation and hue changes.
     """
 
     paper = "BEiT, Bao et al. 2022, appendix (ADE20K); the settings are those of mmsegmentation"
@@ -59,14 +59,15 @@ class Segmentation(Transform):
     def _cropped(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         scene = self._padded(scene)
         for _ in range(TRIES if self.most < 1 else 1):
-            top, left = (int(rng.integers(side - own + 1)) for side, own in zip(scene.size, self.size, strict=True))
-            found = crop(scene, top, left, *self.size)
-            if found.labels is None or _largest(np.asarray(found.labels)) < self.most:
+            sides = zip(scene.size, self.size, strict=True)
+            top, left = (int(rng.integers(side - wanted + 1)) for side, wanted in sides)
+            cropped = crop(scene, top, left, *self.size)
+            if cropped.labels is None or _largest(np.asarray(cropped.labels)) < self.most:
                 break
-        return found
+        return cropped
 
     def _padded(self, scene: TransformInput) -> TransformInput:
-        height, width = (max(side, own) for side, own in zip(scene.size, self.size, strict=True))
+        height, width = map(max, scene.size, self.size)
         if (height, width) == scene.size:
             return scene
         mean = tuple(round(255 * value) for value in self.needs.mean)
@@ -88,11 +89,11 @@ class Segmentation(Transform):
         return image
 
 
+# Label of padding.
 VOID = 255
-"""Label of what no picture covers."""
 
 
 def _largest(labels: NDArray[np.int32]) -> float:
-    """The share of the labelled pixels that the commonest class has."""
+    """Return the share of the labelled pixels that the most frequent class has."""
     real = labels[(labels > 0) & (labels < VOID)]
     return 0.0 if real.size == 0 else float(np.bincount(real).max() / real.size)

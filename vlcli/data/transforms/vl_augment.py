@@ -1,4 +1,4 @@
-"""The augmentation of vision-language pre-training from pixels."""
+"""Augments pictures for vision-language pre-training (ALBEF, VLMo)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from vlcli.nn.model import InputSpec
 
 
 class VLAugment(Transform):
-    """Random resized crop, flip that exchanges left and right in the sentence, RandAugment (ALBEF, VLMo).
+    """Random resized crop, flip that swaps left and right in the sentence, RandAugment (ALBEF, VLMo).
 
     Scores are taken on the whole picture, squashed. A picture whose boxes or label map are read is not sheared,
-    shifted or turned.
+    shifted or rotated.
 
     Args:
-        needs: what the model asks for.
+        needs: inputs of the model.
         scale: share of the area that a crop keeps; (1, 1) for no crop.
-        flip: how often a picture is mirrored.
+        flip: probability that a picture is mirrored.
         operations: of RandAugment, a picture; 0 for none.
         magnitude: theirs, 0 to 10.
     """
@@ -41,15 +41,13 @@ class VLAugment(Transform):
         self.scale, self.operations, self.magnitude = scale, operations, magnitude
 
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        if self.scale != (1.0, 1.0):
-            scene = self._cropped(scene, rng)
-        scene = resize(scene, *(self.needs.size or scene.size))
-        scene = self.maybe_flip(scene, rng)
-        facts = {"count": self.operations, "magnitude": self.magnitude}
-        return replace(scene, image=randaugment(scene.image, rng, in_place=scene.placed, **facts))  # type: ignore[arg-type]
-
-    def _cropped(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         from timm.data.transforms import RandomResizedCropAndInterpolation
 
-        with lent(rng):
-            return crop(scene, *RandomResizedCropAndInterpolation.get_params(scene.image, self.scale, (3 / 4, 4 / 3)))
+        if self.scale != (1.0, 1.0):
+            with lent(rng):
+                window = RandomResizedCropAndInterpolation.get_params(scene.image, self.scale, (3 / 4, 4 / 3))
+            scene = crop(scene, *window)
+        scene = resize(scene, *(self.needs.size or scene.size))
+        scene = self.maybe_flip(scene, rng)
+        image = randaugment(scene.image, rng, count=self.operations, magnitude=self.magnitude, in_place=scene.placed)
+        return replace(scene, image=image)

@@ -1,4 +1,4 @@
-"""Left and right in sentences and answers, as a mirror sees them."""
+"""Swaps left and right in sentences and answers of mirrored pictures."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def names_sides(text: str | None) -> bool:
 
 
 def mirrored(text: str) -> str:
-    """A sentence with left and right exchanged (leftmost, right-hand ... too), capitals kept.
+    """Swap left and right in a sentence (leftmost, right-hand ... too), capitals kept.
 
     >>> mirrored("The leftmost cup, right of a bright plate")
     'The rightmost cup, left of a bright plate'
     """
-    return _WORD.sub(lambda found: _SIDES.sub(_other, found[0]), text)
+    return _WORD.sub(lambda match: _SIDES.sub(_other, match[0]), text)
 
 
 def mirrored_targets(targets: dict[str, Any]) -> dict[str, Any]:
-    """The answers among an example's targets with left and right exchanged; everything else as it is."""
+    """Swap left and right in the answers among an example's targets."""
     return {name: _mirrored(value) if name in _STRINGS else value for name, value in targets.items()}
 
 
@@ -39,6 +39,6 @@ def _mirrored(value: Any) -> Any:
     return value
 
 
-def _other(found: re.Match[str]) -> str:
-    word = "right" if found[0].lower() == "left" else "left"
-    return word.upper() if found[0].isupper() else word.capitalize() if found[0][0].isupper() else word
+def _other(match: re.Match[str]) -> str:
+    word = "right" if match[0].lower() == "left" else "left"
+    return word.upper() if match[0].isupper() else word.capitalize() if match[0][0].isupper() else word

@@ -1,4 +1,4 @@
-"""Region features as others keep them: what is read into a store, and what is written from one.
+"""Converts region features of other projects to and from a store.
 
 obj36     LXMERT's TSV            read, written
 butd      bottom-up's TSV         read, written

@@ -1,4 +1,4 @@
-"""What a foreign format is: images one after another, each decoded only when it is wanted."""
+"""Defines the base class of foreign formats: images one after another, each decoded on demand."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ForeignImage:
     """One image of a foreign file.
 
     Attributes:
-        id: the image, as the file names it; empty where the file is damaged there.
+        id: the image's name in the file; empty where the file is damaged.
         where: file and line, for messages.
-        decode: makes the record; raises a ValueError or KeyError that says what is wrong.
+        decode: makes the record; raises a ValueError or KeyError for a fault.
     """
 
     id: str
@@ -35,11 +35,11 @@ class ForeignImage:
 
 
 class ImageNames:
-    """Names and sizes of images that a foreign file numbers, or whose size it does not say.
+    """Names and sizes of images for files that number images, or lack their sizes.
 
     Args:
-        source: a folder of pictures (their headers are read when asked for), or a JSON file with a list of ``images``
-            that have ``file_name``, ``width`` and ``height`` (COCO's).
+        source: a folder of pictures, or a JSON file with a list of ``images`` that have ``file_name``, ``width`` and
+            ``height`` (COCO's).
 
     Raises:
         DataError: it is neither.
@@ -53,11 +53,11 @@ class ImageNames:
             files = sorted(path for path in self.source.rglob("*") if path.suffix.lower() in PICTURES)
             self._files = {image_id(path): path for path in files}
         else:
-            self._sizes = self._listed()
+            self._sizes = self._listed_sizes()
         names = [*self._files, *self._sizes]
-        self._numbered = {int(found.group(1)): name for name in names if (found := _NUMBER.search(name))}
+        self._numbered = {int(match.group(1)): name for name in names if (match := _NUMBER.search(name))}
 
-    def _listed(self) -> dict[str, tuple[int, int]]:
+    def _listed_sizes(self) -> dict[str, tuple[int, int]]:
         try:
             rows = json.loads(self.source.read_text(encoding="utf-8"))
             rows = rows["images"] if isinstance(rows, dict) else rows
@@ -71,37 +71,37 @@ class ImageNames:
             ) from None
 
     def find(self, name: str) -> str | None:
-        """An image's own name, by that or by the number it ends in; None if it is not there."""
+        """Return an image's name, by that or by the number it ends in; None where it is missing."""
         if name in self._files or name in self._sizes:
             return name
-        found = _NUMBER.search(name)
-        return self._numbered.get(int(found.group(1))) if found else None
+        match = _NUMBER.search(name)
+        return self._numbered.get(int(match.group(1))) if match else None
 
     def size(self, name: str) -> tuple[int, int]:
-        """Height and width of an image.
+        """Return height and width of an image.
 
         Raises:
-            ValueError: it is not there, or its file cannot be read.
+            ValueError: it is missing, or its file cannot be read.
         """
-        own = self.find(name)
-        if own is None:
+        known = self.find(name)
+        if known is None:
             raise ValueError(f"its size is unknown: {self.source} has no such picture")
-        if own in self._sizes:
-            return self._sizes[own]
+        if known in self._sizes:
+            return self._sizes[known]
         try:
-            return read_size(self._files[own])
+            return read_size(self._files[known])
         except BadImageError as error:
-            raise ValueError(f"its size is unknown: {self._files[own]}: {error}") from None
+            raise ValueError(f"its size is unknown: {self._files[known]}: {error}") from None
 
 
 @dataclass
 class FormatOptions:
-    """What a format may be told.
+    """Further inputs of a format.
 
     Attributes:
-        boxes: a second file with the boxes, where the format keeps them apart.
+        boxes: a second file with the boxes.
         pictures: names and sizes of the images.
-        vocabulary: the words that concepts are numbered by.
+        vocabulary: the words in the order of the concepts' numbers.
     """
 
     boxes: Path | None = None
@@ -110,16 +110,16 @@ class FormatOptions:
 
 
 class Format(ABC):
-    """A way others keep region features.
+    """Base class of formats.
 
     Attributes:
-        name: what it is called on the command line.
+        name: on the command line.
         about: one line.
-        source: what is named as the source.
-        folder: whether that may be a folder.
-        prefix: whether that may be how several files begin.
-        set: the box set it becomes unless told otherwise.
-        provenance: what the store says of records that came this way.
+        source: what the user names, for messages.
+        folder: whether the source may be a folder.
+        prefix: whether it may be the prefix of several files.
+        set: the box set by default.
+        provenance: of the imported records.
     """
 
     name: ClassVar[str]
@@ -132,7 +132,7 @@ class Format(ABC):
 
     @abstractmethod
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        """The images of ``source``, in its order, without holding more than one; called once per import.
+        """Yield the images of ``source``, in its order; called once per import.
 
         Args:
             source: the file, folder or prefix that the user names.
@@ -147,7 +147,7 @@ class Format(ABC):
         raise NotImplementedError
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        """What the store's provenance says beside :attr:`provenance`; called once, before the import.
+        """Return provenance beside :attr:`provenance`; called once, before the import.
 
         Args:
             source: the file, folder or prefix that the user names.
@@ -159,7 +159,7 @@ class Format(ABC):
         return {}
 
     def count(self, source: Path) -> int | None:
-        """How many images there are; called once, for the progress bar.
+        """Return the number of images; called once, for the progress bar.
 
         Args:
             source: the file, folder or prefix that the user names.
@@ -171,12 +171,12 @@ class Format(ABC):
 
 
 def size_facts(options: FormatOptions) -> dict[str, Any]:
-    """Where the sizes come from, of a format that does not say them."""
+    """Return provenance on the sizes, for a format without sizes."""
     return {"sizes": "pictures" if options.pictures else "extent of the boxes"}
 
 
 def named_size(name: str, pictures: ImageNames | None, corner: tuple[float, float]) -> tuple[int, int]:
-    """Height and width of an image: from the pictures, else as far as its boxes reach (``corner``: x and y)."""
+    """Return height and width of an image: from the pictures, else the extent of its boxes (``corner``: x and y)."""
     if pictures is not None:
         return pictures.size(name)
     return max(1, -int(-corner[1] // 1)), max(1, -int(-corner[0] // 1))

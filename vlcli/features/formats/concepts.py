@@ -1,6 +1,6 @@
-"""Lists of visual concepts: words an image, best first.
+"""Reads lists of visual concepts by image, best first.
 
-Read are fenglinliu98/MIA's list (``image_id``, ``image_concepts``), lists and JSON lines with ``concepts`` and
+Formats: fenglinliu98/MIA's list (``image_id``, ``image_concepts``), lists and JSON lines with ``concepts`` and
 optionally ``scores``, and one object of lists by image. A word may stand alone or with its score.
 """
 
@@ -22,8 +22,8 @@ from vlcli.images.boxes import image_id
 
 _IMAGE = ("image_id", "file_name", "image", "id")
 _LIST = ("image_concepts", "concepts", "words")
+# Image, words, scores.
 Row = tuple[str, list[str], list[float] | None]
-"""Image, words, scores."""
 
 
 class ConceptFormat(Format):
@@ -48,18 +48,17 @@ class ConceptFormat(Format):
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         numbers = {word: number for number, word in enumerate(self.facts(source, options)[WORDS])}
-        for place, (name, words, scores) in enumerate(_rows(source), 1):
-            own = (options.pictures.find(name) if options.pictures else None) or name
-            yield ForeignImage(
-                own, f"{source}: image {place}", partial(_decode, own, words, scores, numbers, options.pictures)
-            )
+        for number, (name, words, scores) in enumerate(_rows(source), 1):
+            image = (options.pictures.find(name) if options.pictures else None) or name
+            decode = partial(_decode, image, words, scores, numbers, options.pictures)
+            yield ForeignImage(image, f"{source}: image {number}", decode)
 
     def count(self, source: Path) -> int:
         return len(_rows(source))
 
 
 def read_words(path: Path) -> list[str]:
-    """A vocabulary: a word a line (``man, NN, 51456`` too), or a JSON list of words or of objects with ``word``.
+    """Read a vocabulary: a word a line (``man, NN, 51456`` too), or a JSON list of words or objects with ``word``.
 
     Raises:
         DataError: it cannot be read, is empty, or names a word twice.
@@ -119,6 +118,6 @@ def _decode(
     if unknown:
         raise ValueError(f"words outside the vocabulary: {', '.join(unknown[:3])}")
     values = [1.0] * len(words) if scores is None else scores
-    best = sorted(range(len(words)), key=lambda place: -values[place])
+    best = sorted(range(len(words)), key=lambda row: -values[row])
     size = named_size(name, pictures, (1.0, 1.0))
     return concept_record(name, [numbers[words[i]] for i in best], [values[i] for i in best], size)

@@ -33,8 +33,8 @@ class Mattnet(Format):
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         for name, boxes in _read(source)[0].items():
-            own = (options.pictures.find(name) if options.pictures else None) or name
-            yield ForeignImage(own, f"{source}: image {name}", partial(_decode, own, boxes, options.pictures))
+            image = (options.pictures.find(name) if options.pictures else None) or name
+            yield ForeignImage(image, f"{source}: image {name}", partial(_decode, image, boxes, options.pictures))
 
 
 def _read(source: Path) -> tuple[dict[str, BoxList], Labels]:

@@ -76,7 +76,7 @@ def _record(path: Path, arrays: Any, pictures: ImageNames | None) -> Record:
 
 
 def _features(x: np.ndarray, rows: int) -> np.ndarray:
-    """Features (N, D), also of a file that keeps them as (D, N) or with a leading axis of one."""
+    """Return features (N, D), also of a file with (D, N) or a leading axis of one."""
     x = x[0] if x.ndim == 3 and len(x) == 1 else x
     if x.ndim == 2 and len(x) == rows:
         return x

@@ -1,4 +1,4 @@
-"""Tab-separated features: one image a line, arrays in base64, no header.
+"""Reads and writes tab-separated features: one image a line, arrays in base64, no header.
 
 Sources: airsplay/lxmert ``src/utils.py`` (obj36: height before width, labels with confidences) and
 peteanderson80/bottom-up-attention ``tools/generate_tsv.py`` (butd: width before height, no labels).
@@ -19,19 +19,13 @@ import numpy as np
 from vlcli.features.formats.base import ForeignImage, Format, FormatOptions
 from vlcli.features.schema import Record
 
+# Bytes of the longest line that is read: 36 boxes of 2048 take 0.4 MB.
 LONGEST = 64 << 20
-"""Bytes of the longest line that is believed: 36 boxes of 2048 take 0.4 MB."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column with one array an image.
-
-    Attributes:
-        field: the record's field.
-        dtype: little-endian type in the file.
-        width: values a box; 0: one, and None: as many as there are.
-    """
+    """A column of arrays: the record's field, its little-endian type, its width (0: a vector, None: any)."""
 
     field: str
     dtype: str
@@ -43,7 +37,7 @@ class TSVFormat(Format):
 
     Attributes:
         columns: names in the file's order.
-        meaning: by name: ``id``, ``height``, ``width``, ``count``, or an array.
+        meaning: of each: ``id``, ``height``, ``width``, ``count``, or an array.
     """
 
     source = "a TSV file"
@@ -52,9 +46,7 @@ class TSVFormat(Format):
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         with source.open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST):
-                number += 1
+            for number, line in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
                 where = f"{source}:{number}"
                 if len(line) == LONGEST and not line.endswith(b"\n"):
                     yield ForeignImage("", where, partial(_refuse, f"the line is longer than {LONGEST >> 20} MiB"))
@@ -66,39 +58,39 @@ class TSVFormat(Format):
                     yield ForeignImage(self._id(cells), where, partial(self._decode, cells))
 
     def _id(self, cells: list[bytes]) -> str:
-        place = next(number for number, name in enumerate(self.columns) if self.meaning[name] == "id")
-        return cells[place].decode("utf-8", "replace") if len(cells) == len(self.columns) else ""
+        column = next(number for number, name in enumerate(self.columns) if self.meaning[name] == "id")
+        return cells[column].decode("utf-8", "replace") if len(cells) == len(self.columns) else ""
 
     def _decode(self, cells: list[bytes]) -> Record:
         if len(cells) != len(self.columns):
             short = "; the line is cut short" if len(cells) < len(self.columns) else ""
             raise ValueError(f"{len(cells)} columns, expected {len(self.columns)}{short}")
         row = dict(zip(self.columns, cells, strict=True))
-        facts = {what: row[name] for name, what in self.meaning.items() if isinstance(what, str)}
-        size = (_whole(facts["height"], "height"), _whole(facts["width"], "width"))
-        count = _whole(facts["count"], "number of boxes")
+        cell_of = {what: row[name] for name, what in self.meaning.items() if isinstance(what, str)}
+        size = (_whole(cell_of["height"], "height"), _whole(cell_of["width"], "width"))
+        count = _whole(cell_of["count"], "number of boxes")
         arrays = {
             what.field: _array(row[name], what, count, name)
             for name, what in self.meaning.items()
             if isinstance(what, Column)
         }
-        return Record(id=facts["id"].decode(), size=size, **arrays)
+        return Record(id=cell_of["id"].decode(), size=size, **arrays)
 
     def needs(self) -> dict[str, str]:
-        """Columns by the record's field that fills each."""
+        """Return the columns of arrays by the record's field."""
         return {what.field: name for name, what in self.meaning.items() if isinstance(what, Column)}
 
     def line(self, record: Record) -> bytes:
-        """A record as a line; labels that it lacks become 0 with confidence 0.
+        """Format a record as a line; labels that it lacks become 0 with confidence 0.
 
         Raises:
             ValueError: the id cannot stand in a cell.
         """
         if any(sign in record.id for sign in "\t\r\n\"'"):
             raise ValueError(f"the id {record.id!r} holds a tab, a quote or the end of a line")
-        plain = {"id": record.id, "height": record.size[0], "width": record.size[1], "count": len(record)}
+        values = {"id": record.id, "height": record.size[0], "width": record.size[1], "count": len(record)}
         cells = [
-            str(plain[what]).encode() if isinstance(what, str) else _cell(record, what)
+            str(values[what]).encode() if isinstance(what, str) else _cell(record, what)
             for what in (self.meaning[name] for name in self.columns)
         ]
         return b"\t".join(cells) + b"\r\n"

@@ -1,4 +1,4 @@
-"""VLP's sharded HDF5 (LuoweiZhou/VLP ``vlp/seq2seq_loader.py``, written by detectron-vlp).
+"""Reads VLP's sharded HDF5 (LuoweiZhou/VLP ``vlp/seq2seq_loader.py``, written by detectron-vlp).
 
 ``PREFIX_featSSS.h5`` and ``PREFIX_clsSSS.h5`` hold one data set an image, SSS being the last three signs of its
 name; one file holds the boxes of all of them (before its authors merge them: ``PREFIX_bboxSSS.h5``) as x1 y1 x2 y2,
@@ -41,13 +41,13 @@ class Vlp(Format):
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         shards = _shards(source)
         for path in shards:
-            own = path.with_name(path.name.replace("_feat", "_bbox"))
-            boxes = options.boxes or (own if own.is_file() else _box_file(path))
+            beside = path.with_name(path.name.replace("_feat", "_bbox"))
+            box_file = options.boxes or (beside if beside.is_file() else _box_file(path))
             other = path.with_name(path.name.replace("_feat", "_cls"))
-            with _opened(path) as features, _opened(boxes) as places, ExitStack() as held:
-                probs = held.enter_context(_opened(other)) if other.is_file() else None
+            with _opened(path) as features, _opened(box_file) as boxes, ExitStack() as stack:
+                probs = stack.enter_context(_opened(other)) if other.is_file() else None
                 for name in features:
-                    decode = partial(_decode, name, features, probs, places, options.pictures)
+                    decode = partial(_decode, name, features, probs, boxes, options.pictures)
                     yield ForeignImage(name, f"{path}[{name}]", decode)
 
     def count(self, source: Path) -> int:
@@ -60,19 +60,19 @@ class Vlp(Format):
 
 def _shards(source: Path) -> list[Path]:
     folder, prefix = (source, None) if source.is_dir() else (source.parent, source.name)
-    found: dict[str, list[Path]] = {}
+    families: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("*_feat???.h5")):
         match = _SHARD.match(path.name)
         if match and prefix in (None, match["prefix"]):
-            found.setdefault(match["prefix"], []).append(path)
-    if len(found) != 1:
+            families.setdefault(match["prefix"], []).append(path)
+    if len(families) != 1:
         raise DataError(
-            "VLP's shards are not found" if not found else "there are several families of shards",
+            "VLP's shards are not found" if not families else "there are several families of shards",
             where=str(source),
-            got=", ".join(found) or "no file *_featSSS.h5",
+            got=", ".join(families) or "no file *_featSSS.h5",
             expected="a prefix such as feat_cls_1000/coco_detection_vg_100dets_gvd_checkpoint_trainval",
         )
-    return next(iter(found.values()))
+    return next(iter(families.values()))
 
 
 def _box_file(shard: Path) -> Path:
@@ -91,14 +91,14 @@ def _opened(path: Path) -> h5py.File:
 
 
 def _decode(
-    name: str, features: h5py.File, probs: h5py.File | None, places: h5py.File, pictures: ImageNames | None
+    name: str, features: h5py.File, probs: h5py.File | None, boxes: h5py.File, pictures: ImageNames | None
 ) -> Record:
-    if name not in places:
-        raise ValueError(f"{places.filename} has no boxes of it")
+    if name not in boxes:
+        raise ValueError(f"{boxes.filename} has no boxes of it")
     if probs is not None and name not in probs:
         raise ValueError(f"{probs.filename} has no class probabilities of it")
     try:
-        table = np.asarray(places[name][()], np.float32)  # (N, 6)
+        table = np.asarray(boxes[name][()], np.float32)  # (N, 6)
         rows, classes = features[name][()], None if probs is None else probs[name][()]
     except OSError as error:
         raise ValueError(f"it cannot be read: {error}") from None
