@@ -1,4 +1,4 @@
-"""Registered checkpoints: files found through the registry, layouts with what they extend, tensors by name."""
+"""Loads registered checkpoints: files, layouts merged with those they extend, tensors by name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ from vlcli.registry import entries
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published file with its layout.
-
-    Attributes:
-        file: what is published about it.
-        layout: with everything that it takes from layouts it extends.
-        family: the registered file of checkpoints.
-    """
+    """A published file with its layout (merged with those it extends) and the registered file of checkpoints."""
 
     file: File
     layout: Layout
@@ -33,30 +27,29 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """Name of the file."""
+        """The name of the file."""
         return self.file.name
 
     @cached_property
     def tensors(self) -> Tensors:
-        """Name, shape and type of every tensor."""
+        """Shape and type of every tensor by name."""
         return self.sized()
 
     def sized(self, **changed: int) -> Tensors:
-        """The same with other sizes: ``hidden=32``."""
-        made = expand(self.layout.tensors, {**self.layout.sizes, **self.file.sizes, **changed}, self.family.blocks)
-        gone = [re.compile(pattern) for pattern in self.layout.without]
-        return {name: entry for name, entry in made.items() if not any(one.fullmatch(name) for one in gone)}
+        """Returns the same with other sizes: ``hidden=32``."""
+        tensors = expand(self.layout.tensors, {**self.layout.sizes, **self.file.sizes, **changed}, self.family.blocks)
+        without = [re.compile(pattern) for pattern in self.layout.without]
+        return {name: entry for name, entry in tensors.items() if not any(one.fullmatch(name) for one in without)}
 
     @property
     def reader(self) -> dict[str, Any]:
         """The model or extractor that reads it: ``kind``, name and options."""
         part = "extractor" if self.layout.extractor or self.file.extractor else "model"
-        own, usual = getattr(self.file, part) or {}, getattr(self.layout, part) or {}
-        return {"kind": part, **usual, **own}
+        return {"kind": part, **(getattr(self.layout, part) or {}), **(getattr(self.file, part) or {})}
 
     @property
     def objectives(self) -> list[Any]:
-        """Whose heads it fills."""
+        """The objectives whose heads it fills."""
         return self.file.objectives or self.layout.objectives
 
     @property
@@ -66,43 +59,43 @@ class Checkpoint:
 
     @property
     def excused(self) -> dict[str, str]:
-        """Tensors of the file that are not read, by pattern, and why."""
+        """Reasons by pattern for tensors of the file that are not read."""
         return {**self.layout.excused, **self.file.excused}
 
     @property
     def new(self) -> dict[str, str]:
-        """Weights of the model that the file lacks, by pattern, and why."""
+        """Reasons by pattern for weights of the model that the file lacks."""
         return {**self.layout.new, **self.file.new}
 
 
 def every(families: tuple[str, ...] = ()) -> list[Checkpoint]:
-    """The registered checkpoints, of some packages or of all.
+    """Returns the registered checkpoints of some packages or of all.
 
     Raises:
         RecipeError: a registered file has faults; all of them.
     """
-    found: list[Checkpoint] = []
+    checkpoints: list[Checkpoint] = []
     for entry in entries("checkpoints"):
         if not families or entry.name in families:
-            found += read(registered_file("checkpoints", f"{entry.distribution}:{entry.name}").file)
-    return found
+            checkpoints += read(registered_file("checkpoints", f"{entry.distribution}:{entry.name}").file)
+    return checkpoints
 
 
 def of_layouts() -> list[Checkpoint]:
-    """One checkpoint for each layout and size: its first file, or a stand-in where no file is public."""
-    found: dict[tuple[str, str], Checkpoint] = {}
+    """Returns one checkpoint for each layout and size: its first file, or a substitute if no file is public."""
+    first: dict[tuple[str, str], Checkpoint] = {}
     for one in every():
-        found.setdefault((one.family.family, f"{one.file.layout} {one.file.sizes}"), one)
+        first.setdefault((one.family.family, f"{one.file.layout} {one.file.sizes}"), one)
         for name, layout in one.family.layouts.items():
-            if (one.family.family, name) not in found and not any(file.layout == name for file in one.family.files):
+            if (one.family.family, name) not in first and not any(file.layout == name for file in one.family.files):
                 about = layout.about or name
                 file = File(name=name, url=one.file.url, licence=NOT_VERIFIED, layout=name, about=about)
-                found[one.family.family, name] = Checkpoint(file, whole(one.family, name), one.family)
-    return list(found.values())
+                first[one.family.family, name] = Checkpoint(file, whole(one.family, name), one.family)
+    return list(first.values())
 
 
 def named(name: str) -> Checkpoint:
-    """The checkpoint of that file name.
+    """Returns the checkpoint of a file name.
 
     Raises:
         ComponentError: none is registered (with the nearest names).
@@ -115,7 +108,7 @@ def named(name: str) -> Checkpoint:
 
 
 def read(path: Path) -> list[Checkpoint]:
-    """The checkpoints of one file.
+    """Reads the checkpoints of one file, once as long as it does not change.
 
     Raises:
         RecipeError: it cannot be read, or has faults; all of them, each with its line.
@@ -138,7 +131,7 @@ def _read(path: Path, _changed: int) -> tuple[Checkpoint, ...]:
 
 
 def whole(family: CheckpointsFile, name: str) -> Layout:
-    """A layout with everything that it takes from those it extends.
+    """Returns a layout merged with those it extends.
 
     Raises:
         RecipeError: layouts extend one another in a circle.
@@ -151,16 +144,12 @@ def whole(family: CheckpointsFile, name: str) -> Layout:
             )
             raise RecipeError([problem], family.family)
         chain.append(parent)
-    made = family.layouts[chain.pop()]
+    layout = family.layouts[chain.pop()]
     while chain:
-        made = _merged(made, family.layouts[chain.pop()])
-    return made
-
-
-def _merged(base: Layout, own: Layout) -> Layout:
-    changed: dict[str, Any] = {}
-    for key in own.model_fields_set:
-        value, usual = getattr(own, key), getattr(base, key)
-        changed[key] = {**usual, **value} if value and isinstance(value, dict) and usual is not None else value
-    changed["without"] = [*base.without, *own.without]
-    return base.model_copy(update=changed)
+        child, changed = family.layouts[chain.pop()], dict[str, Any]()
+        for key in child.model_fields_set:  # mappings are joined; an empty one clears
+            value, usual = getattr(child, key), getattr(layout, key)
+            changed[key] = {**usual, **value} if value and isinstance(value, dict) and usual is not None else value
+        changed["without"] = [*layout.without, *child.without]
+        layout = layout.model_copy(update=changed)
+    return layout

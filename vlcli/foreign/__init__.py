@@ -18,14 +18,3 @@ from vlcli.foreign.equipment import EquippedAttention
 from vlcli.foreign.equipper import AttentionEquipper
 from vlcli.foreign.places import TokenPlaces
 from vlcli.foreign.stacks import AttentionStack
-
-__all__ = [
-    "AttentionEquipper",
-    "AttentionStack",
-    "EquippedAttention",
-    "GivenPlaces",
-    "PictureInText",
-    "TokenPlaces",
-    "equip",
-    "stacks",
-]

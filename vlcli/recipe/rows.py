@@ -45,6 +45,7 @@ class Rows:
         cells: number of rows of the whole grid.
     """
 
+    document: Document = field(default_factory=lambda: Document({}))
     rows: dict[str, Row] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -52,6 +53,10 @@ class Rows:
     seeds: int = 1
     cells: int = 0
     problems: list[Problem] = field(default_factory=list)
+
+    def fault(self, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "") -> None:
+        """Adds a fault at ``path``."""
+        self.problems.append(self.document.fault(path, what, got, expected, hint))
 
 
 def has_rows(document: Document) -> bool:
@@ -61,24 +66,24 @@ def has_rows(document: Document) -> bool:
 
 def read_rows(document: Document) -> Rows:
     """Reads the rows of a merged recipe that has the key ``rows``."""
-    table = Rows()
+    table = Rows(document)
     written = document.value["rows"]
     if not isinstance(written, dict) or not written:
         what, expected = "rows are a mapping from labels to what each row changes", "LABEL: {model: {...}}"
-        table.problems.append(document.fault(("rows",), what, shown(written, 60), expected))
+        table.fault(("rows",), what, shown(written, 60), expected)
         return table
-    axes = _axes(written, document, table)
+    axes = _axes(written, table)
     if axes is None:
-        _plain(written, document, table)
+        _plain(written, table)
     elif not table.problems:
-        _grid(axes, document, table)
+        _grid(axes, table)
     folders: dict[str, str] = {}
     for label, row in table.rows.items():
         other = folders.setdefault(slug(label).lower(), label)
         if other != label:
             what = f"this label differs from {other!r} only in signs or case: both runs would have one folder"
-            table.problems.append(document.fault(row.path, what, label))
-    _beside(document, table)
+            table.fault(row.path, what, label)
+    _beside(table)
     return table
 
 
@@ -95,7 +100,7 @@ def without_tables_keys(value: dict[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in value.items() if key not in OF_TABLES}
 
 
-def _axes(written: dict[str, Any], document: Document, table: Rows) -> dict[str, dict[str, Any]] | None:
+def _axes(written: dict[str, Any], table: Rows) -> dict[str, dict[str, Any]] | None:
     kinds = {name: _kind_of(value) for name, value in written.items()}
     if "axis" not in kinds.values():
         return None
@@ -106,13 +111,13 @@ def _axes(written: dict[str, Any], document: Document, table: Rows) -> dict[str,
         for axis, key in [(name, key) for name in kinds if kinds[name] == "axis" for key in written[name]]:
             hint = did_you_mean(key, _RECIPE_KEYS) or "all of `rows` are rows, or all are axes"
             what = f"{key!r} is no key of a recipe, as those of other rows are"
-            table.problems.append(document.fault(("rows", axis, key), what, hint=hint))
+            table.fault(("rows", axis, key), what, hint=hint)
         return {}
     for name in (name for name, kind in kinds.items() if kind == "nothing"):
-        table.problems.append(document.fault(("rows", name), "an axis has at least one label", "nothing"))
+        table.fault(("rows", name), "an axis has at least one label", "nothing")
     if len(kinds) == 1:
         what, expected = "a grid has two axes or more", "rows: {AXIS: {LABEL: {...}}, AXIS: {LABEL: {...}}}"
-        table.problems.append(document.fault(("rows", next(iter(kinds))), what, "one", expected))
+        table.fault(("rows", next(iter(kinds))), what, "one", expected)
     return {name: value for name, value in written.items() if kinds[name] == "axis"}
 
 
@@ -124,19 +129,19 @@ def _kind_of(value: Any) -> str:
     return "axis" if all(one is None or isinstance(one, dict) for one in value.values()) else "row"
 
 
-def _plain(written: dict[str, Any], document: Document, table: Rows) -> None:
+def _plain(written: dict[str, Any], table: Rows) -> None:
     for label, value in written.items():
         path: Path_ = ("rows", label)
-        if value is None and len(written) > 1 and path not in document.places:
+        if value is None and len(written) > 1 and path not in table.document.places:
             continue
-        level = _level(label, value, path, document, table)
+        level = _level(label, value, path, table)
         if level is not None:
             changes, about, published, unchanged = level
             table.rows[label] = Row(label, (label,), path, (changes,), about, published, unchanged)
     table.cells = len(table.rows)
 
 
-def _grid(axes: dict[str, dict[str, Any]], document: Document, table: Rows) -> None:
+def _grid(axes: dict[str, dict[str, Any]], table: Rows) -> None:
     levels: dict[str, dict[str, Any]] = {axis: {} for axis in axes}
     for axis, values in axes.items():
         for label, value in values.items():
@@ -144,15 +149,15 @@ def _grid(axes: dict[str, dict[str, Any]], document: Document, table: Rows) -> N
             if isinstance(value, dict) and "published" in value:
                 what = "a published number belongs to a cell, not to one of its axes"
                 hint = "published: {LABEL/LABEL: {METRIC: NUMBER}} beside `rows`"
-                table.problems.append(document.fault((*path, "published"), what, hint=hint))
+                table.fault((*path, "published"), what, hint=hint)
                 continue
-            level = _level(label, {} if value is None else value, path, document, table)
+            level = _level(label, {} if value is None else value, path, table)
             if level is not None:
                 levels[axis][label] = (path, level)
     table.axes = {axis: tuple(labels) for axis, labels in levels.items()}
     table.cells = math.prod(map(len, levels.values()))
     if table.cells > 100 * MOST_CELLS:
-        table.problems.append(too_many(document, table.cells))
+        table.problems.append(too_many(table.document, table.cells))
         return
     for cell in itertools.product(*(values.items() for values in levels.values())):
         parts = tuple(label for label, _ in cell)
@@ -160,7 +165,7 @@ def _grid(axes: dict[str, dict[str, Any]], document: Document, table: Rows) -> N
         about = "; ".join(level[1] for _, (_, level) in cell if level[1])
         path = next((path for _, (path, level) in reversed(cell) if level[0].value), ("rows",))
         table.rows["/".join(parts)] = Row("/".join(parts), parts, path, documents, about)
-    _skip(document, table)
+    _skip(table)
 
 
 def too_many(document: Document, cells: int) -> Problem:
@@ -170,57 +175,52 @@ def too_many(document: Document, cells: int) -> Problem:
     return document.fault(("rows",), "the grid is very large", got, expected, hint)
 
 
-def _level(label: str, value: Any, path: Path_, document: Document, table: Rows) -> Any:
-    problems = []
+def _level(label: str, value: Any, path: Path_, table: Rows) -> Any:
+    before = len(table.problems)
     if not _LABEL.match(label) or label.endswith(" "):
-        problems.append(document.fault(path, "this cannot be the label of a row", shown(label), _EXPECTED))
-    if value is None:
-        value = {}
+        table.fault(path, "this cannot be the label of a row", shown(label), _EXPECTED)
+    value = {} if value is None else value
     if not isinstance(value, dict):
-        expected = "keys of a recipe, such as model and stages"
-        table.problems += [*problems, document.fault(path, "a row is a mapping", shown(value, 60), expected)]
+        table.fault(path, "a row is a mapping", shown(value, 60), "keys of a recipe, such as model and stages")
         return None
     for key in value:
         if key in NOT_IN_ROWS:
-            what = "this key belongs to the table, not to a row"
-            problems.append(document.fault((*path, key), what))
-    published, faults = _numbers(value.get("published"), (*path, "published"), document)
+            table.fault((*path, key), "this key belongs to the table, not to a row")
     unchanged = value.get("unchanged", False)
     if not isinstance(unchanged, bool):
-        problems.append(document.fault((*path, "unchanged"), "this value does not fit", shown(unchanged), "true"))
-    table.problems += problems + faults
-    if problems:
+        table.fault((*path, "unchanged"), "this value does not fit", shown(unchanged), "true")
+    sound = len(table.problems) == before
+    published = _numbers(value.get("published"), (*path, "published"), table)
+    if not sound:
         return None
     changes = {key: part for key, part in value.items() if key not in _OF_ROWS}
     depth = len(path)
-    places = {place[depth:]: where for place, where in document.places.items() if place[:depth] == path}
-    return Document(changes, places), str(value.get("about") or ""), published, bool(unchanged)
+    places = {key[depth:]: where for key, where in table.document.places.items() if key[:depth] == path}
+    return Document(changes, places), str(value.get("about") or ""), published, unchanged
 
 
-def _numbers(written: Any, path: Path_, document: Document) -> tuple[dict[str, Published], list[Problem]]:
-    if written is None:
-        return {}, []
-    if not isinstance(written, dict) or not written:
-        what, expected = "published numbers are a mapping from metrics to numbers", "{accuracy: 0.72}"
-        return {}, [document.fault(path, what, shown(written, 60), expected)]
+def _numbers(written: Any, path: Path_, table: Rows) -> dict[str, Published]:
     published: dict[str, Published] = {}
-    problems = []
-    for metric, value in written.items():
+    if written is not None and (not isinstance(written, dict) or not written):
+        what, expected = "published numbers are a mapping from metrics to numbers", "{accuracy: 0.72}"
+        table.fault(path, what, shown(written, 60), expected)
+        return published
+    for metric, value in (written or {}).items():
         numbers = value if isinstance(value, list) else [value]
         if len(numbers) not in (1, 2) or not all(_is_number(one) for one in numbers):
             what = "a published number is a number, or [mean, spread]"
-            problems.append(document.fault((*path, metric), what, shown(value, 60), "0.72 or [0.72, 0.003]"))
+            table.fault((*path, metric), what, shown(value, 60), "0.72 or [0.72, 0.003]")
         else:
             published[metric] = float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None
-    return published, problems
+    return published
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _skip(document: Document, table: Rows) -> None:
-    written = document.value.get("skip")
+def _skip(table: Rows) -> None:
+    written = table.document.value.get("skip")
     if written is None:
         return
     reasons = written if isinstance(written, dict) else {str(one): "" for one in as_list(written)}
@@ -229,33 +229,32 @@ def _skip(document: Document, table: Rows) -> None:
         chosen, unknown = select(table.rows, [pattern])
         if unknown and pattern not in table.skipped:
             what = "no cell of the grid has this label"
-            table.problems.append(document.fault(path, what, pattern, "LABEL/LABEL, or a pattern such as */LABEL"))
+            table.fault(path, what, pattern, "LABEL/LABEL, or a pattern such as */LABEL")
         for label in chosen:
             table.skipped[label] = str(why or "")
             del table.rows[label]
 
 
-def _beside(document: Document, table: Rows) -> None:
-    reference, seeds, published = (document.value.get(key) for key in ("reference", "seeds", "published"))
+def _beside(table: Rows) -> None:
+    reference, seeds, published = (table.document.value.get(key) for key in ("reference", "seeds", "published"))
     if reference is not None:
         table.reference = str(reference)
         values = [value for axis in table.axes.values() for value in axis]  # of a grid: the cell beside each
         if table.reference not in [*table.rows, *values] and not table.problems:
             expected = ", ".join(list(table.rows)[:20])
-            table.problems.append(document.fault(("reference",), "no row has this label", table.reference, expected))
+            table.fault(("reference",), "no row has this label", table.reference, expected)
     if isinstance(seeds, int) and seeds >= 1:
         table.seeds = seeds
     if published is None:
         return
     if not isinstance(published, dict):
         expected = "LABEL: {METRIC: NUMBER}"
-        table.problems.append(document.fault(("published",), "this value does not fit", shown(published, 60), expected))
+        table.fault(("published",), "this value does not fit", shown(published, 60), expected)
         return
     for label, numbers in published.items():
-        read, faults = _numbers(numbers, ("published", label), document)
-        table.problems += faults
+        read = _numbers(numbers, ("published", label), table)
         if label in table.rows:
             table.rows[label].published.update(read)
         elif label not in table.skipped and not table.problems:
             what, expected = "no row has this label", ", ".join(list(table.rows)[:20])
-            table.problems.append(document.fault(("published", label), what, label, expected))
+            table.fault(("published", label), what, label, expected)
