@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -141,7 +141,7 @@ def class_mask(scene: Scene, classes: tuple[int, ...], ground: int) -> Bytes:
 
 
 def _write(job: Job) -> list[Drawn]:
-    options = {"quality": 95} if job.path.suffix == ".jpg" else {"compress_level": 1}
+    options: dict[str, Any] = {"quality": 95} if job.path.suffix == ".jpg" else {"compress_level": 1}
     Image.fromarray(pixels(job.scene)).save(job.path, **options)
     if job.mask is not None:
         Image.fromarray(class_mask(job.scene, job.classes, ground=1)).save(job.mask, compress_level=1)
