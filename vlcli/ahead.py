@@ -1,7 +1,7 @@
-"""Prefetching: a thread makes or receives the next batch while the model trains on the current one.
+"""Prefetches batches in a thread while the model trains on the current one.
 
-Loader processes (torch's DataLoader) are read in that thread too. One that is killed while it writes a batch leaves
-half of it in the pipe, and the reader waits for the other half for ever. The main thread sees that the process is gone.
+A worker of a DataLoader that is killed while it writes a batch leaves half of it in the pipe, and its reader waits for
+ever. The main thread sees that the process is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import multiprocessing
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
@@ -20,9 +21,9 @@ from vlcli.errors import VlcliError
 PATIENCE = 2.0
 """Seconds that ``close`` waits for a batch in progress."""
 LOOK = 1.0
-"""Seconds between two looks at the loader processes while no batch comes."""
+"""Seconds between two checks of the loader processes while no batch comes."""
 _abandoned: list[Any] = []
-"""Loaders with a dead process: torch, when it collects them, would wait for that process."""
+"""Loaders with a dead process, kept because torch waits for that process when it deletes them."""
 
 
 @dataclass
@@ -33,16 +34,11 @@ class _End:
 class Ahead(Iterator[Any]):
     """Iterates over ``source`` and keeps one item prefetched.
 
-    Torch releases the global interpreter lock during much of a training step; a thread makes the next batch meanwhile.
-    The first item is made in the calling thread and the second starts the thread, so that reading a single batch starts
-    no thread.
+    The first item is made in the calling thread, so that reading a single batch starts no thread.
 
     Args:
-        source: the iterator; used by one thread at a time.
+        source: used by one thread at a time.
         workers: processes that must be alive.
-
-    Attributes:
-        workers: the same.
     """
 
     def __init__(self, source: Iterator[Any], workers: Sequence[BaseProcess] = ()) -> None:
@@ -73,16 +69,14 @@ class Ahead(Iterator[Any]):
 
     @property
     def works(self) -> bool:
-        """Whether the thread still waits for an item, after :meth:`close` as well."""
+        """True while the thread waits for an item, after :meth:`close` as well."""
         return self._thread is not None and self._thread.is_alive()
 
     def _wait(self) -> Any:
         while True:
             self._look()
-            try:
+            with suppress(Empty):
                 return self._made.get(timeout=LOOK if self.workers else None)
-            except Empty:
-                continue
 
     def _look(self) -> None:
         dead = next((worker for worker in self.workers if worker.exitcode), None)
@@ -103,7 +97,7 @@ class Ahead(Iterator[Any]):
         )
 
     def close(self) -> None:
-        """Stop prefetching and wait briefly for the thread."""
+        """Stops prefetching and waits briefly for the thread."""
         waits, self._closed = not self._closed, True
         self._taken.release()
         if self._thread is not None and waits:
@@ -123,12 +117,11 @@ class Ahead(Iterator[Any]):
 
 
 def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> Ahead:
-    """Read a DataLoader with worker processes.
+    """Reads a DataLoader with worker processes.
 
     Args:
         loader: the DataLoader.
-        workers: its processes, where it has served an epoch before: torch then waits for an answer of each, which is
-            left to the thread.
+        workers: its processes if it has served an epoch before: torch then waits for an answer of each, in the thread.
     """
 
     def later() -> Iterator[Any]:
@@ -144,7 +137,7 @@ def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> 
 
 
 def how_it_ended(code: int) -> str:
-    """The exit code of a child process in words; negative: the signal that ended it."""
+    """Returns the exit code of a child process as text; a negative code is the signal that ended it."""
     if code >= 0:
         return f"exit code {code}"
     name = signal.Signals(-code).name

@@ -34,10 +34,9 @@ from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorde
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.prediction.batches import Answerer
-from vlcli.prediction.finding import find_model, load_any
 from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Failure, Picture, Prediction, RegionFeatures, Request, Use, name_of
-from vlcli.prediction.sources import Sources, find_sources
+from vlcli.prediction.sources import Sources, find_model, find_sources, load_any
 from vlcli.prediction.uses import Asked, choose, uses_of
 from vlcli.tasks.base import Task
 from vlcli.tasks.generative_vqa import GenerativeVQA

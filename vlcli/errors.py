@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and the exit code each one ends with.
+"""Defines the errors that a user can cause, with their exit codes.
 
     VlcliError                  1  a stage failed
     ├── UsageError              2  the command line is off
@@ -6,25 +6,26 @@
     ├── ComponentError          4  a component is unknown, broken, or lacks its extra
     └── DataError               5  data or weights are missing or corrupt
 
-Each message says what happened, where, what was got, what was expected and what to do next. The
-command line prints it without a traceback (``-vv`` shows one).
+The command line prints the message without a traceback (``-vv`` shows one).
 """
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["ComponentError", "DataError", "Problem", "RecipeError", "UsageError", "VlcliError", "shown"]
 
 
 class VlcliError(Exception):
-    """A failure with a message made for the person who typed the command.
+    """A failure with a message for the user.
 
     Args:
-        what: what went wrong, one sentence.
-        where: the file (``file:line``), key path or component concerned.
-        got: the value met.
-        expected: what would have been right.
+        what: one sentence.
+        where: the file (``file:line``), key path or component.
+        got: the wrong value.
+        expected: a right value.
         hint: the next command or step.
     """
 
@@ -39,7 +40,7 @@ class VlcliError(Exception):
         return "\n".join([self.what, *(f"  {label}: {text}" for label, text in rows if text)])
 
     def as_dict(self) -> dict[str, object]:
-        """The same facts for ``--json``."""
+        """Returns the same facts for ``--json``."""
         facts = {"what": self.what, "where": self.where, "got": self.got, "expected": self.expected}
         return {"code": self.exit_code, **facts, "next": self.hint}
 
@@ -48,12 +49,18 @@ class VlcliError(Exception):
 
 
 def shown(value: object, most: int = 200) -> str:
-    """``repr(value)`` for a message, cut to ``most`` letters; a value that has none is named by its type."""
+    """Returns ``repr(value)`` cut to ``most`` letters, or the name of its type if it has no ``repr``."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, a list that holds itself
         return f"({type(value).__name__} too large to show)"
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} letters)"
+
+
+def did_you_mean(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> str:
+    """Returns a hint at the known words that are spelt nearly as ``word``; empty if there are none."""
+    close = difflib.get_close_matches(word, list(known), count, cutoff)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _rebuild(kind: type[VlcliError], state: dict[str, object], args: tuple[object, ...]) -> VlcliError:
@@ -83,16 +90,11 @@ class DataError(VlcliError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault of a recipe.
+    """One fault of a recipe, with the parts of :class:`VlcliError`.
 
     Attributes:
         key: dotted path inside the recipe, e.g. ``stages.pretrain.optimizer.lr``.
-        what: what is wrong with it.
-        where: ``file:line`` where known.
-        got: the value met.
-        expected: what would have been right.
-        hint: what to do.
-        code: exit code this fault alone would give (3 recipe, 4 component, 5 data).
+        code: exit code of this fault alone (3 recipe, 4 component, 5 data).
     """
 
     key: str

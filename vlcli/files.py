@@ -1,8 +1,7 @@
-"""Writing so that nothing is ever half written: beside, fsync, rename; a full disk is one message; and the hub's cache.
+"""Writes files and folders atomically: under another name, flushed to the disk, then renamed.
 
-Whatever vlcli leaves on a disk is written here, feature stores too (``vlcli.features.writer`` adds its own message). A
-file or folder is written under ``.NAME.tmp-PROCESS-THREAD`` beside its place, so that whoever writes the same one at
-the same time has another name, and what a killed process leaves is known by its name (``vlcli.recipe.leftovers``).
+The other name is ``.NAME.tmp-PROCESS-THREAD``, so that two writers do not collide and :mod:`vlcli.recipe.leftovers`
+finds what a killed process leaves.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _ADDRESS = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def is_remote(path: str) -> bool:
-    """Whether a recipe's path is an address (``s3://...``); Windows' drives (``c:``) are none."""
+    """Returns True if a recipe's path is an address (``s3://...``)."""
     return _ADDRESS.match(path) is not None
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a full disk, met while ``path`` is written, into a message.
+    """Turns a full disk while ``path`` is written into a message.
 
     Raises:
         VlcliError: no space is left (or a quota or a file size limit is met).
@@ -67,11 +66,7 @@ def _is_full(error: BaseException) -> bool:
 
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
-    """A folder that appears under its final name complete or not at all; an older one there is replaced.
-
-    Yields:
-        A sibling of ``final`` to fill.
-    """
+    """Yields a sibling of ``final`` to fill, which replaces ``final`` when it is complete."""
     final.parent.mkdir(parents=True, exist_ok=True)
     beside = _beside(final)
     shutil.rmtree(beside, ignore_errors=True)
@@ -88,10 +83,7 @@ def new_folder(final: Path) -> Iterator[Path]:
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """A file that appears under its name complete or not at all; an older one there is replaced.
-
-    Yields:
-        A sibling of ``path`` to write.
+    """Yields a sibling of ``path`` to write, which replaces ``path`` when it is complete.
 
     Raises:
         VlcliError: the disk is full.
@@ -107,7 +99,7 @@ def written(path: Path) -> Iterator[Path]:
 
 
 def put(beside: Path, path: Path) -> None:
-    """Give a file that has been written its name: once its content is on the disk, in one go."""
+    """Flushes a file to the disk and renames it."""
     sync_file(beside)
     with stopping.held():
         beside.replace(path)
@@ -115,14 +107,14 @@ def put(beside: Path, path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
-    """``content`` at ``path``, replaced in one go."""
+    """Writes ``content`` to ``path`` atomically."""
     with written(path) as beside:
         beside.write_bytes(content)
     return path
 
 
 def write_text(path: Path, text: str) -> Path:
-    """``text`` as UTF-8 at ``path``, line ends as they are, replaced in one go; what is no UTF-8 of paths, escaped."""
+    """Writes ``text`` as UTF-8 to ``path`` atomically; line ends stay, bytes of paths that are no UTF-8 are escaped."""
     return write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
@@ -141,14 +133,14 @@ def _swap(beside: Path, final: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Push every file of ``folder`` (and the folders themselves) to the disk."""
+    """Flushes every file of ``folder`` and the folders themselves to the disk."""
     for path in sorted(folder.rglob("*")):
         sync_file(path)
     sync_file(folder)
 
 
 def sync_file(path: Path) -> None:
-    """Push one file or folder to the disk, where the system lets a folder be opened."""
+    """Flushes one file or folder to the disk, if the system lets a folder be opened."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except (PermissionError, IsADirectoryError):
@@ -177,17 +169,17 @@ def checksum(path: Path) -> int:
 
 
 def facts_of(path: Path) -> dict[str, int]:
-    """Size and checksum of a file, as they are kept of it beside it."""
+    """Returns the size and checksum of a file."""
     return {"bytes": path.stat().st_size, "crc32": checksum(path)}
 
 
 def is_whole(path: Path, facts: Mapping[str, int]) -> bool:
-    """Whether a file is there and the one that ``facts`` were taken of."""
+    """Returns True if a file exists and has the size and checksum ``facts``."""
     return path.is_file() and path.stat().st_size == facts["bytes"] and checksum(path) == facts["crc32"]
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left half written; what it had moved away and not replaced yet comes back."""
+    """Removes half-written files of a killed process; restores what it had moved away and not replaced."""
     for path in folder.glob(".*.old-*") if folder.is_dir() else ():
         final = path.with_name(path.name[1:].rpartition(".old-")[0])
         if final.name and not final.exists():
@@ -197,7 +189,7 @@ def sweep(folder: Path) -> None:
 
 
 def usual_mode(folder: Path) -> int:
-    """The permissions that a new file in ``folder`` gets (from the process's mask, or the folder's own rules)."""
+    """Returns the permissions of a new file in ``folder``."""
     probe = folder / f".mode.tmp-{os.getpid()}"
     try:
         probe.touch()
@@ -207,7 +199,7 @@ def usual_mode(folder: Path) -> int:
 
 
 def follow_mask(paths: Iterable[Path]) -> None:
-    """Give files (and those in folders) that were written for the owner alone the permissions new files get here."""
+    """Gives files (and those in folders) that only the owner may read the permissions of new files."""
     files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
     for file in files:
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) == 0o600:
@@ -215,14 +207,7 @@ def follow_mask(paths: Iterable[Path]) -> None:
 
 
 def cached_repository(name: str) -> Path | None:
-    """The newest snapshot of a repository in the local cache of the Hugging Face hub; nothing is downloaded.
-
-    Args:
-        name: ``OWNER/NAME``.
-
-    Returns:
-        Its folder; None where the cache does not hold it, or ``name`` is no name of a repository.
-    """
+    """Returns the newest snapshot of ``OWNER/NAME`` in the local cache of the Hugging Face hub, or None."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 
-def lazily(package: str, homes: Mapping[str, str] | str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+def lazily(package: str, file: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package, which imports a name from where its ``TYPE_CHECKING`` block does.
 
     Args:
         package: its name.
-        homes: the module of the package that defines each public name, as ``module`` or ``module:name_there``; or the
-            package's ``__file__``, whose imports ``if TYPE_CHECKING`` say the same.
+        file: its ``__file__``.
     """
 
+    @cache
+    def homes() -> dict[str, str]:
+        return reexported(package, ast.parse(Path(file).read_text("utf-8")))
+
     def get(name: str) -> Any:
-        nonlocal homes
-        homes = reexported(package, ast.parse(Path(homes).read_text("utf-8"))) if isinstance(homes, str) else homes
-        if name not in homes:
+        if name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, _, there = homes[name].partition(":")
-        return getattr(importlib.import_module(f"{package}.{module}"), there or name)
+        module, _, attribute = homes()[name].partition(":")
+        return getattr(importlib.import_module(f"{package}.{module}"), attribute)
 
     return get
 

@@ -1,7 +1,4 @@
-"""How long work reports itself without printing: the command line hands in an implementation.
-
-Nothing below ``vlcli.cli`` prints. A stage gets a :class:`Progress` and tells it what happens.
-"""
+"""Defines the interface by which long work reports; the command line passes an implementation."""
 
 from __future__ import annotations
 
@@ -13,48 +10,48 @@ __all__ = ["Progress", "ProgressTask", "Silent"]
 
 
 class ProgressTask(Protocol):
-    """One long step that is under way."""
+    """One long step that is running."""
 
     def advance(self, count: int = 1, **facts: float | str) -> None:
-        """``count`` more units are done; ``facts`` (loss, rate ...) are shown beside the bar."""
+        """Adds ``count`` finished units; shows ``facts`` (loss, rate ...) beside the bar."""
 
 
 class Progress(Protocol):
-    """Where a stage reports: a bar per long step, and lines of text."""
+    """Shows a bar per long step, and lines of text."""
 
     def info(self, message: str) -> None:
-        """A line the user should see."""
+        """Shows a line."""
 
     def warn(self, message: str) -> None:
-        """A line the user should not miss."""
+        """Shows a warning."""
 
     def debug(self, message: str) -> None:
-        """A line shown with ``-v``."""
+        """Shows a line with ``-v``."""
 
     def task(
         self, label: str, total: int | None, unit: str = "it", done: int = 0
     ) -> AbstractContextManager[ProgressTask]:
-        """A long step of ``total`` units (None: unknown), of which ``done`` were done before."""
+        """Begins a long step of ``total`` units (None: unknown), of which ``done`` were done before."""
 
 
 class _SilentTask:
     def advance(self, count: int = 1, **facts: float | str) -> None:
-        """Say nothing."""
+        """Shows nothing."""
 
 
 class Silent:
-    """A :class:`Progress` that says nothing (library use, ranks other than 0)."""
+    """A :class:`Progress` without output (library use, ranks other than 0)."""
 
     def info(self, message: str) -> None:
-        """Say nothing."""
+        """Shows nothing."""
 
     def warn(self, message: str) -> None:
-        """Say nothing."""
+        """Shows nothing."""
 
     def debug(self, message: str) -> None:
-        """Say nothing."""
+        """Shows nothing."""
 
     @contextmanager
     def task(self, label: str, total: int | None, unit: str = "it", done: int = 0) -> Iterator[ProgressTask]:
-        """A step that says nothing."""
+        """Shows nothing."""
         yield _SilentTask()

@@ -1,10 +1,9 @@
-"""Signals that ask this process to end, handled at a moment when no work is lost.
+"""Handles signals that ask this process to end, at a moment when no work is lost.
 
-SIGTERM, SIGINT, SIGHUP and SIGUSR1 become the exception :class:`Stopped` in the main thread: at once, or, inside a
-section of :func:`held`, when that section ends. A second signal, at least half a second after the first, ends the
-process immediately (30 s where a launcher started several processes: it passes a signal on that the scheduler has sent
-already). Signals that the parent process ignores (``nohup``, a shell's background jobs) stay ignored. Nothing here
-has an effect outside :func:`listening`, which the command line enters.
+SIGTERM, SIGINT, SIGHUP and SIGUSR1 raise :class:`Stopped` in the main thread: at once, or at the end of a section of
+:func:`held`. A second signal, at least half a second after the first, ends the process immediately (30 s with several
+processes: a launcher passes on a signal that the scheduler has sent already). Signals that the parent process ignores
+stay ignored. All this holds inside :func:`listening` alone, which the command line enters.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from vlcli.errors import UsageError
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
 SIGNALS = tuple(number for name in _NAMES if (number := getattr(signal, name, None)))
 AGAIN, AGAIN_TOGETHER = 0.5, 30.0
-"""Seconds within which signals count as one: a terminal and a parent, or a scheduler and a launcher, send both."""
+"""Signals within so many seconds count as one: a terminal and a parent, or a scheduler and a launcher, send both."""
 WORDS = {
     "SIGINT": "interrupted",
     "SIGTERM": "terminated",
@@ -33,29 +32,25 @@ WORDS = {
     "SIGUSR1": "asked to end by the scheduler (SIGUSR1)",
 }
 DEAF = 5.0
-"""Seconds that one of several processes may take to hear a signal outside :func:`held`: it may wait for the others."""
+"""Seconds that one of several processes may wait for the others, outside :func:`held`, before a signal ends it."""
 REQUEUE = "VLCLI_REQUEUE_CODE"
-"""Environment variable: the exit code after SIGTERM and SIGUSR1, for a scheduler that requeues on a code."""
+"""Environment variable of the exit code after SIGTERM and SIGUSR1, for a scheduler that requeues on a code."""
 
 
 def requeue_code() -> int | None:
-    """What :data:`REQUEUE` says; None where it says nothing.
+    """Returns the exit code of :data:`REQUEUE`, or None.
 
     Raises:
         UsageError: it is no exit code.
     """
-    said = os.environ.get(REQUEUE, "")
-    if said and not (said.isascii() and said.isdigit() and 1 <= int(said) <= 255):
-        raise UsageError(f"{REQUEUE} is no exit code.", where="environment", got=said, expected="1 to 255")
-    return int(said) if said else None
+    code = os.environ.get(REQUEUE, "")
+    if code and not (code.isascii() and code.isdigit() and 1 <= int(code) <= 255):
+        raise UsageError(f"{REQUEUE} is no exit code.", where="environment", got=code, expected="1 to 255")
+    return int(code) if code else None
 
 
 class Stopped(BaseException):
-    """A signal asks this process to end.
-
-    Attributes:
-        number: of the signal.
-    """
+    """The signal ``number`` asks this process to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -63,7 +58,7 @@ class Stopped(BaseException):
 
     @property
     def code(self) -> int:
-        """The exit code that a shell gives a process ended by this signal, or the one a scheduler requeues on."""
+        """Exit code of a shell for this signal, or :data:`REQUEUE`."""
         if signal.Signals(self.number).name in ("SIGTERM", "SIGUSR1"):
             with suppress(UsageError):
                 return requeue_code() or 128 + self.number
@@ -87,7 +82,7 @@ _state = _State()
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Turn the signals into :class:`Stopped`; nested calls and calls outside the main thread change nothing."""
+    """Raises :class:`Stopped` for signals; nested calls and calls outside the main thread have no effect."""
     if _state.listening or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -110,10 +105,9 @@ def listening() -> Iterator[None]:
 
 
 def end_with(command: Callable[[], object]) -> None:
-    """Run ``command`` as the only work of this process, and exit at once where a signal ended it.
+    """Runs ``command`` as the only work of this process, and exits at once if a signal ended it.
 
-    Everything is written by then. The normal exit of the interpreter takes seconds once torch is loaded, and a late
-    signal (a scheduler sends several, to the group and to each process) would change the exit code.
+    The normal exit of the interpreter takes seconds with torch, and a late signal would change the exit code.
     """
     _state.ends = True
     try:
@@ -183,16 +177,16 @@ def _is_gone(stream: int) -> bool:
 
 
 def asked() -> int:
-    """The number of the signal that came; 0 for none."""
+    """Returns the number of the signal that came; 0 for none."""
     return _state.asked if _state.listening else 0
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """A section that no signal interrupts: a signal takes effect when the outermost such section ends.
+    """Defers signals to the end of the outermost such section.
 
     Raises:
-        Stopped: on leaving, where a signal came meanwhile.
+        Stopped: on leaving, if a signal came.
     """
     if not _acts():
         yield
@@ -207,7 +201,7 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """A part of a section of :func:`held` that a signal may interrupt (waiting for data, an evaluation).
+    """Lets signals interrupt a part of a section of :func:`held` (waiting for data, an evaluation).
 
     Raises:
         Stopped: a signal came before or comes now.
@@ -234,22 +228,21 @@ def _raise_if_asked() -> None:
 
 
 def conclude(stop: Stopped) -> None:
-    """Prepare to end because of ``stop``, a signal to this process or to another one that all processes agreed on."""
+    """Prepares to end because of ``stop``, a signal to this process or to another one that all processes agreed on."""
     _state.asked = _state.asked or stop.number
     end_children()
 
 
 def end_children() -> None:
-    """Kill the data loader processes: they have no state to save, and some take long to notice the end."""
+    """Kills the data loader processes, which have no state to save and may take long to end."""
     for child in multiprocessing.active_children():
         child.kill()
 
 
 def shelter(_: int = 0) -> None:
-    """``worker_init_fn`` of data loaders: ignore signals to the process group, since the parent still needs batches.
+    """Ignores signals in a worker of a data loader (``worker_init_fn``): the parent still needs batches.
 
-    The worker ends with its parent: torch looks for the parent between batches alone, and a worker whose batch nobody
-    reads any more would never come to that.
+    The worker ends with its parent; torch looks for the parent between batches alone.
     """
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
@@ -257,10 +250,7 @@ def shelter(_: int = 0) -> None:
 
 
 def end_with_parent(every: float = 0.5) -> None:
-    """End this worker process soon after the one that started it is gone, however that ended.
-
-    Ending at once is safe: whatever a stage writes survives a kill.
-    """
+    """Ends this worker process soon after its parent is gone."""
     parent = os.getppid()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""ACE-RPE's anchor loss: nearer than the hardest negatives by a margin, and many alike patches and words."""
+"""ACE-RPE's anchor loss: hinges against the hardest negatives, and a soft maximum over patches and words."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from vlcli_ace_rpe.similarity import working
 
 
 def soft_maximum(values: Tensor, scale: float, mask: Tensor, normalised: bool) -> Tensor:
-    """(1 / scale) log of the sum (the mean, where ``normalised``) of exp(scale * value) over the last dimension.
+    """Return (1 / scale) log of the sum (the mean, where ``normalised``) of exp(scale * value) over the last dimension.
 
     Args:
         values: (..., N).
         scale: lambda.
-        mask: (..., N) bool, which values count; at least one of a row.
+        mask: (..., N) bool, the values that count; at least one of a row.
         normalised: subtract log(count) / scale.
     """
-    found = (scale * values).masked_fill(~mask, -torch.inf).logsumexp(-1) / scale
-    return found - mask.sum(-1).clamp(min=1).log() / scale if normalised else found
+    maximum = (scale * values).masked_fill(~mask, -torch.inf).logsumexp(-1) / scale
+    return maximum - mask.sum(-1).clamp(min=1).log() / scale if normalised else maximum
 
 
-def hinge(own: Tensor, others: Tensor, mask: Tensor, scale: float, margin: float, normalised: bool) -> Tensor:
+def hinge(positive: Tensor, others: Tensor, mask: Tensor, scale: float, margin: float, normalised: bool) -> Tensor:
     """Eq. 2: relu(margin + soft maximum of the negatives - the positive), (B,) of (B,) and (B, N)."""
-    return (margin + soft_maximum(others, scale, mask, normalised) - own).clamp(min=0)
+    return (margin + soft_maximum(others, scale, mask, normalised) - positive).clamp(min=0)
 
 
 class AnchorAlignment(MomentumContrast):
@@ -42,8 +42,6 @@ class AnchorAlignment(MomentumContrast):
     scores stand in for the contrast's where hard negatives are drawn.
 
     Args:
-        model: gives tokens and vectors.
-        data_spec: not used.
         scale: lambda.
         margin: delta.
         normalised: see above.
@@ -87,19 +85,12 @@ class AnchorAlignment(MomentumContrast):
         apart = F.pad(~known.together, (0, self.text_queue.shape[1]), value=True)
         options = (self.scale, self.margin, self.normalised)
         rows = torch.arange(len(texts), device=texts.device)
-        hinges = [hinge(found[rows, known.own], found, apart, *options) for found in (forth, back)]
+        hinges = [hinge(scores[rows, known.own], scores, apart, *options) for scores in (forth, back)]
         pairs = self._pairs(step)
         loss = (hinges[0] + hinges[1] - pairs) / 2
         count = len(known.texts)
-        outputs = {
-            "image_to_text": (forth[:, :count] / self.temperature).detach(),
-            "text_to_image": (back[:, :count] / self.temperature).detach(),
-            "texts": known.texts,
-            "images": known.images,
-            "own": known.own,
-            "new_texts": far_texts,
-            "new_images": far_images,
-        }
+        scores = known.outputs(forth[:, :count] / self.temperature, back[:, :count] / self.temperature)
+        outputs = {**scores, "new_texts": far_texts, "new_images": far_images}
         metrics = {"hinge": Mean.of((hinges[0] + hinges[1]).detach() / 2), "pair": Mean.of(pairs.detach())}
         return ObjectiveOutput({"anchor-alignment": Mean.of(loss)}, outputs, metrics)
 
@@ -120,5 +111,5 @@ def _tokens(states: EncoderOutput) -> tuple[Tensor, Tensor]:
 
 
 def never_rests(scale: float, queue: int, margin: float) -> bool:
-    """Whether the hinge as printed is positive whatever the vectors are: cosines are at least -1 and at most 1."""
+    """Return whether the hinge as printed is positive for all vectors: cosines are at least -1 and at most 1."""
     return margin - 1 + math.log(queue - 1) / scale > 1

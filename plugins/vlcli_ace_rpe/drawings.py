@@ -1,15 +1,16 @@
-"""Figure 4: which words are anchors, which patches they stand for, and what the match rests on."""
+"""Draws Figure 4: the anchors of each word, and Grad-CAM of the match for the same words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from vlcli.drawings import (
     Album,
@@ -26,7 +27,7 @@ from vlcli.drawings import (
 )
 from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
-from vlcli.nn import Batch, Layout
+from vlcli.nn import Batch
 from vlcli.report import INK, Cell, contact_sheet, draw_attention
 from vlcli.tasks import matching_maps
 from vlcli_ace_rpe.encoding import ACERPE, Paths
@@ -58,22 +59,19 @@ class Anchors(Drawing):
         self.count, self.objective, self.layer, self.words = count, objective, layer, words
 
     def draw(self, scene: DrawingContext) -> list[Path]:
-        # ``anchors-1.png`` ... and ``anchors.json``.
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
-        album = Album(runner.data)
-        made: list[Path] = []
-        numbers: list[dict[str, Any]] = []
-        chosen = range(min(self.count, runner.data.total))
-        with evaluating(runner.module), scene.progress.task("draw", len(chosen), "ex") as bar:
-            for code in chosen:
+        album, paths, numbers = Album(runner.data), list[Path](), list[dict[str, Any]]()
+        count = min(self.count, runner.data.total)
+        with evaluating(runner.module), scene.progress.task("draw", count, "ex") as bar:
+            for code in range(count):
                 batch = runner.data.batch([code]).to(scene.device)
-                cells, found = self._cells(bundle, runner, batch, album)
+                cells, clearness = self._cells(bundle, runner, batch, album)
                 sheet = contact_sheet(cells, columns=len(cells) // 2)
-                made.append(save_picture(sheet, scene.folder / f"anchors-{len(made) + 1}.png"))
-                numbers.append({"key": batch.keys[0], "words": found})
+                paths.append(save_picture(sheet, scene.folder / f"anchors-{code + 1}.png"))
+                numbers.append({"key": batch.keys[0], "words": clearness})
                 bar.advance()
-        return [*made, save_numbers(numbers, scene.folder / "anchors.json")]
+        return [*paths, save_numbers(numbers, scene.folder / "anchors.json")]
 
     def _cells(
         self, bundle: Bundle, runner: TaskRunner, batch: Batch, album: Album
@@ -82,64 +80,53 @@ class Anchors(Drawing):
             maps = matching_maps(runner, batch, self.objective, self.layer, None, "drawing ace-anchors")
         picture, sentence = opened(batch, album)
         shares = anchor_shares(states, maps.maps.shape[1], maps.maps.shape[2])  # (T, R)
-        boxes, places = token_boxes(maps.image, 0)
-        ranked = by_clearness(shares[:, places], pieces(bundle, batch))[: self.words]
+        boxes, columns = token_boxes(maps.image, 0)
+        ranked = by_clearness(shares[:, columns], pieces(bundle, batch))[: self.words]
         above = [Cell(with_truth(picture, batch), [(sentence, INK)])]
         below = [Cell(heated(picture, maps.whole()[0], maps.image), [("Grad-CAM, all words", INK)])]
-        for place, word, _ in ranked:
-            lit = draw_attention(picture, scaled(boxes, picture), shares[place, places])
-            anchor = float(shares[place, places].max(initial=0))
+        for row, word, _ in ranked:
+            lit = draw_attention(picture, scaled(boxes, picture), shares[row, columns])
+            anchor = float(shares[row, columns].max(initial=0))
             above.append(Cell(lit, [(f"{word}: {anchor:.2f} of the groups", RED if anchor > 0 else INK)]))
-            below.append(Cell(heated(picture, maps.maps[0, place], maps.image), [(f"Grad-CAM, {word}", INK)]))
-        return above + below, {f"{place} {word}": clear for place, word, clear in ranked}
+            below.append(Cell(heated(picture, maps.maps[0, row], maps.image), [(f"Grad-CAM, {word}", INK)]))
+        return above + below, {f"{row} {word}": clear for row, word, clear in ranked}
 
 
 @contextmanager
 def measured(model: nn.Module) -> Iterator[list[Paths]]:
-    """What every ACE-RPE of the model measures while the context lasts.
-
-    Raises:
-        UsageError: the model has none.
-    """
-    found: list[Paths] = []
+    """Collect what every ACE-RPE of the model measures while the context lasts."""
+    states: list[Paths] = []
     parts = [module for module in model.modules() if isinstance(module, ACERPE)]
     if not parts:
         what = "The model has no ACE-RPE, so there are no anchors."
         raise UsageError(what, where="drawing ace-anchors", expected="cross_position: ace-rpe")
 
-    def keeping(module: ACERPE) -> Any:
-        def prepare(x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
-            found.append(type(module).prepare(module, x, y, x_layout, y_layout))
-            return found[-1]
-
-        return prepare
+    def prepare(module: ACERPE, *tokens: Any) -> Paths:
+        states.append(type(module).prepare(module, *tokens))
+        return states[-1]
 
     for module in parts:
-        module.prepare = keeping(module)  # type: ignore[method-assign]
+        module.prepare = partial(prepare, module)  # type: ignore[method-assign]
     try:
-        yield found
+        yield states
     finally:
         for module in parts:
             del module.prepare
 
 
 def anchor_shares(states: list[Paths], words: int, tokens: int) -> NDArray[np.float32]:
-    """(T, R) the share of groups in which a word and an image token of the first example are an anchor.
-
-    Raises:
-        UsageError: words ask for no picture anywhere.
-    """
+    """Return the share of groups in which a word and an image token of the first example are an anchor (T, R)."""
     for state in states:
         shape = tuple(state.anchors.shape[1:3])
         if shape in ((words, tokens), (words + tokens, words + tokens)):
-            found: NDArray[np.float32] = state.anchors[0, :words, -tokens:].float().mean(-1).cpu().numpy()
-            return found
+            shares: NDArray[np.float32] = state.anchors[0, :words, -tokens:].float().mean(-1).cpu().numpy()
+            return shares
     raise UsageError("The encoding measured no words against this picture.", where="drawing ace-anchors")
 
 
 def by_clearness(shares: NDArray[np.float32], words: list[tuple[int, str]]) -> list[tuple[int, str, float]]:
-    """Place, spelling and clearness of words, the clearest first, equal ones in the sentence's order."""
+    """Return row, spelling and clearness of words, the clearest first, equal ones in the sentence's order."""
     best = max(1, round(shares.shape[1] / 10))
     top = np.sort(shares, axis=1)[:, ::-1][:, :best].sum(1) / np.maximum(shares.sum(1), 1e-9)
     clear = np.where(shares.sum(1) > 0, top, 0.0)
-    return sorted(((place, word, float(clear[place])) for place, word in words), key=lambda row: -row[2])
+    return sorted(((row, word, float(clear[row])) for row, word in words), key=lambda each: -each[2])

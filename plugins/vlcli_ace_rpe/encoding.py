@@ -18,21 +18,13 @@ Side = Literal["query", "key", "value"]
 
 @dataclass
 class Paths:
-    """What all layers of a stack share.
+    """Shortest paths that all layers of a stack share."""
 
-    Attributes:
-        paths: (B, Tq, Tk, G) lengths of the shortest ways; 0 at masked pairs.
-        related: (B, Tq, Tk, G) bool: pairs nearer than the cap, both with a place.
-        asking: (B, Tq, G) mean length from each asking token to all tokens of the other modality that have a place.
-        asked: (B, Tk, G) the same from each asked token.
-        anchors: (B, Tq, Tk, G) bool: pairs whose similarity reaches the threshold (Eq. 5), a diagnostic.
-    """
-
-    paths: Tensor
-    related: Tensor
-    asking: Tensor
-    asked: Tensor
-    anchors: Tensor
+    paths: Tensor  # (B, Tq, Tk, G) lengths of the shortest ways; 0 at masked pairs
+    related: Tensor  # (B, Tq, Tk, G) bool: pairs nearer than the cap, both with a position
+    asking: Tensor  # (B, Tq, G) mean length from each query to all tokens of the other modality that have a position
+    asked: Tensor  # (B, Tk, G) the same from each key
+    anchors: Tensor  # (B, Tq, Tk, G) bool: pairs whose similarity reaches the threshold (Eq. 5), a diagnostic.
 
 
 class ACERPE(PairwisePosition):
@@ -49,7 +41,6 @@ class ACERPE(PairwisePosition):
     enter it.
 
     Args:
-        shape: of the stack.
         mode: ``contextual`` (Eq. 10-12) or ``bias`` (Eq. 9).
         sides: what a contextual encoding acts on.
         groups: G, groups of channels that each have their own similarity.
@@ -94,7 +85,17 @@ class ACERPE(PairwisePosition):
         init_std: float = 0.02,
     ) -> None:
         super().__init__(shape)
-        self._check(shape, groups, threshold, farthest, words, side)
+        key_dim, wrong = shape.key_dim or shape.dim, ""
+        if shape.dim % groups or key_dim != shape.dim:
+            wrong = f"groups {groups} of widths {shape.dim} and {key_dim}"
+        elif not 0 < threshold < 1 or farthest <= 1 / threshold:
+            most = f"{1 / max(threshold, 1e-9):g}"
+            wrong = f"threshold {threshold}, farthest {farthest:g}: anchors lie up to {most} apart"
+        elif any(window is not None and (window < 1 or window % 2 == 0) for window in (words, side)):
+            wrong = f"words {words}, side {side}"
+        if wrong:
+            expected = "groups that divide the one width, 0 < threshold < 1 < threshold * farthest, odd windows"
+            raise ComponentError("These numbers cannot be.", where="position ace-rpe", got=wrong, expected=expected)
         self.encodes = between("word", "cell", "box")
         self.mode, self.groups = mode, groups
         self.sides: tuple[Side, ...] = tuple(sides or ("query", "key", "value")) if mode == "contextual" else ()
@@ -102,44 +103,22 @@ class ACERPE(PairwisePosition):
         self.words, self.word_step = words, word_step
         self.side, self.metric, self.patch_step = side, metric, patch_step
         self.plane, self.uniform, self.scaled, self.gradient = plane, uniform, scaled, gradient
-        self.uses_weights = "value" in self.sides
+        self.uses_weights, self.shared = "value" in self.sides, shared
         layers = 1 if shared else shape.layers
         names = ("bias",) if mode == "bias" else ("all",) if shared else self.sides
-        widths = {name: shape.heads if name == "bias" else self._width(name) for name in names}
-        self.shared = shared
+        # keys are shifted before their projection; both modalities have one width
+        width = shape.heads if mode == "bias" else shape.dim
         self.embeddings = nn.ParameterDict(
-            {name: nn.Parameter(torch.randn(layers, groups, width) * init_std) for name, width in widths.items()}
+            {name: nn.Parameter(torch.randn(layers, groups, width) * init_std) for name in names}
         )
 
-    @staticmethod
-    def _check(
-        shape: AttentionShape, groups: int, threshold: float, farthest: float, words: int | None, side: int | None
-    ) -> None:
-        wrong = ""
-        if shape.dim % groups or (shape.key_dim or shape.dim) != shape.dim:
-            wrong = f"groups {groups} of widths {shape.dim} and {shape.key_dim or shape.dim}"
-        elif not 0 < threshold < 1 or farthest <= 1 / threshold:
-            wrong = (
-                f"threshold {threshold}, farthest {farthest:g}: anchors lie up to {1 / max(threshold, 1e-9):g} apart"
-            )
-        elif any(window is not None and (window < 1 or window % 2 == 0) for window in (words, side)):
-            wrong = f"words {words}, side {side}"
-        if wrong:
-            raise ComponentError(
-                "These numbers cannot be.",
-                where="position ace-rpe",
-                got=wrong,
-                expected="groups that divide the one width, 0 < threshold < 1 < threshold * farthest, odd windows",
-            )
-
-    def _width(self, side: str) -> int:
-        return self.shape.dim
-
     def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Paths:
-        asking, asked = _Tokens(x, x_layout), _Tokens(y, y_layout)
-        whole = x.new_zeros(x.shape[0], x.shape[1], y.shape[1], self.groups, dtype=_kind(x))
+        # all pairs of two sequences, or of the two modalities in one
+        queries, keys = _Tokens(x, x_layout), _Tokens(y, y_layout)
+        kind = torch.float64 if x.dtype == torch.float64 else torch.float32
+        whole = x.new_zeros(x.shape[0], x.shape[1], y.shape[1], self.groups, dtype=kind)  # (B, Tq, Tk, G)
         anchors = torch.zeros(whole.shape, dtype=torch.bool, device=x.device)
-        for texts, pictures, turned in ((asked, asking, False), (asking, asked, True)):
+        for texts, pictures, turned in ((keys, queries, False), (queries, keys, True)):
             if not (texts.texts.numel() and pictures.pictures.numel()):
                 continue
             lengths, alike = self._measure(pictures, texts)  # (B, G, M, N)
@@ -148,10 +127,14 @@ class ACERPE(PairwisePosition):
                 lengths, alike, rows, columns = lengths.transpose(2, 3), alike.transpose(2, 3), columns.T, rows.T
             whole[:, rows, columns] = lengths.permute(0, 2, 3, 1)
             anchors[:, rows, columns] = alike.permute(0, 2, 3, 1)
-        return self._state(whole, anchors, asking, asked)
+        # means are over the other modality's tokens that have a position, related or not
+        placed = queries.placed[:, :, None] & keys.placed[:, None]
+        cross = (queries.is_text[:, :, None] != keys.is_text[:, None]) & placed  # (B, Tq, Tk)
+        forth, back = cross.sum(2)[..., None].clamp(min=1), cross.sum(1)[..., None].clamp(min=1)
+        return Paths(whole, whole > 0, whole.sum(2) / forth, whole.sum(1) / back, anchors)
 
     def _measure(self, pictures: _Tokens, texts: _Tokens) -> tuple[Tensor, Tensor]:
-        # Lengths (0 at masked pairs) and anchors (B, G, M, N)
+        # lengths (0 at masked pairs) and anchors (B, G, M, N)
         patches, words = pictures.x[:, pictures.pictures], texts.x[:, texts.texts]
         there = pictures.placed[:, pictures.pictures][:, None, :, None] & texts.placed[:, texts.texts][:, None, None]
         if not self.gradient:
@@ -165,32 +148,16 @@ class ACERPE(PairwisePosition):
         return lengths.masked_fill(~there | (lengths >= self.farthest), 0), anchors
 
     def _paths(self, near: Tensor, pictures: _Tokens) -> Tensor:
-        grid = pictures.layout.grid
+        grid, options = pictures.layout.grid, {"words": self.words, "word_step": self.word_step}
         if grid is not None and grid[0] * grid[1] == near.shape[2]:
-            return shortest_paths(
-                near,
-                grid,
-                words=self.words,
-                side=self.side,
-                metric=self.metric,
-                word_step=self.word_step,
-                patch_step=self.patch_step,
-            )
-        unit = 1.0 if pictures.layout.boxes is None else self.plane  # places are in cells, or in shares of the picture
+            options |= {"side": self.side, "patch_step": self.patch_step}
+            return shortest_paths(near, grid, metric=self.metric, **options)  # type: ignore[arg-type]
+        unit = 1.0 if pictures.layout.boxes is None else self.plane  # of cells, or of shares of the picture
         centre = pictures.layout.centre[:, pictures.pictures].to(near.dtype) * unit
         apart = centre[:, :, None] - centre[:, None]  # (B, R, R, 2)
         metric = {"euclidean": 2.0, "l1": 1.0, "chebyshev": torch.inf}[self.metric]
         steps = torch.linalg.vector_norm(apart.nan_to_num(torch.inf), metric, -1) * self.patch_step
-        steps = steps.expand(near.shape[0], -1, -1)
-        return shortest_paths_between(near, steps, words=self.words, word_step=self.word_step)
-
-    @staticmethod
-    def _state(whole: Tensor, anchors: Tensor, asking: _Tokens, asked: _Tokens) -> Paths:
-        cross = (asking.is_text[:, :, None] != asked.is_text[:, None]) & (
-            asking.placed[:, :, None] & asked.placed[:, None]
-        )  # (B, Tq, Tk)
-        forth, back = cross.sum(2)[..., None].clamp(min=1), cross.sum(1)[..., None].clamp(min=1)
-        return Paths(whole, whole > 0, whole.sum(2) / forth, whole.sum(1) / back, anchors)
+        return shortest_paths_between(near, steps.expand(near.shape[0], -1, -1), **options)  # type: ignore[arg-type]
 
     def _embedding(self, name: str, layer: int) -> Tensor:
         table = self.embeddings["all" if self.shared and name != "bias" else name]
@@ -198,6 +165,7 @@ class ACERPE(PairwisePosition):
         return out
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+        # Eq. 10: each token with the mean embedding of its paths to the other modality
         if "query" in self.sides:
             q_in = q_in + (state.asking @ self._embedding("query", layer).to(state.asking.dtype)).to(q_in.dtype)
         if "key" in self.sides:
@@ -205,6 +173,7 @@ class ACERPE(PairwisePosition):
         return q_in, k_in, v_in
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
+        # Eq. 9: a number a pair and head
         if self.mode != "bias":
             return None
         table = self._embedding("bias", layer)
@@ -213,6 +182,7 @@ class ACERPE(PairwisePosition):
         return out
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
+        # Eq. 12: the embeddings of the paths, weighted as the values are; summed by group first, embedded once
         if "value" not in self.sides:
             return None
         seen = torch.einsum("bhij,bijg->bhig", weights, state.paths.to(weights.dtype))
@@ -221,28 +191,23 @@ class ACERPE(PairwisePosition):
 
 
 class _Tokens:
+    # One side's tokens: words, tokens on a picture, and which of them have a position. The columns of each are alike in
+    # all rows of a batch; padding differs.
     def __init__(self, x: Tensor, layout: Layout) -> None:
         self.x, self.layout = x, layout
         layout = layout.expand(x.shape[0]) if layout.route.shape[0] != x.shape[0] else layout
         self.is_text = layout.index >= 0
         self.placed = layout.valid & ~layout.special
-        on_picture = ~self.is_text & ~layout.special
         tracing = torch.compiler.is_exporting() and layout.runs is not None
-        if layout.index.is_meta or tracing:  # counting, or writing a graph: there are no values to look at
-            self.texts, self.pictures = _by_route(layout)
+        if layout.index.is_meta or tracing:  # counting, or writing a graph: there are no values, only the layout's runs
+            cells = None if layout.grid is None else layout.grid[0] * layout.grid[1]
+            self.texts, self.pictures = _columns(layout, TEXT, None), _columns(layout, IMAGE, cells)
             return
-        text, picture = self.is_text.any(0), on_picture.any(0)
+        text, picture = self.is_text.any(0), (~self.is_text & ~layout.special).any(0)
         self.texts, self.pictures = text.nonzero()[:, 0], (picture & ~text).nonzero()[:, 0]
 
 
-def _by_route(layout: Layout) -> tuple[Tensor, Tensor]:
-    def columns(route: int, count: int | None) -> Tensor:
-        found = [place for start, stop in layout.columns(route) for place in range(start, stop)]
-        return torch.tensor(found[-count:] if count else found, dtype=torch.long, device=layout.index.device)
-
-    cells = None if layout.grid is None else layout.grid[0] * layout.grid[1]
-    return columns(TEXT, None), columns(IMAGE, cells)
-
-
-def _kind(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
+def _columns(layout: Layout, route: int, count: int | None) -> Tensor:
+    # the last ``count`` columns of a route: class tokens come first
+    columns = [column for start, stop in layout.columns(route) for column in range(start, stop)]
+    return torch.tensor(columns[-count:] if count else columns, dtype=torch.long, device=layout.index.device)

@@ -1,4 +1,4 @@
-"""The shortest way from a patch to a word over an anchor (Eq. 7), as exact min-plus passes.
+"""Computes the shortest path from a patch to a word over an anchor (Eq. 7), as exact min-plus passes.
 
 The way is a step between patches, the anchor pair's distance, and a step between words. The two steps do not know each
 other, so the minimum splits: first over words, then over patches; the L1 distance splits once more, into rows and
@@ -45,16 +45,16 @@ def shortest_paths(
     """
     rows, columns = grid
     count = distances.shape[-1]
-    found = min_plus(distances, [((step,), word_step * abs(step)) for step in _steps(words, count)])
-    found = found.unflatten(2, grid)  # (B, G, h, w, N)
+    paths = min_plus(distances, [((step,), word_step * abs(step)) for step in _steps(words, count)])
+    paths = paths.unflatten(2, grid)  # (B, G, h, w, N)
     down, across = _steps(side, rows), _steps(side, columns)
     if metric == "l1":
-        found = min_plus(found, [((step, 0, 0), patch_step * abs(step)) for step in down])
-        found = min_plus(found, [((step, 0), patch_step * abs(step)) for step in across])
+        paths = min_plus(paths, [((step, 0, 0), patch_step * abs(step)) for step in down])
+        paths = min_plus(paths, [((step, 0), patch_step * abs(step)) for step in across])
     else:
         far = math.hypot if metric == "euclidean" else lambda dy, dx: max(abs(dy), abs(dx))
-        found = min_plus(found, [((dy, dx, 0), patch_step * far(dy, dx)) for dy, dx in itertools.product(down, across)])
-    return found.flatten(2, 3)
+        paths = min_plus(paths, [((dy, dx, 0), patch_step * far(dy, dx)) for dy, dx in itertools.product(down, across)])
+    return paths.flatten(2, 3)
 
 
 def shortest_paths_between(
@@ -71,11 +71,11 @@ def shortest_paths_between(
     Returns:
         (B, G, R, N).
     """
-    found = min_plus(distances, [((step,), word_step * abs(step)) for step in _steps(words, distances.shape[-1])])
-    with torch.no_grad():  # the way is chosen here; the gradient goes to where it begins
-        nearest = torch.stack([(found + row[:, None, :, None]).argmin(2) for row in steps.unbind(1)], 2)  # (B, G, R, N)
-    cost = steps[:, None].expand(-1, found.shape[1], -1, -1).gather(3, nearest)
-    return found.gather(2, nearest) + cost
+    paths = min_plus(distances, [((step,), word_step * abs(step)) for step in _steps(words, distances.shape[-1])])
+    with torch.no_grad():  # the path is chosen here; the gradient goes to where it begins
+        nearest = torch.stack([(paths + row[:, None, :, None]).argmin(2) for row in steps.unbind(1)], 2)  # (B, G, R, N)
+    cost = steps[:, None].expand(-1, paths.shape[1], -1, -1).gather(3, nearest)
+    return paths.gather(2, nearest) + cost
 
 
 def _steps(window: int | None, count: int) -> list[int]:
@@ -110,10 +110,10 @@ class _MinPlus(torch.autograd.Function):
         won = torch.zeros(values.shape, dtype=kind, device=values.device) if keep else None
         for number, (shift, cost) in enumerate(moves[1:], 1):
             here, there = _windows(values.shape, shift)
-            place, term = best[here], values[there] + cost
+            lowest, term = best[here], values[there] + cost
             if won is not None:
-                won[here].masked_fill_(term < place, number)
-            torch.minimum(place, term, out=place)
+                won[here].masked_fill_(term < lowest, number)
+            torch.minimum(lowest, term, out=lowest)
         ctx.moves = moves
         if won is not None:
             ctx.save_for_backward(won)

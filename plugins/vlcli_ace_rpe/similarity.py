@@ -1,4 +1,4 @@
-"""How near a patch and a word are: cosines by group of channels, shrunk softly, turned into distances."""
+"""Distances of patches and words: cosines by group of channels, shrunk softly."""
 
 from __future__ import annotations
 

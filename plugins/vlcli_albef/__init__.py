@@ -3,5 +3,3 @@
 from vlcli_albef.distillation import DistilledMLM
 from vlcli_albef.model import ALBEF
 from vlcli_albef.weights import albef_name, to_albef
-
-__all__ = ["ALBEF", "DistilledMLM", "albef_name", "to_albef"]

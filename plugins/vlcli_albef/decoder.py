@@ -1,4 +1,4 @@
-"""ALBEF's answer decoder: words that see earlier words, and whatever they speak of."""
+"""Defines ALBEF's answer decoder: words attend to earlier words and to the fused question, or to patches."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from vlcli.registry import Spec
 
 @dataclass
 class Saying:
-    """What incremental decoding keeps.
+    """The cache of incremental decoding.
 
     Attributes:
-        seen: P rows that are spoken of.
         cache: keys and values of the words so far, and of ``seen``.
         begun: (P, K) words to go on from, until the first step has read them.
     """
@@ -43,7 +42,7 @@ class Saying:
     begun: Tensor | None = None
 
     def select(self, rows: Tensor, per: int = 1) -> Saying:
-        """The given rows, repeats allowed; nothing but the class token is common to beams, so each keeps its own."""
+        """Returns the cache of these rows; nothing but the class token is common to beams, so each keeps its own."""
         begun = None if self.begun is None else self.begun[rows]
         return Saying(self.seen.select(rows), self.cache.select(rows), begun)
 
@@ -53,15 +52,6 @@ class WordDecoder(nn.Module):
 
     It has its own word embeddings, which the head's decoder is tied to. Attention is recorded under
     ``decoder.N.text`` and ``decoder.N.other``.
-
-    Args:
-        data_spec: vocabulary.
-        count: layers.
-        shape: of the attention.
-        hidden: width inside a feed-forward.
-        style: of the residuals.
-        attention: a registered attention.
-        positions: rows of the position table.
     """
 
     def __init__(
@@ -83,22 +73,22 @@ class WordDecoder(nn.Module):
         self.checkpointing = False
 
     def forward(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
-        """(N, T, D) hidden states of whole texts, row i of ``seen`` with row i of ``text``."""
+        """Returns hidden states (N, T, D) of whole texts, row i of ``seen`` with row i of ``text``."""
         tokens, layout = self.embed(text)
         return self._run(tokens, layout, seen, AttentionMask(layout.valid, causal=True), None, record)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Scores (..., V) of the next word."""
-        made: Tensor = self.head(hidden, self.embed.words.weight)
-        return made
+        """Returns the scores (..., V) of the next word."""
+        scores: Tensor = self.head(hidden, self.embed.words.weight)  # (..., V)
+        return scores
 
     def step(self, ids: Tensor, saying: Saying) -> tuple[Tensor, Saying]:
         """Scores (P, V) of the word after ``ids`` (P,), and what is kept from now on."""
         words = ids[:, None] if saying.begun is None else torch.cat([ids[:, None], saying.begun], 1)
-        said = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
-        places = torch.arange(said, said + words.shape[1], device=ids.device).expand_as(words)
+        first = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
+        index = torch.arange(first, first + words.shape[1], device=ids.device).expand_as(words)
         real = torch.ones_like(words, dtype=torch.bool)
-        tokens, layout = self.embed(Text(words, real, ~real, places, positions=places))
+        tokens, layout = self.embed(Text(words, real, ~real, index, positions=index))
         cache = KeyValueCache(dict(saying.cache.kept))
         hidden = self._run(tokens, layout, saying.seen, AttentionMask(causal=True), cache, None)
         return self.scores(hidden[:, -1]), Saying(saying.seen, cache)

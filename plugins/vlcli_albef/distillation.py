@@ -1,4 +1,4 @@
-"""Masked words whose right answers are mixed with the momentum copy's guesses (ALBEF)."""
+"""Predicts masked words against targets mixed with the momentum copy's predictions (ALBEF)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ class DistilledMLM(MomentumHeads, MaskedLanguageModelling):
     """Masked language modelling whose right words are mixed with the momentum copy's guesses.
 
     Args:
-        model: gives width, word table and head.
-        data_spec: vocabulary.
         distill: share of the momentum copy's guesses.
         ramp: steps over which that share rises from 0.
         momentum: what the copy keeps of itself a step.

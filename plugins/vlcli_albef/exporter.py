@@ -1,4 +1,4 @@
-"""The exporter ``transformers-albef``: the two towers of ALBEF as transformers' BERT and ViT."""
+"""Exports the two towers of ALBEF as transformers' BERT and ViT (``transformers-albef``)."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The ALBEF-style model that ACE-RPE is measured on: image, text and cross encoders, any encoding between them."""
+"""Defines ALBEF and ACE-RPE's variant: image, text and cross encoders with any position encoding."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError
 from vlcli.nn import (
     BERT_STYLE,
     PUBLISHED_STD,
@@ -27,7 +27,6 @@ from vlcli.nn import (
     KeyValueCache,
     Layout,
     Model,
-    PairwisePosition,
     Recorder,
     Slot,
     Stack,
@@ -35,16 +34,17 @@ from vlcli.nn import (
     TextEmbeddings,
     build_positions,
     chosen,
-    hide,
+    embed_grid,
     init_scale,
-    initialise,
+    initialise_model,
+    layer_number,
     match_normalised,
     register_head,
     with_grid,
 )
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_albef.decoder import Saying, WordDecoder
-from vlcli_albef.loading import adapt
+from vlcli_albef.weights import adapt
 
 register_head(
     "albef-label", lambda dim, outputs: nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, outputs))
@@ -66,7 +66,6 @@ class ALBEF(Model):
     VQA): ``decode``, and ``start`` and ``step`` word by word.
 
     Args:
-        data_spec: vocabulary, text length, feature width.
         as_albef: ALBEF's own model: twelve image layers, words alone ask, no encoding in the cross encoder; other
             choices are refused.
         hidden: width.
@@ -143,9 +142,11 @@ class ALBEF(Model):
     ) -> None:
         super().__init__(data_spec)
         if as_albef:
-            refused = {"bidirectional": bidirectional, "cross_position": cross_position}
-            refused |= {"joint_text_position": joint_text_position, "joint_image_position": joint_image_position}
-            _refuse(**refused)
+            choices = {"bidirectional": bidirectional, "cross_position": cross_position}
+            choices |= {"joint_text_position": joint_text_position, "joint_image_position": joint_image_position}
+            if named := [f"{name}: {choice}" for name, choice in choices.items() if choice]:
+                what, hint = "ALBEF's own model has none of these.", "leave them out, or leave out as_albef"
+                raise ComponentError(what, where="model albef", got=", ".join(named), hint=hint)
         image_layers = (12 if as_albef else 6) if image_layers is None else image_layers
         self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
         if bidirectional and images > 1:
@@ -157,10 +158,17 @@ class ALBEF(Model):
         side = image_size // patch
         self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
         shape = AttentionShape(hidden, heads)
-        self.patch = self._patches(data_spec, hidden, dropout)
+        self.patch: nn.Module = (
+            nn.Conv2d(3, hidden, patch, stride=patch)
+            if image == "pixels"
+            else FeatureEmbeddings(data_spec.region_dim, hidden, eps=1e-6, dropout=dropout)
+        )
         self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
         of_image = with_grid(image_position, self.grid)
-        slots = self._slots(bidirectional)
+        slots = dict(self.slots)
+        if not bidirectional:
+            shut = "patches do not look at one another here: set bidirectional: true"
+            slots["joint_image_position"] = slots["joint_image_position"].without("pairs", shut)
         self.positions, pairs = build_positions(of_image, replace(shape, layers=image_layers), slots["image_position"])
         of_vit = replace(VIT_STYLE, drop_path=drop_path)
         self.image = Stack.of(image_layers, shape, None, of_vit, attention, pairs)
@@ -173,38 +181,16 @@ class ALBEF(Model):
         self.text.packed = True
         deep = replace(of_bert, layers=cross_layers)
         across = build_positions(cross_position, replace(deep, cross=True), slots["cross_position"])[1]
-        of_words, of_patches = slots["joint_text_position"], slots["joint_image_position"]
-        self.joint_text, among_words = build_positions(joint_text_position, deep, of_words)
-        placed = with_grid(joint_image_position, self.grid)
-        self.joint_image, among_patches = build_positions(placed, deep, of_patches)
-        encodings = (across, among_words, among_patches)
-        layers = cross_layers, of_bert, intermediate, bert, attention
-        self.cross = CrossEncoder(*layers, *encodings, bidirectional, images)
-        own = decoder_layers, of_bert, intermediate, bert, attention, length
-        self.decoder = WordDecoder(data_spec, *own) if decoder_layers else None
+        self.joint_text, among_words = build_positions(joint_text_position, deep, slots["joint_text_position"])
+        joint_image = with_grid(joint_image_position, self.grid)
+        self.joint_image, among_patches = build_positions(joint_image, deep, slots["joint_image_position"])
+        encodings, options = (across, among_words, among_patches), (of_bert, intermediate, bert, attention)
+        self.cross = CrossEncoder(cross_layers, *options, *encodings, bidirectional, images)
+        self.decoder = WordDecoder(data_spec, decoder_layers, *options, length) if decoder_layers else None
         self.init_from = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
-        self._initialise()
-
-    def _slots(self, bidirectional: bool) -> dict[str, Slot]:
-        joint = self.slots["joint_image_position"]
-        if not bidirectional:
-            joint = joint.without("pairs", "patches do not look at one another here: set bidirectional: true")
-        return {**self.slots, "joint_image_position": joint}
-
-    def _patches(self, data_spec: DataSpec, width: int, dropout: float) -> nn.Module:
-        if self.image_source == "features":
-            return FeatureEmbeddings(data_spec.region_dim, width, eps=1e-6, dropout=dropout)
-        return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
-
-    def _initialise(self) -> None:
-        inside = {
-            part for module in self.modules() if isinstance(module, PairwisePosition) for part in module.modules()
-        }
-        for module in self.modules():
-            if module not in inside:
-                initialise(module, self.init_std)
+        initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
-        if self.image_source == "features" and self.init_std > PUBLISHED_STD:
+        if image == "features" and self.init_std > PUBLISHED_STD:
             match_normalised(self.positions)
 
     @property
@@ -230,44 +216,19 @@ class ALBEF(Model):
         return EncoderOutput(hidden, layout, hidden[:, 0], kept)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        x = hide(self._read(images), images)
-        layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
-        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
-        for position in self.positions:
-            x = position(x, layout)
-        hidden, kept = self.image(x, layout, record=record, name="image", keep=self.output_hidden_states)
-        return EncoderOutput(hidden, layout, hidden[:, 0], kept)
-
-    def _read(self, images: Images) -> Tensor:
-        if self.image_source == "pixels":
-            if images.pixels is None:
-                raise DataError("The model reads pixels, and the batch has none.", where="model albef")
-            patches: Tensor = self.patch(images.pixels.images.to(self.cls_token.dtype)).flatten(2).transpose(1, 2)
-            return patches
-        regions, cells = images.regions, self.grid[0] * self.grid[1]
-        if regions is None or regions.features.shape[1] != cells:
-            raise DataError(
-                "The model reads a grid of features, and the store holds something else.",
-                where="model albef",
-                got="none" if regions is None else f"{regions.features.shape[1]} a picture",
-                expected=f"{self.grid[0]} x {self.grid[1]} cells",
-                hint="extract with boxes: grid, and name the same grid in the model",
-            )
-        out: Tensor = self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
-        return out
+        cells = embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "albef")
+        options = {"record": record, "name": "image", "keep": self.output_hidden_states}
+        hidden, kept = self.image(cells.hidden, cells.layout, **options)
+        return EncoderOutput(hidden, cells.layout, hidden[:, 0], kept)
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
-        pictures = self._apart(image)
+        count, pictures = 1 + self.grid[0] * self.grid[1], [image] * self.images
+        if image.hidden.shape[1] != count:  # a chain of pictures, each with its own grid
+            layout = Layout.for_grid(*self.grid, skip=1, device=image.hidden.device)
+            pictures = [EncoderOutput(part, layout) for part in image.hidden.split(count, 1)]
         words = self._placed(text, self.joint_text)
         seen, patches = self.cross(words, [self._placed(one, self.joint_image) for one in pictures], record)
         return FusionOutput(EncoderOutput(seen, text.layout), EncoderOutput(patches, pictures[0].layout), seen[:, 0])
-
-    def _apart(self, image: EncoderOutput) -> list[EncoderOutput]:
-        count = 1 + self.grid[0] * self.grid[1]
-        if image.hidden.shape[1] == count:
-            return [image] * self.images
-        layout = Layout.for_grid(*self.grid, skip=1, device=image.hidden.device)
-        return [EncoderOutput(part, layout) for part in image.hidden.split(count, 1)]
 
     @staticmethod
     def _placed(states: EncoderOutput, positions: nn.ModuleList) -> EncoderOutput:
@@ -298,23 +259,8 @@ class ALBEF(Model):
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
+        # The encoders end at one depth, the cross layers follow; the decoder lies beside those it starts from.
         top = max(len(self.image.layers), len(self.text.layers))
-        parts = name.split(".")
-        if parts[0] == "cross" and parts[1] in ("text", "image"):
-            return top + int(parts[2]) + 1
-        if parts[0] in ("text", "image") and parts[1] == "layers":
-            return top - len(getattr(self, parts[0]).layers) + int(parts[2]) + 1
-        if parts[:2] == ["decoder", "layers"]:
-            return top + int(parts[2]) + 1  # beside the cross layers it starts from
-        return top + len(self.cross.text) + 1 if parts[0] == "cross" or parts[:2] == ["decoder", "head"] else 0
-
-
-def _refuse(**choices: Any) -> None:
-    named = [f"{name}: {choice}" for name, choice in choices.items() if choice]
-    if named:
-        raise ComponentError(
-            "ALBEF's own model has none of these.",
-            where="model albef",
-            got=", ".join(named),
-            hint="leave them out, or leave out as_albef",
-        )
+        stacks = {f"{side}.layers.": top - len(getattr(self, side).layers) for side in ("image", "text")}
+        stacks |= dict.fromkeys(("cross.text.", "cross.image.", "decoder.layers."), top)
+        return layer_number(name, stacks, ("cross.", "decoder.head."), top + len(self.cross.text))

@@ -1,46 +1,47 @@
-"""What ALBEF calls our weights."""
+"""Renames and fits weights between vlcli's ALBEF and the files of ALBEF, LAVIS, timm's ViT and transformers' BERT."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-State = dict[str, Tensor]
-PARTS = ("query", "key", "value")
+from vlcli.nn import (
+    BERT_NAMES,
+    PROJECTIONS,
+    TIMM_NAMES,
+    State,
+    fit_weights,
+    from_vit,
+    has_vit_names,
+    modern_norms,
+    substitute,
+    translate,
+)
+
+if TYPE_CHECKING:
+    from vlcli_albef.model import ALBEF
+
 _TEXT = {
     "embed.words.": "embeddings.word_embeddings.",
     "embed.positions.0.table.": "embeddings.position_embeddings.",
     "embed.segments.": "embeddings.token_type_embeddings.",
     "embed.norm.": "embeddings.LayerNorm.",
 }
-_BLOCK = {
-    "self_attention.attention.dense.": "attention.output.dense.",
-    "self_attention.attention.": "attention.self.",
-    "self_attention.norm.": "attention.output.LayerNorm.",
-    "itself.attention.dense.": "attention.output.dense.",
-    "itself.attention.": "attention.self.",
-    "itself.norm.": "attention.output.LayerNorm.",
-    "other.attention.dense.": "crossattention.output.dense.",
-    "other.attention.": "crossattention.self.",
-    "other.norm.": "crossattention.output.LayerNorm.",
-    "feed_forward.inner.": "intermediate.dense.",
-    "feed_forward.outer.": "output.dense.",
-    "feed_forward.norm.": "output.LayerNorm.",
-}
+_BLOCK = dict(BERT_NAMES)
+for _ours, _theirs in (("itself", "attention"), ("other", "crossattention")):
+    _BLOCK |= {
+        f"{_ours}.attention.dense.": f"{_theirs}.output.dense.",
+        f"{_ours}.attention.": f"{_theirs}.self.",
+        f"{_ours}.norm.": f"{_theirs}.output.LayerNorm.",
+    }
 _WORDS = {
     "transform.dense.": "cls.predictions.transform.dense.",
     "transform.norm.": "cls.predictions.transform.LayerNorm.",
     "bias": "cls.predictions.bias",
-}
-_VIT = {
-    "self_attention.norm.": "norm1.",
-    "self_attention.attention.dense.": "attn.proj.",
-    "feed_forward.norm.": "norm2.",
-    "feed_forward.inner.": "mlp.fc1.",
-    "feed_forward.outer.": "mlp.fc2.",
 }
 _IMAGE = {
     "cls_token": "cls_token",
@@ -62,43 +63,159 @@ HEADS = {
 }
 """Heads by the names of ALBEF's pre-training and fine-tuning."""
 VISUAL, TEXTUAL, SAID = "visual_encoder.", "text_encoder.bert.", "text_decoder."
+_COPIES = re.compile(r"^(visual_encoder|text_encoder|text_decoder|vision_proj|text_proj|cls_head)_m\.")
+_TIED = ("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias")
+_NEEDLESS = re.compile(
+    r"(.*\.)?(pooler\.dense|seq_relationship|fc_norm|head|head_dist|pre_logits)\.(.*\.)?(weight|bias)$"
+)
+TYPES = 2
+"""Rows of BERT's table of token types."""
+WORD_HEAD = "objectives.distilled-mlm.head."
+"""The name of ALBEF's word head here; a decoder's head starts from it."""
+_PLAIN_NAMES = (
+    (r"^module\.", ""),
+    (r"^(blocks\.|patch_embed\.|pos_embed$|cls_token$|dist_token$|norm\.(?:weight|bias)$)", rf"{VISUAL}\1"),
+    (r"^(?:bert\.)?(embeddings|encoder\.layer)\.", rf"{TEXTUAL}\1."),
+    (r"^cls\.predictions", "text_encoder.cls.predictions"),
+    (r"^(text_encoder|text_decoder)(_m)?\.(embeddings|encoder)\.", r"\1\2.bert.\3."),
+)
+"""Names of a bare ViT, a bare BERT and the downstream files, as those of ALBEF's pre-training."""
 
 
 def albef_name(name: str, text_layers: int) -> str | None:
-    """ALBEF's name of one of our parameters; None where there is none, or where several of ours make one."""
-    found = re.match(r"(text|cross\.text|image|decoder)\.(?:layers\.)?(\d+)\.(.+)", name)
-    if found is None:
+    """Returns ALBEF's name of a parameter; None where there is none, or where several of ours make one."""
+    layer = re.match(r"(text|cross\.text|image|decoder)\.(?:layers\.)?(\d+)\.(.+)", name)
+    if layer is None:
         tables = [(_TEXT, "", TEXTUAL), (_IMAGE, "", VISUAL), (HEADS, "", "")]
         tables += [(_TEXT, "decoder.", f"{SAID}bert."), (_WORDS, "decoder.head.", SAID)]
-        for table, own, prefix in tables:
-            theirs = _translate(name.removeprefix(own), table) if name.startswith(own) else None
-            if theirs is not None:
-                return prefix + theirs
+        for table, ours, theirs in tables:
+            inner = translate(name.removeprefix(ours), table) if name.startswith(ours) else None
+            if inner is not None:
+                return theirs + inner
         return None
-    stack, number, rest = found[1], int(found[2]), found[3]
-    inner = _translate(rest, _VIT if stack == "image" else _BLOCK)
+    stack, number, rest = layer[1], int(layer[2]), layer[3]
+    inner = translate(rest, TIMM_NAMES if stack == "image" else _BLOCK)
     if inner is None:
         return None
     if stack == "image":
         return f"{VISUAL}blocks.{number}.{inner}"
-    place = number + (text_layers if stack == "cross.text" else 0)
-    return f"{SAID + 'bert.' if stack == 'decoder' else TEXTUAL}encoder.layer.{place}.{inner}"
-
-
-def _translate(name: str, table: Mapping[str, str]) -> str | None:
-    return next((theirs + name[len(ours) :] for ours, theirs in table.items() if name.startswith(ours)), None)
+    number += text_layers if stack == "cross.text" else 0
+    return f"{SAID + 'bert.' if stack == 'decoder' else TEXTUAL}encoder.layer.{number}.{inner}"
 
 
 def to_albef(state: Mapping[str, Tensor], text_layers: int) -> State:
-    """Our weights (of a model, or of a training module) by ALBEF's names; what has none is left out."""
+    """Returns our weights, of a model or of a training module, by ALBEF's names; those without one are left out."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
-    made: State = {}
+    renamed: State = {}
     for name, value in plain.items():
-        theirs = albef_name(name, text_layers)
-        if theirs is not None:
-            made[theirs] = value[None] if theirs.endswith("pos_embed") else value
-        found = re.fullmatch(r"image\.layers\.(\d+)\.self_attention\.attention\.query\.(weight|bias)", name)
-        if found:
-            parts = [plain[name.replace("query", part)] for part in PARTS]
-            made[f"{VISUAL}blocks.{found[1]}.attn.qkv.{found[2]}"] = torch.cat(parts)
-    return made
+        if (theirs := albef_name(name, text_layers)) is not None:
+            renamed[theirs] = value[None] if theirs.endswith("pos_embed") else value
+        if query := re.fullmatch(r"image\.layers\.(\d+)\.self_attention\.attention\.query\.(weight|bias)", name):
+            parts = [plain[name.replace("query", part)] for part in PROJECTIONS]
+            renamed[f"{VISUAL}blocks.{query[1]}.attn.qkv.{query[2]}"] = torch.cat(parts)
+    return renamed
+
+
+def adapt(model: ALBEF, state: Mapping[str, Tensor], report: list[str]) -> State:
+    """Returns foreign or own weights under our names, at the sizes of ``model``.
+
+    Names that begin with ``teacher.`` are those of a momentum copy.
+
+    Args:
+        state: by our names or ALBEF's (bare, or with the prefixes of its downstream models and of LAVIS), or a ViT of
+            timm or transformers, or a BERT of transformers (its first layers are used).
+    """
+    names = model.state_dict().keys()
+    state = from_vit(state, "image") if has_vit_names(state) else state
+    plain = {
+        name if name in names else modern_norms(substitute(name, _PLAIN_NAMES)): value for name, value in state.items()
+    }
+    copies = {_COPIES.sub(r"\1.", name): value for name, value in plain.items() if _COPIES.match(name)}
+    adapted = _fitted(model, {name: value for name, value in plain.items() if not _COPIES.match(name)}, report)
+    report += [f"{len(copies)} weights are a momentum copy's"] if copies else []
+    for name, value in (_fitted(model, copies, []) if copies else {}).items():
+        head = re.fullmatch(r"(objectives\.[^.]+\.[^.]+)(\..+)", name)
+        adapted[f"{head[1]}_copy{head[2]}" if head else f"teacher.{name}"] = value
+    return adapted
+
+
+def _fitted(model: ALBEF, state: State, report: list[str]) -> State:
+    block = re.compile(rf"{VISUAL}blocks\.(\d+)\.")
+    numbers = {name: int(layer[1]) for name in state if (layer := block.match(name))}
+    count, stored = len(model.image.layers), len(set(numbers.values()))
+    if stored > count:
+        report.append(f"image encoder: the first {count} of {stored} layers are taken")
+        state = {name: value for name, value in state.items() if numbers.get(name, 0) < count}
+    token, table = f"{VISUAL}dist_token", f"{VISUAL}pos_embed"
+    if token in state:
+        report.append("the distillation token and its place are left out")
+        state = {name: value for name, value in state.items() if name != token}
+        state[table] = state[table][:, [0, *range(2, state[table].shape[1])]]
+    state = _doubled(model, fit_weights(model, _renamed(model, state, report), report), report)
+    for prefix in ("embed.", "decoder.embed."):
+        words, types = state.get(f"{prefix}words.weight"), f"{prefix}segments.weight"
+        if words is not None and types not in state:  # LAVIS adds none
+            state[types] = words.new_zeros(TYPES, words.shape[1])
+            report.append(f"{types}: the file has no token types, so they are zero")
+    return _with_decoder(model, state, report)
+
+
+def _renamed(model: ALBEF, state: State, report: list[str]) -> State:
+    depth, heads = len(model.text.layers), {theirs: ours for ours, theirs in HEADS.items()}
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    known = {theirs: name for name in names if (theirs := albef_name(name, depth)) is not None}
+    renamed: State = {}
+    count, dropped, needless = 0, 0, 0
+    for key, value in state.items():
+        if joint := re.fullmatch(rf"{re.escape(VISUAL)}blocks\.(\d+)\.attn\.qkv\.(weight|bias)", key):
+            stem = f"image.layers.{joint[1]}.self_attention.attention."
+            parts = zip(PROJECTIONS, value.chunk(3), strict=True)
+            renamed |= {f"{stem}{part}.{joint[2]}": rows for part, rows in parts}
+            count += 1
+        elif key.endswith(_TIED):
+            dropped += 1  # numbered or tied here
+        elif _NEEDLESS.match(key) and key not in names and not key.startswith("objectives."):
+            needless += 1
+        else:
+            name = known.get(key) or translate(key, heads)
+            upper = re.match(rf"({re.escape(TEXTUAL)}encoder\.layer\.)(\d+)(\..+)", key)
+            if name is None and upper and (first := known.get(f"{upper[1]}{depth}{upper[3]}")):
+                # A cross layer above those the model has, which may be used for several pictures.
+                name = first.replace("cross.text.0.", f"cross.text.{int(upper[2]) - depth}.")
+            count += (name or key) != key
+            renamed[name or key] = value
+    report += [f"{count} weights had ALBEF's names"] if count else []
+    report += [f"{dropped} weights are computed or tied here, not read"] if dropped else []
+    report += [f"{needless} weights of poolers and classifiers are not needed"] if needless else []
+    return renamed
+
+
+def _doubled(model: ALBEF, state: State, report: list[str]) -> State:
+    # Cross layers of one picture, repeated for each of several.
+    layers = {name: layer for name in state if (layer := re.fullmatch(r"cross\.text\.(\d+)\.(.+)", name))}
+    stored = 1 + max((int(layer[1]) for layer in layers.values()), default=-1)
+    if model.images == 1 or not stored or stored * model.images != len(model.cross.text):
+        return state
+    report.append(f"{stored} cross layers, each used for {model.images} pictures")
+    doubled = {name: value for name, value in state.items() if name not in layers}
+    for name, layer in layers.items():
+        for picture in range(model.images):
+            doubled[f"cross.text.{int(layer[1]) * model.images + picture}.{layer[2]}"] = state[name]
+    return doubled
+
+
+def _with_decoder(model: ALBEF, state: State, report: list[str]) -> State:
+    # A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA).
+    if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in state):
+        return state
+    started: State = {}
+    for name, value in state.items():
+        layer = re.fullmatch(r"cross\.text\.(\d+)\.(.+)", name)
+        if layer and int(layer[1]) < len(model.decoder.layers):
+            started[f"decoder.layers.{layer[1]}.{layer[2]}"] = value
+        elif name.startswith("embed."):
+            started[f"decoder.{name}"] = value
+        elif name.startswith(WORD_HEAD):
+            started[f"decoder.head.{name.removeprefix(WORD_HEAD)}"] = value
+    report += [f"decoder: {len(started)} weights start as the cross encoder's and the words'"] if started else []
+    return {**state, **started}

@@ -19,7 +19,6 @@ class RegionClassifier(Model):
     trained file as its ``weights``.
 
     Args:
-        data_spec: not needed for its sizes.
         arch: a backbone that ``RegionBackbone`` knows.
         image_size: height and width that pictures are resized to.
         layout: of a ResNet, ``torchvision`` or ``caffe``.

@@ -35,7 +35,6 @@ class FiLM(Model):
     one), and a modulation before the first block, so that none is needed.
 
     Args:
-        data_spec: vocabulary.
         image_size: height and width in pixels.
         convolutions: channels of the 3x3 convolutions that halve height and width, from the pixels on.
         blocks: residual convolutions behind them.

@@ -1,9 +1,9 @@
-"""The sizes of a detector: chosen for random weights, read from the shapes of published ones."""
+"""Sizes of a detector: chosen for random weights, read from the shapes of published ones."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -17,39 +17,22 @@ RATIOS = 3  # Every family's anchors have the ratios 1/2, 1 and 2
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of a two-stage detector.
+    """Sizes of a two-stage detector."""
 
-    Attributes:
-        blocks: residual blocks of each stage.
-        stem: channels after the first convolution.
-        out: channels after the second stage; each stage doubles them.
-        inner: bottleneck channels of the second stage.
-        groups: of the 3x3 convolutions (ResNeXt).
-        hidden: channels inside the proposal network.
-        anchors: of each cell (and level).
-        classes: without the background.
-        attributes: outputs of the attribute head, "none" included where it has it; 0 for no such head.
-        embedding: width of its class embedding.
-        attribute_hidden: width of its hidden layer.
-        pyramid: channels of a feature pyramid; 0 for the last stage on each region (C4).
-        fc: width of the two layers on a pyramid's regions.
-        one_box: one regressed box for all classes.
-    """
-
-    blocks: tuple[int, ...] = BLOCKS[101]
-    stem: int = 64
-    out: int = 256
-    inner: int = 64
-    groups: int = 1
-    hidden: int = 512
-    anchors: int = 12
-    classes: int = 1600
-    attributes: int = 401
-    embedding: int = 256
-    attribute_hidden: int = 512
-    pyramid: int = 0
-    fc: int = 1024
-    one_box: bool = False
+    blocks: tuple[int, ...] = BLOCKS[101]  # residual blocks of each stage
+    stem: int = 64  # channels after the first convolution
+    out: int = 256  # channels after the second stage; each stage doubles them
+    inner: int = 64  # bottleneck channels of the second stage
+    groups: int = 1  # of the 3x3 convolutions (ResNeXt)
+    hidden: int = 512  # channels inside the proposal network
+    anchors: int = 12  # of each cell (and level)
+    classes: int = 1600  # without the background
+    attributes: int = 401  # outputs of the attribute head, "none" included where it has it; 0 for no such head
+    embedding: int = 256  # width of its class embedding
+    attribute_hidden: int = 512  # width of its hidden layer
+    pyramid: int = 0  # channels of a feature pyramid; 0 for the last stage on each region (C4)
+    fc: int = 1024  # width of the two layers on a pyramid's regions
+    one_box: bool = False  # one regressed box for all classes
 
     @property
     def dim(self) -> int:
@@ -58,18 +41,7 @@ class Architecture:
 
 
 def published(family: Family, depth: int, cardinality: int, width: int, pyramid: int | None) -> Architecture:
-    """The sizes a family is published with, or what the options say instead.
-
-    Args:
-        family: conventions.
-        depth: 50, 101 or 152.
-        cardinality: groups of the 3x3 convolutions; 0 for the family's own.
-        width: channels of one group in the second stage; 0 for the family's own.
-        pyramid: channels of the pyramid; 0 for none, None for the family's own.
-
-    Raises:
-        UsageError: another depth, or a pyramid where the family has none.
-    """
+    """Return the sizes a family is published with, unless options (0 or None: the family's) say otherwise."""
     if depth not in BLOCKS:
         raise UsageError("no detector of this depth", got=str(depth), expected="depth: 50, 101 or 152")
     vlp = family.name == "vlp"
@@ -90,54 +62,43 @@ def published(family: Family, depth: int, cardinality: int, width: int, pyramid:
     )
 
 
-class _Shapes:
-    def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        self.shapes = {name: tuple(value.shape) for name, value in tensors.items()}
-        self.where = where
+def read_architecture(tensors: Mapping[str, Tensor], where: str) -> Architecture:
+    """Return the sizes of tensors under detectron2's names."""
 
-    def __getitem__(self, name: str) -> tuple[int, ...]:
-        try:
-            return self.shapes[name]
-        except KeyError:
+    def shape(name: str) -> Sequence[int]:
+        if name not in tensors:
             raise DataError(
                 "these are not a detector's weights, or of a layout that is not known",
-                where=self.where,
-                got=f"no tensor {name}; first of {len(self.shapes)}: {', '.join(list(self.shapes)[:3])}",
+                where=where,
+                got=f"no tensor {name}; first of {len(tensors)}: {', '.join(list(tensors)[:3])}",
                 expected="one of the layouts of docs/detectors.md",
                 hint="see docs/detectors.md, or say which: family: caffe, airsplay, detectron2 or vlp",
-            ) from None
+            )
+        return tensors[name].shape
 
-    def blocks(self, prefix: str) -> int:
-        found = [re.match(re.escape(prefix) + r"\.(\d+)\.conv1\.weight", name) for name in self.shapes]
-        return max([int(match.group(1)) for match in found if match], default=-1) + 1
+    def blocks(prefix: str) -> int:
+        matches = (re.match(re.escape(prefix) + r"\.(\d+)\.conv1\.weight", name) for name in tensors)
+        return max((int(match.group(1)) for match in matches if match), default=-1) + 1
 
-
-def read_architecture(tensors: Mapping[str, Tensor], where: str) -> Architecture:
-    """Sizes from the shapes of tensors under detectron2's names.
-
-    Raises:
-        DataError: a tensor that every detector has is missing.
-    """
-    shapes = _Shapes(tensors, where)
-    pyramid = "backbone.fpn_lateral2.weight" in shapes.shapes
+    pyramid = "backbone.fpn_lateral2.weight" in tensors
     body = "backbone.bottom_up" if pyramid else "backbone"
     last = f"{body}.res5" if pyramid else "roi_heads.res5"
-    inner, per_group = shapes[f"{body}.res2.0.conv2.weight"][:2]
-    classes = shapes["roi_heads.box_predictor.cls_score.weight"][0] - 1
-    head = "roi_heads.attributes.score.weight" in shapes.shapes
+    inner, per_group = shape(f"{body}.res2.0.conv2.weight")[:2]
+    classes = shape("roi_heads.box_predictor.cls_score.weight")[0] - 1
+    head = "roi_heads.attributes.score.weight" in tensors
     return Architecture(
-        blocks=(*(shapes.blocks(f"{body}.res{stage}") for stage in (2, 3, 4)), shapes.blocks(last)),
-        stem=shapes[f"{body}.stem.conv1.weight"][0],
-        out=shapes[f"{body}.res2.0.conv3.weight"][0],
+        blocks=(*(blocks(f"{body}.res{stage}") for stage in (2, 3, 4)), blocks(last)),
+        stem=shape(f"{body}.stem.conv1.weight")[0],
+        out=shape(f"{body}.res2.0.conv3.weight")[0],
         inner=inner,
         groups=inner // per_group,
-        hidden=shapes["proposal_generator.rpn_head.conv.weight"][0],
-        anchors=shapes["proposal_generator.rpn_head.anchor_deltas.weight"][0] // 4,
+        hidden=shape("proposal_generator.rpn_head.conv.weight")[0],
+        anchors=shape("proposal_generator.rpn_head.anchor_deltas.weight")[0] // 4,
         classes=classes,
-        attributes=shapes["roi_heads.attributes.score.weight"][0] if head else 0,
-        embedding=shapes["roi_heads.attributes.embedding.weight"][1] if head else 0,
-        attribute_hidden=shapes["roi_heads.attributes.score.weight"][1] if head else 0,
-        pyramid=shapes["backbone.fpn_lateral2.weight"][0] if pyramid else 0,
-        fc=shapes["roi_heads.box_head.fc1.weight"][0] if pyramid else 0,
-        one_box=shapes["roi_heads.box_predictor.bbox_pred.weight"][0] == 4,
+        attributes=shape("roi_heads.attributes.score.weight")[0] if head else 0,
+        embedding=shape("roi_heads.attributes.embedding.weight")[1] if head else 0,
+        attribute_hidden=shape("roi_heads.attributes.score.weight")[1] if head else 0,
+        pyramid=shape("backbone.fpn_lateral2.weight")[0] if pyramid else 0,
+        fc=shape("roi_heads.box_head.fc1.weight")[0] if pyramid else 0,
+        one_box=shape("roi_heads.box_predictor.bbox_pred.weight")[0] == 4,
     )

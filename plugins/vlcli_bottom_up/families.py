@@ -16,67 +16,43 @@ IMAGENET_MEAN = (103.530, 116.280, 123.675)
 
 @dataclass(frozen=True)
 class Family:
-    """Conventions of a family.
+    """Conventions of a family."""
 
-    Attributes:
-        name: the family.
-        mean: of BGR in 0..255.
-        short: pixels of the shorter side.
-        long: most pixels of the longer side.
-        resize: ``float``: mean taken off, then bilinear samples as OpenCV takes them, one factor for both sides;
-            ``image``: 8-bit and antialiased as Pillow does it, one factor per side.
-        multiple: sides are padded with zeros to a multiple of this (pyramids).
-        clip_to_padding: proposals may reach into that padding (Detectron).
-        caffe_pool: first pooling without padding, rounding up.
-        stride_in_1x1: where a stage's stride sits; None: in the 1x1 unless convolutions are grouped.
-        dilated: last stage at stride 1 with dilation 2.
-        legacy: a box's far corner is its last pixel: widths are one more, the limit is the last pixel.
-        inclusive: regression keeps to that (Detectron); the Caffe code adds one and does not take it off again.
-        filter_first: boxes are clipped and filtered before the strongest are taken, not after.
-        min_size: proposals smaller than this, in original pixels, are dropped.
-        strict_min: exactly ``min_size`` is too small as well.
-        before: proposals taken to suppression (of each level).
-        after: proposals left by it.
-        softmax_objectness: two channels an anchor (all backgrounds first), not one.
-        background_first: class 0 is the background, not the last one; its regression columns exist too.
-        box_weights: what box deltas were multiplied by in training.
-        none_attribute: where the attribute head has "none": ``first`` (counted), ``last`` (left out before the
-            softmax), or ``absent``.
-        pool: regions are cut by RoIPool or by RoIAlign, half a pixel shifted (``align``) or not (``align-legacy``).
-        resolution: cells per side of a region; for C4 and for a pyramid.
-        sampling: RoIAlign's samples per side of a cell (0 adapts to the box); with an attribute head and without.
-        sizes: anchor sizes; of the one map, or of each level of a pyramid.
-        level_epsilon: in the rule that sends a region to its level.
-        rule: its own selection.
-    """
-
-    name: FamilyName
-    mean: tuple[float, float, float]
-    rule: RuleName
-    short: int = 600
-    long: int = 1000
+    name: FamilyName  # the family
+    mean: tuple[float, float, float]  # of BGR in 0..255
+    rule: RuleName  # its own selection
+    short: int = 600  # pixels of the shorter side
+    long: int = 1000  # most pixels of the longer side
+    # ``float``: mean taken off, then bilinear samples as OpenCV takes them, one factor for both sides; ``image``: 8-bit
+    # and antialiased as Pillow does it, one factor per side
     resize: Resize = "image"
-    multiple: int = 32
-    clip_to_padding: bool = False
-    caffe_pool: bool = False
-    stride_in_1x1: bool | None = True
-    dilated: bool = False
-    legacy: bool = False
+    multiple: int = 32  # sides are padded with zeros to a multiple of this (pyramids)
+    clip_to_padding: bool = False  # proposals may reach into that padding (Detectron)
+    caffe_pool: bool = False  # first pooling without padding, rounding up
+    stride_in_1x1: bool | None = True  # where a stage's stride sits; None: in the 1x1 unless convolutions are grouped
+    dilated: bool = False  # last stage at stride 1 with dilation 2
+    legacy: bool = False  # a box's far corner is its last pixel: widths are one more, the limit is the last pixel
+    # regression keeps to that (Detectron); the Caffe code adds one and does not take it off again
     inclusive: bool = False
-    filter_first: bool = False
-    min_size: float = 0.0
-    strict_min: bool = True
-    before: int = 6000
-    after: int = 300
-    softmax_objectness: bool = False
-    background_first: bool = False
+    filter_first: bool = False  # boxes are clipped and filtered before the strongest are taken, not after
+    min_size: float = 0.0  # proposals smaller than this, in original pixels, are dropped
+    strict_min: bool = True  # exactly ``min_size`` is too small as well
+    before: int = 6000  # proposals taken to suppression (of each level)
+    after: int = 300  # proposals left by it
+    softmax_objectness: bool = False  # two channels an anchor (all backgrounds first), not one
+    background_first: bool = False  # class 0 is the background, not the last one; its regression columns exist too
+    # what box deltas were multiplied by in training
     box_weights: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0)
+    # where the attribute head has "none": ``first`` (counted), ``last`` (left out before the softmax), or ``absent``
     none_attribute: Literal["first", "last", "absent"] = "absent"
+    # regions are cut by RoIPool or by RoIAlign, half a pixel shifted (``align``) or not (``align-legacy``)
     pool: Literal["pool", "align", "align-legacy"] = "pool"
-    resolution: tuple[int, int] = (14, 7)
+    resolution: tuple[int, int] = (14, 7)  # cells per side of a region; for C4 and for a pyramid
+    # RoIAlign's samples per side of a cell (0 adapts to the box); with an attribute head and without
     sampling: tuple[int, int] = (2, 2)
+    # anchor sizes; of the one map, or of each level of a pyramid
     sizes: tuple[float, ...] = (64.0, 128.0, 256.0, 512.0)
-    level_epsilon: float = 1e-8
+    level_epsilon: float = 1e-8  # in the rule that sends a region to its level
 
 
 FAMILIES: dict[FamilyName, Family] = {

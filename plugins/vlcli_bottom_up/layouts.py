@@ -10,6 +10,7 @@ from torch import Tensor
 from vlcli.errors import DataError
 from vlcli_bottom_up.families import FamilyName
 
+NORM_EPS = 1e-5
 PREDICTOR = "roi_heads.box_predictor."
 ATTRIBUTES = "roi_heads.attributes."
 RENAMED = {
@@ -46,11 +47,7 @@ BRANCHES = {"branch1": "shortcut", "branch2a": "conv1", "branch2b": "conv2", "br
 
 
 def recognise(names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], where: str) -> FamilyName:
-    """The family of a checkpoint, by its names and shapes.
-
-    Raises:
-        DataError: a layout that is not supported.
-    """
+    """The family of a checkpoint, by its names and shapes."""
     known = set(names)
     if "conv1_w" in known:
         return "vlp"
@@ -73,11 +70,17 @@ def recognise(names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], where
 
 def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors under detectron2's names, attribute heads under one name; others keep theirs."""
-    if "conv1_w" in tensors:
-        renamed = {_from_caffe2(name): value for name, value in tensors.items()}
-    else:
-        renamed = {_from_detectron2(name): value for name, value in tensors.items()}
-    return renamed | _fixed_statistics(renamed)
+    rename = _from_caffe2 if "conv1_w" in tensors else _from_detectron2
+    renamed = {rename(name): value for name, value in tensors.items()}
+    # mean 0 and deviation 1 for norms that come as a scale and a shift only (Caffe2, converted Caffe)
+    statistics: dict[str, Tensor] = {}
+    for name, value in renamed.items():
+        stem = name.removesuffix("weight")
+        absent = f"{stem}running_mean" not in renamed and f"{stem}running_var" not in renamed
+        if name.endswith(".norm.weight") and absent:
+            statistics[f"{stem}running_mean"] = value.new_zeros(value.shape)
+            statistics[f"{stem}running_var"] = value.new_ones(value.shape) - NORM_EPS
+    return renamed | statistics
 
 
 def _from_detectron2(name: str) -> str:
@@ -105,17 +108,3 @@ def _from_caffe2(name: str) -> str:
     if level := re.fullmatch(r"fpn_(inner_)?res(\d)_\d+_sum(_lateral)?", stem):
         return f"backbone.fpn_{'lateral' if level.group(1) else 'output'}{level.group(2)}.{suffix}"
     return name
-
-
-def _fixed_statistics(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    made: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        if name.endswith(".norm.weight"):
-            stem = name.removesuffix("weight")
-            if f"{stem}running_mean" not in tensors and f"{stem}running_var" not in tensors:
-                made[f"{stem}running_mean"] = value.new_zeros(value.shape)
-                made[f"{stem}running_var"] = value.new_ones(value.shape) - NORM_EPS
-    return made
-
-
-NORM_EPS = 1e-5

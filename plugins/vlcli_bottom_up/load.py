@@ -1,4 +1,4 @@
-"""Build a detector around published weights, or with random ones."""
+"""Builds a detector with published or with random weights."""
 
 from __future__ import annotations
 
@@ -24,18 +24,7 @@ CELLS = "proposal_generator.anchor_generator.cell_anchors."
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """What a recipe says of the network.
-
-    Attributes:
-        family: of the checkpoint; ``auto`` recognises it.
-        depth: of random weights.
-        cardinality: of random weights; 0 for the family's own.
-        width: of random weights; 0 for the family's own.
-        pyramid: of random weights; None for the family's own.
-        resolution: cells per side of a region; 0 for the family's own.
-        sampling: samples per side of a cell; None for the family's own.
-        seed: of random weights.
-    """
+    """Options of a recipe on the network, named as those of the extractor."""
 
     family: FamilyName | Literal["auto"] = "auto"
     depth: int = 101
@@ -47,7 +36,7 @@ class NetworkOptions:
     seed: int = 0
 
     def family_of(self, name: FamilyName) -> Family:
-        """The conventions, with what the recipe changes in them."""
+        """Return the conventions with the recipe's changes."""
         family = FAMILIES[name]
         if self.sampling is not None:
             family = replace(family, sampling=(self.sampling,) * 2)
@@ -55,57 +44,35 @@ class NetworkOptions:
 
 
 def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, WeightsReport | None]:
-    """A detector, with its weights where there are any.
-
-    Raises:
-        DataError: the file is missing, damaged, of an unknown layout, or does not fit completely.
-    """
-    if path is None:
-        return random_detector(options), None
+    """Return a detector, with its weights where there are any."""
+    if path is None:  # random weights, scaled so that activations neither vanish nor blow up through frozen norms
+        family = options.family_of("caffe" if options.family == "auto" else options.family)
+        sizes = published(family, options.depth, options.cardinality, options.width, options.pyramid)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            detector = Detector(family, sizes)
+            draw(detector)
+        return detector, None
     if not Path(path).is_file():
         raise DataError("the detector's weights do not exist", where=path, hint=HELP)
-    detector, tensors = fitting_detector(found := read_weights(path), path, options)
+    state = read_weights(path)
+    detector, tensors = fitting_detector(state, path, options)
     report = load_tensors(detector, tensors, path, UNNEEDED)
-    return detector, replace(report, matched=report.matched - len(_own_anchors(detector, canonical(found))))
+    return detector, replace(report, matched=report.matched - len(tensors) + len(canonical(state)))
 
 
 def fitting_detector(
-    found: Mapping[str, Tensor], where: str, options: NetworkOptions
+    state: Mapping[str, Tensor], where: str, options: NetworkOptions
 ) -> tuple[Detector, dict[str, Tensor]]:
-    """A detector of the sizes of a checkpoint's tensors, and these under its names, with anchors.
-
-    Args:
-        found: by the checkpoint's names.
-        where: the file, for messages.
-        options: what the recipe says of the network.
-
-    Raises:
-        DataError: they are of an unknown layout.
+    """Return a detector of the sizes of a checkpoint's tensors, and these under its names, with the family's anchors
+    where the checkpoint has none.
     """
-    shapes = {name: tuple(value.shape) for name, value in found.items()}
-    family = options.family_of(recognise(found, shapes, where) if options.family == "auto" else options.family)
-    tensors = canonical(found)
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    family = options.family_of(recognise(state, shapes, where) if options.family == "auto" else options.family)
+    tensors = canonical(state)
     detector = Detector(family, read_architecture(tensors, where))
-    return detector, _with_anchors(detector, tensors)
-
-
-def _own_anchors(detector: Detector, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {n: v for n, v in detector.state_dict().items() if n.startswith(CELLS) and n not in tensors}
-
-
-def _with_anchors(detector: Detector, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return tensors | _own_anchors(detector, tensors)
-
-
-def random_detector(options: NetworkOptions) -> Detector:
-    """Random weights, scaled so that activations neither vanish nor blow up through the frozen normalisations."""
-    family = options.family_of("caffe" if options.family == "auto" else options.family)
-    sizes = published(family, options.depth, options.cardinality, options.width, options.pyramid)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)
-        detector = Detector(family, sizes)
-        draw(detector)
-    return detector
+    anchors = {n: v for n, v in detector.state_dict().items() if n.startswith(CELLS) and n not in tensors}
+    return detector, tensors | anchors
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ UNIT = (1.0, 1.0, 1.0, 1.0)
 
 
 def legacy_cells(base: int, scales: Sequence[float]) -> Tensor:
-    """Anchors of one cell as py-faster-rcnn makes them: sides rounded at the base, ratio by ratio (R * S, 4).
+    """Return anchors of one cell as py-faster-rcnn makes them: sides rounded at the base, ratio by ratio (R * S, 4).
 
     >>> legacy_cells(16, (8.0,))[0].tolist()
     [-84.0, -40.0, 99.0, 55.0]
@@ -28,14 +28,13 @@ def legacy_cells(base: int, scales: Sequence[float]) -> Tensor:
         width = np.round(np.sqrt(base * base / aspect))
         height = np.round(width * aspect)
         for scale in scales:
-            half = np.array([width * scale - 1, height * scale - 1]) / 2
-            middle = (base - 1) / 2
+            half, middle = np.array([width * scale - 1, height * scale - 1]) / 2, (base - 1) / 2
             rows.append([*(middle - half), *(middle + half)])
     return torch.tensor(np.array(rows), dtype=torch.float32)
 
 
 def centred_cells(sizes: Sequence[float]) -> Tensor:
-    """Anchors of one cell as detectron2 makes them: centred on its corner, size by size (S * R, 4)."""
+    """Return anchors of one cell as detectron2 makes them: centred on its corner, size by size (S * R, 4)."""
     rows = []
     for size in sizes:
         for aspect in ASPECTS:
@@ -46,10 +45,9 @@ def centred_cells(sizes: Sequence[float]) -> Tensor:
 
 
 def cells_of(family: Family, sizes: Architecture) -> list[Tensor]:
-    """Anchors of one cell, for each map."""
+    """Return anchors of one cell, for each map."""
     if not sizes.pyramid:
-        count = sizes.anchors // len(ASPECTS)
-        chosen = family.sizes[:count]
+        chosen = family.sizes[: sizes.anchors // len(ASPECTS)]
         return [legacy_cells(16, [size / 16 for size in chosen]) if family.legacy else centred_cells(chosen)]
     if family.legacy:
         return [legacy_cells(4 * 2**level, [size / (4 * 2**level)]) for level, size in enumerate(family.sizes)]
@@ -57,7 +55,7 @@ def cells_of(family: Family, sizes: Architecture) -> list[Tensor]:
 
 
 class Anchors(nn.Module):
-    """Anchors of every map; checkpoints that carry their own replace these."""
+    """Anchors of every map; checkpoints that carry anchors replace these."""
 
     def __init__(self, cells: Sequence[Tensor], strides: Sequence[int]) -> None:
         super().__init__()
@@ -67,13 +65,14 @@ class Anchors(nn.Module):
             self.cell_anchors.register_buffer(str(index), cell)
 
     def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
-        return [self._grid(index, *single.shape[-2:]) for index, single in enumerate(maps)]
-
-    def _grid(self, index: int, height: int, width: int) -> Tensor:
-        cells: Tensor = self.cell_anchors.get_buffer(str(index))  # (A, 4)
-        y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-        shifts = torch.stack([x, y, x, y], -1).reshape(-1, 1, 4).to(cells) * self.strides[index]
-        return (shifts + cells).reshape(-1, 4)
+        # anchors of each map (h * w * A, 4), row by row of cells
+        anchors = []
+        for index, (single, stride) in enumerate(zip(maps, self.strides, strict=False)):
+            cells: Tensor = self.cell_anchors.get_buffer(str(index))  # (A, 4)
+            y, x = torch.meshgrid(*(torch.arange(side) for side in single.shape[-2:]), indexing="ij")
+            shifts = torch.stack([x, y, x, y], -1).reshape(-1, 1, 4).to(cells) * stride
+            anchors.append((shifts + cells).reshape(-1, 4))
+        return anchors
 
 
 class ProposalHead(nn.Module):
@@ -86,9 +85,8 @@ class ProposalHead(nn.Module):
         self.anchor_deltas = nn.Conv2d(sizes.hidden, sizes.anchors * 4, 1)
 
     def forward(self, single: Tensor) -> tuple[Tensor, Tensor]:
-        # One map -> logits (B, A * outputs, h, w), deltas (B, A * 4, h, w)
         hidden = self.conv(single).relu()
-        return self.objectness_logits(hidden), self.anchor_deltas(hidden)
+        return self.objectness_logits(hidden), self.anchor_deltas(hidden)  # (B, A * outputs, h, w), (B, A * 4, h, w)
 
 
 class ProposalNetwork(nn.Module):
@@ -110,29 +108,28 @@ class ProposalNetwork(nn.Module):
         self.threshold = 0.7
 
     def forward(self, maps: Sequence[Tensor], size: tuple[int, int], scales: Sequence[float]) -> list[Tensor]:
+        # Proposals of each image, most likely first (N_i, 4), in pixels of the resized image; ``size`` limits them, and
+        # scales are resized by original.
         levels = []
         for single, anchors in zip(maps, self.anchor_generator(maps), strict=True):
             logits, deltas = self.rpn_head(single)
-            levels.append((self._scores(logits), _rows(deltas), anchors))
-        return [self._of_image(index, levels, size, scale) for index, scale in enumerate(scales)]
+            batch, channels, height, width = deltas.shape
+            rows = deltas.view(batch, channels // 4, 4, height, width).permute(0, 3, 4, 1, 2).reshape(batch, -1, 4)
+            levels.append((self._scores(logits), rows, anchors))
+        proposals = []
+        for image, scale in enumerate(scales):
+            parts = [self._candidates(s[image], d[image], anchors, size, scale) for s, d, anchors in levels]
+            numbers = [torch.full_like(s, level, dtype=torch.int64) for level, (_, s) in enumerate(parts)]
+            boxes, scores = (torch.cat(column) for column in zip(*parts, strict=True))
+            proposals.append(self._suppress(boxes, scores, torch.cat(numbers)))
+        return proposals
 
     def _scores(self, logits: Tensor) -> Tensor:
-        # (B, A * outputs, h, w) -> what anchors are ranked by (B, h * w * A)
+        # (B, A * outputs, h, w) -> scores of the anchors (B, h * w * A)
         if self.family.softmax_objectness:  # all anchors' backgrounds, then all their objects
             batch, channels, height, width = logits.shape
             logits = logits.view(batch, 2, channels // 2, height, width).softmax(1)[:, 1]
         return logits.permute(0, 2, 3, 1).flatten(1)
-
-    def _of_image(
-        self, index: int, levels: list[tuple[Tensor, Tensor, Tensor]], size: tuple[int, int], scale: float
-    ) -> Tensor:
-        boxes, scores, numbers = [], [], []
-        for level, (all_scores, all_deltas, anchors) in enumerate(levels):
-            found, strength = self._candidates(all_scores[index], all_deltas[index], anchors, size, scale)
-            boxes.append(found)
-            scores.append(strength)
-            numbers.append(torch.full_like(strength, level, dtype=torch.int64))
-        return self._suppress(torch.cat(boxes), torch.cat(scores), torch.cat(numbers))
 
     def _candidates(
         self, scores: Tensor, deltas: Tensor, anchors: Tensor, size: tuple[int, int], scale: float
@@ -167,9 +164,3 @@ class ProposalNetwork(nn.Module):
             kept.append(rows[nms(boxes[rows], scores[rows], self.threshold, legacy=True)])
         rows = torch.cat(kept)
         return boxes[rows[scores[rows].argsort(descending=True, stable=True)[: self.family.after]]]
-
-
-def _rows(deltas: Tensor) -> Tensor:
-    # (B, A * 4, h, w) -> (B, h * w * A, 4)
-    batch, channels, height, width = deltas.shape
-    return deltas.view(batch, channels // 4, 4, height, width).permute(0, 3, 4, 1, 2).reshape(batch, -1, 4)

@@ -2,5 +2,3 @@
 
 from vlcli_deit.model import DeiT
 from vlcli_deit.names import from_timm, to_timm
-
-__all__ = ["DeiT", "from_timm", "to_timm"]

@@ -1,4 +1,4 @@
-"""The exporter ``transformers-vit``: a folder that transformers' ViT and DeiT classes load."""
+"""Exports DeiT to transformers' ViT and DeiT classes (``transformers-vit``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeiT (and plain ViT): an image classifier on the toolkit's own blocks, with any position encoding."""
+"""Defines DeiT (and plain ViT), an image classifier with any position encoding."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ class DeiT(Model):
     Attention is recorded under ``image.N``. ``forward`` takes pixels and gives class scores.
 
     Args:
-        data_spec: the classes, where ``classes`` is None.
         size: width, depth and heads of the paper's model.
         hidden: another width.
         layers: another depth.

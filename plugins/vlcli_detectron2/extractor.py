@@ -1,4 +1,4 @@
-"""The extractor ``detectron2``."""
+"""Extracts regions with detectors of detectron2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A detectron2 model with an attribute head, asked for what its two stages say of proposals or of given boxes."""
+"""Runs the two stages of a detectron2 model with an attribute head on proposals or given boxes."""
 
 from __future__ import annotations
 

@@ -2,5 +2,3 @@
 
 from vlcli_detr.model import DETR, DetrSine
 from vlcli_detr.names import from_released, from_transformers, to_released
-
-__all__ = ["DETR", "DetrSine", "from_released", "from_transformers", "to_released"]

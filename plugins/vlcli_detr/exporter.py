@@ -1,4 +1,4 @@
-"""The exporter ``transformers-detr``: a folder that ``DetrForObjectDetection.from_pretrained`` loads."""
+"""Exports DETR to transformers' ``DetrForObjectDetection`` (``transformers-detr``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DETR: a convolutional backbone, a transformer over its map, and object queries."""
+"""Defines DETR: a convolutional backbone, a transformer over its map, and object queries."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class DetrSine(Added):
     """Sines of rows and columns, as shares of the unpadded picture, added to queries and keys in every layer (DETR).
 
     Args:
-        shape: of the stack it serves.
         temperature: the longest wavelength is 2 pi times this.
     """
 
@@ -141,7 +140,6 @@ class DETR(Model):
     Trained by the task ``detection`` with DETR's set loss, which matches by scipy.
 
     Args:
-        data_spec: the data's classes.
         backbone: a ResNet of torchvision, or ``tiny-conv``, five small convolutions for small pictures.
         hidden: width.
         heads: attention heads.
@@ -320,7 +318,7 @@ def is_coco(data_spec: DataSpec) -> bool:
 
 
 def class_rows(data_spec: DataSpec, classes: int | None) -> list[int]:
-    """The classifier's row of each class of the data.
+    """Returns the classifier's row of each class of the data.
 
     Raises:
         ComponentError: there are more classes than rows.

@@ -90,7 +90,6 @@ def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> Stat
     """Returns a state of transformers' DETR (4 or 5, equipped with tables or not) under our names.
 
     Args:
-        state: with the backbone of timm or of transformers.
         names: the model's, by which tables and transformers' ResNet are known.
     """
     known = {transformers_name(name): name for name in names if name.startswith("body.") or _TABLES.match(name)}

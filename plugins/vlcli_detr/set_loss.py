@@ -1,4 +1,4 @@
-"""DETR's set loss: predictions and objects matched one to one; then class, box and overlap.
+"""Computes DETR's set loss: matches predictions and objects one to one; then class, box and overlap.
 
 Carion et al., ECCV 2020, section 3.1, Eq. 1 and 2, and appendix A.2.
 """
@@ -56,7 +56,6 @@ def match(
     Args:
         logits: (B, Q, C + 1) class scores, "no object" last.
         boxes: (B, Q, 4) centre x, centre y, width, height.
-        objects: of the B pictures.
         weights: of the costs: minus the class's probability, L1, minus generalised IoU.
 
     Returns:
@@ -86,8 +85,6 @@ def set_loss(logits: Tensor, boxes: Tensor, objects: Sequence[Objects], weights:
     Args:
         logits: (L, B, Q, C + 1).
         boxes: (L, B, Q, 4).
-        objects: of the B pictures.
-        weights: of the parts.
 
     Returns:
         ``class``, ``box`` and ``overlap`` as weighted sums and what they are divided by: matched weights, and objects.

@@ -7,19 +7,3 @@ from vlcli_dimbert.model import Decoding, DiMBERT
 from vlcli_dimbert.table6 import UNITER, VLBERT
 from vlcli_dimbert.vilbert import ViLBERT
 from vlcli_dimbert.weights import to_vlp
-
-__all__ = [
-    "UNITER",
-    "VLBERT",
-    "Bidirectional",
-    "CaptionModelling",
-    "Decoding",
-    "DiMBERT",
-    "DisentangledAttention",
-    "ImageSentence",
-    "MaskedConcept",
-    "MaskedRoI",
-    "SequenceToSequence",
-    "ViLBERT",
-    "to_vlp",
-]

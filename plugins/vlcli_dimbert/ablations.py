@@ -1,4 +1,4 @@
-"""The objectives of Table 4 that DiMBERT leaves out: image-sentence relation, masked object, masked visual concept."""
+"""Defines the objectives of Table 4 that DiMBERT leaves out: image-sentence, masked object, masked concept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from vlcli.data import Corruption, Donor, Sample
 from vlcli.errors import ComponentError, DataError
@@ -27,7 +27,6 @@ class SwapBidirectional(SwapSentence):
     Args:
         probability: of another sentence, among bidirectional examples.
         bidirectional: share of examples that are read in both directions.
-        view: the view it belongs to.
     """
 
     def __init__(self, probability: float, bidirectional: float, view: str) -> None:
@@ -51,8 +50,6 @@ class ImageSentence(Matching):
     its view too, which leaves sentences of other pictures alone.
 
     Args:
-        model: gives the width and the head.
-        data_spec: not used.
         probability: of replacing the sentence of a bidirectional row.
         bidirectional: share of rows that are bidirectional; that of ``blm-s2slm``.
         view: the view it shares.
@@ -89,12 +86,7 @@ class ImageSentence(Matching):
 
 
 class HideRegions(Corruption):
-    """Hides the appearance and class of some regions of an example's first picture; boxes stay.
-
-    Args:
-        probability: of hiding a region.
-        view: the view it belongs to.
-    """
+    """Hides the appearance and class of some regions of an example's first picture; boxes stay."""
 
     phase = "regions"
 
@@ -107,26 +99,20 @@ class HideRegions(Corruption):
         image = sample.images[0]
         assert image.features is not None
         hidden = rng.random(len(image.features)) < self.probability
-        fields = dict(image.fields)
+        features, fields = image.features.copy(), dict(image.fields)
+        features[hidden] = 0
         for name, blank in (("class_probs", 0), ("class_scores", 0), ("classes", -1)):
             if name in fields:
-                fields[name] = _hidden(fields[name], hidden, blank)
-        sample.images[0] = replace(image, features=_hidden(image.features, hidden, 0), fields=fields)
+                fields[name] = fields[name].copy()
+                fields[name][hidden] = blank
+        sample.images[0] = replace(image, features=features, fields=fields)
         sample.mask_labels.regions[REGIONS] = hidden
-
-
-def _hidden(array: np.ndarray, rows: np.ndarray, blank: int) -> np.ndarray:
-    copy: np.ndarray = array.copy()
-    copy[rows] = blank
-    return copy
 
 
 class MaskedRoI(Objective):
     """Masked object: the detected class of hidden regions, whose feature and class the model does not see.
 
     Args:
-        model: gives the width.
-        data_spec: number of classes.
         probability: of hiding a region.
         view: the view it shares.
     """
@@ -162,19 +148,19 @@ class MaskedRoI(Objective):
         asked = mark.index_select(0, rows)[:, :count].bool() & (truth >= 0)
         hidden = step.fused(self.view).image.hidden[:, :count]  # the first picture's come first
         logits = full_precision(self.head(hidden[asked]))
-        loss = F.cross_entropy(logits, truth[asked], reduction="none")
-        right = Mean.of((logits.argmax(-1) == truth[asked]).float())
-        return ObjectiveOutput({"object": Mean.of(loss)}, metrics={"accuracy": right})
+        return _classified("object", logits, truth[asked])
+
+
+def _classified(name: str, logits: Tensor, truth: Tensor) -> ObjectiveOutput:
+    loss = F.cross_entropy(logits, truth, reduction="none")
+    return ObjectiveOutput({name: Mean.of(loss)}, metrics={"accuracy": Mean.of((logits.argmax(-1) == truth).float())})
 
 
 class HideConcepts(Corruption):
     """Hides some visual concepts of an example's first picture.
 
     Args:
-        data_spec: the pieces of every concept's word.
-        probability: of hiding a concept.
         shares: of the hidden that are shown as masks and as another concept of as many pieces; the rest stay.
-        view: the view it belongs to.
     """
 
     phase = "regions"
@@ -191,9 +177,9 @@ class HideConcepts(Corruption):
         ids = np.asarray(image.concepts["ids"]).copy()
         chosen, how = rng.random(len(ids)) < self.probability, rng.random(len(ids))
         mark = np.where(chosen, ids.astype(np.int64) + 1, 0)
-        for place in np.flatnonzero(chosen & (how >= self.shares[0]) & (how < sum(self.shares))):
-            alike = np.flatnonzero(self.lengths == self.lengths[ids[place]])
-            ids[place] = alike[rng.integers(len(alike))]
+        for row in np.flatnonzero(chosen & (how >= self.shares[0]) & (how < sum(self.shares))):
+            alike = np.flatnonzero(self.lengths == self.lengths[ids[row]])
+            ids[row] = alike[rng.integers(len(alike))]
         concepts = {**image.concepts, "ids": ids, "hidden": chosen & (how < self.shares[0])}
         sample.images[0] = replace(image, concepts=concepts)
         sample.mask_labels.regions[CONCEPTS] = mark
@@ -203,8 +189,6 @@ class MaskedConcept(Objective):
     """Masked visual concept: the word pieces of hidden concepts, by the model's word head.
 
     Args:
-        model: reads concepts and has the word head.
-        data_spec: the concepts' word pieces.
         probability: of hiding a concept.
         mask_share: of the hidden that are shown as [MASK], piece by piece.
         random_share: of the hidden that are shown as another concept of as many pieces; the rest stay.
@@ -248,6 +232,4 @@ class MaskedConcept(Objective):
         asked = (was.gather(1, slot).index_select(0, rows) > 0) & (truth >= 0)
         hidden = step.fused(self.view).image.extra["concepts"][:, : truth.shape[1]]
         logits = full_precision(step.model.word_scores(hidden[asked]))
-        loss = F.cross_entropy(logits, truth[asked], reduction="none")
-        right = Mean.of((logits.argmax(-1) == truth[asked]).float())
-        return ObjectiveOutput({"concept": Mean.of(loss)}, metrics={"accuracy": right})
+        return _classified("concept", logits, truth[asked])

@@ -1,4 +1,4 @@
-"""Disentangled multimodal attention (DiM): projections of their own for each modality, one softmax over all keys."""
+"""Defines disentangled attention (DiM): projections for each modality, one softmax over all keys."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import AttentionShape, Layout, Projected, Runs, StandardAttention
 
-PROJECTIONS = ("query", "key", "value")
-
 
 class DisentangledAttention(StandardAttention):
     """Disentangled multimodal attention: own query, key and value projections per modality (DiMBERT).
@@ -22,7 +20,6 @@ class DisentangledAttention(StandardAttention):
     load into it; what no weights on disk hold stays freshly drawn or starts as a copy of the first set.
 
     Args:
-        shape: widths, heads, dropout.
         sets: the set of each route of the layout: words, regions, concepts, separators. ``[0, 1, 0, 0]`` is the paper's
             text and vision; ``[0, 1, 2, 0]`` gives concepts a set of their own.
         initial: how further sets start where weights are loaded that hold only the first.
@@ -53,16 +50,15 @@ class DisentangledAttention(StandardAttention):
         if not self.sets or set(self.sets) != set(range(max(self.sets) + 1)):
             expected = "sets numbered 0, 1, ... without a gap, one for each route"
             raise ComponentError("The sets of projections are misnumbered.", got=str(list(sets)), expected=expected)
-        self.others = nn.ModuleList(self._set(shape, bias) for _ in range(max(self.sets)))
+        width = shape.key_dim or shape.dim
+        parts = {"query": (shape.dim, bias != "none"), "key": (width, bias == "all"), "value": (width, bias != "none")}
+        self.others = nn.ModuleList(
+            nn.ModuleDict({name: nn.Linear(size, shape.dim, bias=biased) for name, (size, biased) in parts.items()})
+            for _ in range(max(self.sets))
+        )
         self.own_outputs = dense and outputs == "own"
         for further in self.others if self.own_outputs else ():
             further["dense"] = nn.Linear(shape.dim, shape.dim)  # type: ignore[operator]
-
-    @staticmethod
-    def _set(shape: AttentionShape, bias: str) -> nn.ModuleDict:
-        width = shape.key_dim or shape.dim
-        widths = {"query": (shape.dim, bias != "none"), "key": (width, bias == "all"), "value": (width, bias != "none")}
-        return nn.ModuleDict({name: nn.Linear(size, shape.dim, bias=own) for name, (size, own) in widths.items()})
 
     def project(
         self,
@@ -84,11 +80,8 @@ class DisentangledAttention(StandardAttention):
         return q, self.split(k), self.split(v)
 
     def _project_sets(self, name: str, grouped: dict[int, Tensor]) -> dict[int, Tensor]:
-        return {number: self._linear(name, number)(tokens) for number, tokens in grouped.items()}
-
-    def _linear(self, name: str, number: int) -> nn.Module:
-        first: nn.Module = getattr(self, name)
-        return first if number == 0 else self.others[number - 1][name]  # type: ignore[index]
+        layers = [getattr(self, name), *(further[name] for further in self.others)]  # type: ignore[index]
+        return {number: layers[number](tokens) for number, tokens in grouped.items()}
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         if not self.own_outputs:
@@ -102,14 +95,13 @@ class DisentangledAttention(StandardAttention):
     def inherit(self, filled: Collection[str]) -> list[str]:
         if self.initial == "fresh":
             return []
-        made = []
-        own = dict(self.named_parameters())
-        for name, value in own.items():
+        copied, parameters = [], dict(self.named_parameters())
+        for name, value in parameters.items():
             source = name.split(".", 2)[2] if name.startswith("others.") else ""
             if source and name not in filled and source in filled:
-                value.data.copy_(own[source].data)
-                made.append(name)
-        return made
+                value.data.copy_(parameters[source].data)
+                copied.append(name)
+        return copied
 
 
 class ModalityLinear(nn.Linear):
@@ -117,7 +109,6 @@ class ModalityLinear(nn.Linear):
 
     Args:
         first: the layer whose parameters the first set is, under their names.
-        sets: the set of each route of a layout.
         copied: whether further sets start as copies of the first.
     """
 
@@ -134,19 +125,17 @@ class ModalityLinear(nn.Linear):
             further.load_state_dict({name: value for name, value in first.state_dict().items() if "." not in name})
 
     def forward(self, x: Tensor, layout: Layout | None = None) -> Tensor:
-        """Tokens (B, T, D), each by the weights of its modality; without a layout all by the first set."""
+        """Projects tokens (B, T, D), each by the weights of its modality; without a layout all by the first set."""
         groups = Grouping.of(self.sets, layout)
-        own = {0: super().forward, **{number + 1: layer.forward for number, layer in enumerate(self.others)}}
-        return groups.join({number: own[number](tokens) for number, tokens in groups.split(x).items()})
+        layers = [super().forward, *(layer.forward for layer in self.others)]
+        return groups.join({number: layers[number](tokens) for number, tokens in groups.split(x).items()})
 
 
 class Grouping:
-    """Tokens put together by their set, and put back.
+    """Groups tokens by their set, and puts them back.
 
     Args:
-        sets: the set of each route.
-        runs: where neighbouring tokens are known to share a route: columns are cut.
-        layout: else: tokens are looked for in it.
+        runs: of neighbouring tokens that share a route: columns are cut.
     """
 
     def __init__(self, sets: tuple[int, ...], runs: Runs | None, layout: Layout | None = None) -> None:
@@ -155,10 +144,8 @@ class Grouping:
 
     @classmethod
     def of(cls, sets: tuple[int, ...], layout: Layout | None) -> Grouping:
-        """For tokens standing as ``layout`` says; without one all take the first set."""
-        if layout is None:
-            return cls(sets, ((0, -1),))
-        return cls(sets, layout.runs, layout)
+        """Groups the tokens of ``layout``; without one all take the first set."""
+        return cls(sets, ((0, -1),)) if layout is None else cls(sets, layout.runs, layout)
 
     def _set(self, route: int) -> int:
         if route >= len(self.sets):
@@ -171,33 +158,33 @@ class Grouping:
         return self.sets[route]
 
     def split(self, x: Tensor) -> dict[int, Tensor]:
-        """``x`` (B, T, D) by set: (B, T', D) each, or (K, D) where rows differ."""
+        """Splits ``x`` (B, T, D) by set: (B, T', D) each, or (K, D) where rows differ."""
         if self.runs is None:
             assert self.layout is not None
             self.layout = self.layout.expand(len(x))
             groups, _ = self.layout.grouped(self.sets)
-            flat = x.flatten(0, 1)
-            return {number: flat.index_select(0, places) for number, places in enumerate(groups)}
+            flat = x.flatten(0, 1)  # (B * T, D)
+            return {number: flat.index_select(0, rows) for number, rows in enumerate(groups)}
         used = dict.fromkeys(number for number, _ in self.runs)
         if len(used) == 1:
             return dict.fromkeys(used, x)
         parts: dict[int, list[Tensor]] = {number: [] for number in used}
         for (number, _), part in zip(self.runs, x.split([count for _, count in self.runs], 1), strict=True):
             parts[number].append(part)
-        return {number: found[0] if len(found) == 1 else torch.cat(found, 1) for number, found in parts.items()}
+        return {number: one[0] if len(one) == 1 else torch.cat(one, 1) for number, one in parts.items()}
 
     def join(self, grouped: dict[int, Tensor]) -> Tensor:
-        """What :meth:`split` took apart, as (B, T, D')."""
+        """Joins the groups of :meth:`split`: (B, T, D')."""
         if self.runs is None:
             assert self.layout is not None
             _, order = self.layout.grouped(self.sets)
-            whole = torch.cat([grouped[number] for number in sorted(grouped)])
-            out: Tensor = whole.index_select(0, order).unflatten(0, self.layout.route.shape)
-            return out
+            whole = torch.cat([grouped[number] for number in sorted(grouped)])  # (B * T, D')
+            tokens: Tensor = whole.index_select(0, order).unflatten(0, self.layout.route.shape)
+            return tokens
         if len(grouped) == 1:
             return next(iter(grouped.values()))
         pieces = {
-            number: iter(tokens.split([count for own, count in self.runs if own == number], 1))
-            for number, tokens in grouped.items()
+            number: iter(group.split([count for of_run, count in self.runs if of_run == number], 1))
+            for number, group in grouped.items()
         }
         return torch.cat([next(pieces[number]) for number, _ in self.runs], 1)

@@ -1,8 +1,7 @@
-"""The pictures of the DiMBERT paper: what regions and words look at (Figure 3), captions side by side (Figure 4)."""
+"""Draws the figures of the DiMBERT paper: attention between regions and words (3), captions side by side (4)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vlcli.data import FUNCTION_WORDS, Example
+from vlcli.data import FUNCTION_WORDS
 from vlcli.drawings import Album, Drawing, DrawingContext, paired, save_numbers, save_picture, side_by_side
 from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
-from vlcli.nn import CONCEPT, Batch, Recorder, Text
+from vlcli.nn import CONCEPT, Batch, Recorder
 from vlcli.report import COLOURS, INK, Cell, contact_sheet, draw_boxes
 from vlcli_dimbert.stream import SingleStream
 
@@ -66,67 +65,67 @@ class GroundedWords(Drawing):
         if not runners:
             scene.bundle()  # says what is lacking
         first = next(iter(runners.values()))
-        album, made, numbers = Album(first.data), [], []
+        album, files, numbers = Album(first.data), [], []
         for code in range(min(self.count, first.data.total)):
-            cells, told = self._panels(scene.device, bundles, runners, code, album)
+            cells, facts = self._panels(scene.device, bundles, runners, code, album)
             file = scene.folder / f"grounding-{code + 1}.png"
-            made.append(save_picture(contact_sheet(cells, columns=len(cells), width=SHORT), file))
-            numbers.append(told)
-        return [*made, save_numbers(numbers, scene.folder / "grounding.json")]
+            files.append(save_picture(contact_sheet(cells, columns=len(cells), width=SHORT), file))
+            numbers.append(facts)
+        return [*files, save_numbers(numbers, scene.folder / "grounding.json")]
 
     def _panels(
         self, device: str, bundles: dict[str, Bundle], runners: dict[str, TaskRunner], code: int, album: Album
     ) -> tuple[list[Cell], dict[str, Any]]:
-        found = {name: grounding(runner, bundles[name], code, device) for name, runner in runners.items()}
-        (name, own), *others = found.items()
+        by_model = {name: grounding(runner, bundles[name], code, device) for name, runner in runners.items()}
+        name, first = next(iter(by_model.items()))
         alone = grounding(runners[name], bundles[name], code, device, sentence=False)
         example = runners[name].data.examples[code]
-        picture = _enlarged(album.open(example.images[0]))
-        word = self._word(own)
-        regions = own.seen[word].topk(min(self.top, len(own.boxes))).indices.tolist()
-        told: dict[str, Any] = {"key": example.key, "sentence": example.text, "word": own.words[word][0]}
-        told["regions"] = {str(row): round(float(own.seen[word, row]), 4) for row in regions}
-        cells = [_regions_cell(picture, own, word, regions, str(example.text))]
-        panels = [(name, own), *others, (f"{name}, no sentence", alone)]
+        picture, word = _enlarged(album.open(example.images[0])), self._word(first)
+        regions = first.seen[word].topk(min(self.top, len(first.boxes))).indices.tolist()
+        weights = [float(first.seen[word, row]) for row in regions]
+        facts: dict[str, Any] = {"key": example.key, "sentence": example.text, "word": first.words[word][0]}
+        facts["regions"] = {str(row): round(weight, 4) for row, weight in zip(regions, weights, strict=True)}
+        boxes = draw_boxes(picture, _pixels(first.boxes[regions], picture), [f"{w:.3f}" for w in weights], width=3)
+        cells = [Cell(boxes, [(f"(a) {first.words[word][0]!r} looks at", INK), (str(example.text), QUIET)])]
+        panels = [*by_model.items(), (f"{name}, no sentence", alone)]
         for letter, (label, shown) in zip("bcdefgh", panels, strict=False):
-            best = self._named(shown, regions[0])
-            told[label] = {f"{text} ({kind})": round(weight, 4) for text, kind, weight in best}
-            cells.append(_words_cell(picture, shown, regions[0], best, f"({letter}) {label}"))
-        return cells, told
+            named = shown.named[min(regions[0], len(shown.named) - 1)]  # (W,)
+            best = [(*shown.words[n], float(named[n])) for n in named.argsort(descending=True)[: self.top].tolist()]
+            facts[label] = {f"{text} ({kind})": round(weight, 4) for text, kind, weight in best}
+            lines = [
+                (f"{text}  {weight:.3f}" + ("  (concept)" if kind == "concept" else ""), COLOURS[0])
+                for text, kind, weight in best
+            ]
+            box = draw_boxes(picture, _pixels(shown.boxes[regions[0] : regions[0] + 1], picture), width=3)
+            cells.append(Cell(box, [(f"({letter}) {label}", INK), *(lines or [("no word", QUIET)])]))
+        return cells, facts
 
-    def _word(self, own: Grounding) -> int:
-        spoken = [place for place, (_, kind) in enumerate(own.words) if kind == "sentence"]
+    def _word(self, shown: Grounding) -> int:
+        spoken = [index for index, (_, kind) in enumerate(shown.words) if kind == "sentence"]
         if self.word is not None:
-            hits = [place for place in spoken if own.words[place][0].lower() == self.word.lower()]
+            hits = [index for index in spoken if shown.words[index][0].lower() == self.word.lower()]
             if not hits:
-                expected = " ".join(own.words[place][0] for place in spoken)
+                expected = " ".join(shown.words[index][0] for index in spoken)
                 where = "drawing dimbert-grounding, word"
                 raise UsageError("The sentence has no such word.", where=where, got=self.word, expected=expected)
             return hits[0]
-        content = [place for place in spoken if own.words[place][0].lower() not in FUNCTION_WORDS] or spoken
+        content = [index for index in spoken if shown.words[index][0].lower() not in FUNCTION_WORDS] or spoken
         if not content:
             raise UsageError("The sentence has no word.", where="drawing dimbert-grounding")
-        return max(content, key=lambda place: float(own.seen[place].sum()))
-
-    def _named(self, shown: Grounding, region: int) -> list[tuple[str, str, float]]:
-        weights = shown.named[min(region, len(shown.named) - 1)]
-        order = weights.argsort(descending=True)[: self.top].tolist()
-        return [(*shown.words[place], float(weights[place])) for place in order]
+        return max(content, key=lambda index: float(shown.seen[index].sum()))
 
 
 def _called(bundles: dict[str, Bundle]) -> dict[str, Bundle]:
+    # Models by the last part of their path, where that tells them apart.
     short = [Path(name).name for name in bundles]
     return dict(zip(short, bundles.values(), strict=True)) if len(set(short)) == len(short) else bundles
 
 
 def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sentence: bool = True) -> Grounding:
-    """What one example's words and regions look at in the last layer.
+    """Reads the attention between one example's words and regions in the last layer.
 
     Args:
-        runner: the model on its data.
-        bundle: its vocabulary.
         code: which example; of several pictures the first is looked at.
-        device: where the model is.
         sentence: False: only the separators are given in its place.
 
     Raises:
@@ -137,7 +136,12 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
         got, expected = type(model).__name__, "dimbert, uniter or vl-bert"
         raise UsageError("The drawing is of a single stream over regions and words.", got=got, expected=expected)
     batch = runner.data.batch([code]).to(device)
-    batch = batch if sentence else _speechless(batch)
+    if not sentence:  # its separators alone
+        text = batch.clean.text
+        assert text is not None
+        ends = text.special[0] & text.mask[0]
+        short = {name: getattr(text, name)[:1, ends] for name in ("ids", "mask", "special", "words")}
+        batch = replace(batch, views={"clean": replace(batch.clean, text=replace(text, **short))})
     record = Recorder()
     with evaluating(runner.module), torch.no_grad():
         runner.step(batch, record=record).fused()
@@ -146,8 +150,8 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
     weights = last[0].float().mean(0).cpu()  # (T, T)
     count = len(boxes)
     regions = slice(1, 1 + count)
-    seen = [weights[places, regions].mean(0) for _, _, places in words]
-    named = [weights[regions][:, places].sum(1) for _, _, places in words]
+    seen = [weights[columns, regions].mean(0) for _, _, columns in words]  # (R,) each
+    named = [weights[regions][:, columns].sum(1) for _, _, columns in words]
     empty = torch.zeros(0, count)
     return Grounding(
         boxes,
@@ -158,59 +162,30 @@ def grounding(runner: TaskRunner, bundle: Bundle, code: int, device: str, *, sen
 
 
 def _columns(model: SingleStream, bundle: Bundle, batch: Batch) -> tuple[Tensor, list[tuple[str, str, list[int]]]]:
+    # The regions' boxes (R, 4), and (word, kind, columns of the sequence) of every word and concept. The sequence is
+    # [CLS] regions [SEP] concepts [SEP] words [SEP], padding included.
     view = batch.clean
     assert view.images is not None
     assert view.text is not None
-    row, block = int(view.image_rows[0, 0]), model.embed_image(view.images).layout
-    assert view.images.regions is not None
-    boxes = view.images.regions.boxes[row][view.images.regions.mask[row]].cpu()
-    found: list[tuple[str, str, list[int]]] = []
+    row, block, regions = int(view.image_rows[0, 0]), model.embed_image(view.images).layout, view.images.regions
+    assert regions is not None
+    boxes = regions.boxes[row][regions.mask[row]].cpu()
+    words: list[tuple[str, str, list[int]]] = []
     prefix = 1 + block.route.shape[1] * view.image_rows.shape[1]
     ids, owner = view.text.ids[0], view.text.words[0].tolist()
     for number in dict.fromkeys(word for word in owner if word >= 0):
-        places = [place for place, word in enumerate(owner) if word == number]
-        text = bundle.tokenizer.decode([int(ids[place]) for place in places]).strip(".,!?;:") or "."
-        found.append((text, "sentence", [prefix + place - 1 for place in places]))
+        pieces = [index for index, word in enumerate(owner) if word == number]
+        text = bundle.tokenizer.decode([int(ids[index]) for index in pieces]).strip(".,!?;:") or "."
+        words.append((text, "sentence", [prefix + index - 1 for index in pieces]))
     concepts = view.images.concepts
     if model.concepts is not None and concepts is not None:
+        piece_ids, slot, _ = model.concepts(concepts)
         columns = (block.route[row] == CONCEPT).nonzero()[:, 0].tolist()
-        pieces, slot, _ = model.concepts(concepts)
-        real = (pieces[row] >= 0).tolist()
+        pairs = list(zip(columns, (piece_ids[row] >= 0).tolist(), slot[row].tolist(), strict=True))
         for number, concept in enumerate(concepts.ids[row, : model.concepts.most].tolist()):
-            own = [
-                1 + column
-                for column, there, of in zip(columns, real, slot[row].tolist(), strict=True)
-                if there and of == number
-            ]
-            if own:
-                found.append((model.data_spec.concepts[concept], "concept", own))
-    return boxes, found
-
-
-def _speechless(batch: Batch) -> Batch:
-    view = batch.clean
-    assert view.text is not None
-    text: Text = view.text
-    ends = text.special[0] & text.mask[0]
-    short = {name: getattr(text, name)[:1, ends] for name in ("ids", "mask", "special", "words")}
-    return replace(batch, views={"clean": replace(view, text=replace(text, **short))})
-
-
-def _regions_cell(picture: Image.Image, own: Grounding, word: int, regions: Sequence[int], sentence: str) -> Cell:
-    weights = [float(own.seen[word, row]) for row in regions]
-    drawn = draw_boxes(picture, _pixels(own.boxes[list(regions)], picture), [f"{w:.3f}" for w in weights], width=3)
-    return Cell(drawn, [(f"(a) {own.words[word][0]!r} looks at", INK), (sentence, QUIET)])
-
-
-def _words_cell(
-    picture: Image.Image, shown: Grounding, region: int, best: Sequence[tuple[str, str, float]], title: str
-) -> Cell:
-    drawn = draw_boxes(picture, _pixels(shown.boxes[region : region + 1], picture), width=3)
-    lines = [
-        (f"{text}  {weight:.3f}" + ("  (concept)" if kind == "concept" else ""), COLOURS[0])
-        for text, kind, weight in best
-    ]
-    return Cell(drawn, [(title, INK), *(lines or [("no word", QUIET)])])
+            if of_concept := [1 + column for column, real, of in pairs if real and of == number]:
+                words.append((model.data_spec.concepts[concept], "concept", of_concept))
+    return boxes, words
 
 
 def _pixels(boxes: Tensor, picture: Image.Image) -> Any:
@@ -253,23 +228,27 @@ class CaptionsSideBySide(Drawing):
             raise UsageError(
                 "Models and their names do not go together.", where=where, got=got, expected=str(len(bundles))
             )
-        said: dict[str, dict[str, str]] = {}
+        captions: dict[str, dict[str, str]] = {}
         album: Album | None = None
         examples: list[Any] = []
         for label, bundle in zip(labels, bundles.values(), strict=True):
-            runner, told = self._told(scene, bundle)
+            runner, captions[label] = self._captions(scene, bundle)
             album, examples = album or Album(runner.data), examples or runner.data.examples[: self.count]
-            said[label] = told
         assert album is not None
-        cells = [self._cell(example, said, album) for example in examples]
+        numbers, cells = [], []
+        for example in examples:
+            by_model = {label: one.get(example.key, "") for label, one in captions.items()}
+            numbers.append({"key": example.key, **by_model})
+            lines = [(f"{label}: {caption}", INK) for label, caption in by_model.items()]
+            picture = side_by_side([album.open(name) for name in example.images])
+            cells.append(Cell(picture, [*lines, (f"people: {example.text}", QUIET)]))
         sheet = contact_sheet(cells, columns=self.columns, width=self.width)
-        numbers = [{"key": e.key, **{label: told.get(e.key, "") for label, told in said.items()}} for e in examples]
         return [
             save_picture(sheet, scene.folder / "captions.png"),
             save_numbers(numbers, scene.folder / "captions.json"),
         ]
 
-    def _told(self, scene: DrawingContext, bundle: Bundle) -> tuple[TaskRunner, dict[str, str]]:
+    def _captions(self, scene: DrawingContext, bundle: Bundle) -> tuple[TaskRunner, dict[str, str]]:
         task = scene.task(bundle)
         if task is None:
             hint = "name one: task=captioning"
@@ -282,9 +261,3 @@ class CaptionsSideBySide(Drawing):
                 for row in task.predictions(runner.step(batch), runner.predict, bundle.tokenizer)
             ]
         return runner, {example.key: str(row["prediction"]) for example, row in paired(runner.data, rows)}
-
-    def _cell(self, example: Example, said: dict[str, dict[str, str]], album: Album) -> Cell:
-        lines = [(f"{label}: {told.get(example.key, '')}", INK) for label, told in said.items()]
-        return Cell(
-            side_by_side([album.open(name) for name in example.images]), [*lines, (f"people: {example.text}", QUIET)]
-        )

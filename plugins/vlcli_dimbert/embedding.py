@@ -1,8 +1,7 @@
-"""What a region is made of before the first layer: appearance, place and class."""
+"""Embeds regions (appearance, box, class) and visual concepts for the single-stream models."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -23,10 +22,7 @@ class Appearance(nn.Sequential):
     """A region feature as a token: one linear layer, or fc7 anew and a linear layer, as VLP has it.
 
     Args:
-        features: width of a feature.
-        dim: width of the tokens.
         kind: ``linear``, or ``fc7``: as wide as the feature, then the tokens' width, each with ReLU.
-        dropout: after ``fc7``.
     """
 
     def __init__(self, features: int, dim: int, kind: Literal["linear", "fc7"], dropout: float) -> None:
@@ -37,7 +33,7 @@ class Appearance(nn.Sequential):
             super().__init__(fc7, nn.ReLU(), inner, nn.ReLU(), nn.Dropout(dropout))
 
     def initialise(self, std: float) -> None:
-        """Keep a feature's scale: BERT's deviation does at 2,048 numbers, fewer numbers need a larger one.
+        """Draws weights that keep a feature's scale: BERT's deviation does at 2,048 numbers, fewer need a larger one.
 
         Without it a narrow feature is drowned by what it is summed with, which is normalised, and is learnt late. A
         narrow model also makes up for the half of the variance that each ReLU removes (He et al. 2015).
@@ -55,12 +51,7 @@ class PaperRegions(nn.Module):
     """DiMBERT's: W r + [LN(W_g g); LN(W_c c)], geometry g of 5 numbers, class probabilities c.
 
     Args:
-        data_spec: widths of features and classes.
-        dim: width of the tokens.
-        appearance: how a feature becomes a token.
         weighted: the sum's weights are learned (they start at 1) instead of 1.
-        eps: of the norms.
-        dropout: of the appearance.
     """
 
     def __init__(
@@ -84,7 +75,7 @@ class PaperRegions(nn.Module):
         self.weights = nn.Parameter(torch.ones(3)) if weighted else None
 
     def initialise(self, std: float) -> None:
-        """Keep place and class of a narrow model from drowning an appearance that has passed the ReLUs of ``fc7``.
+        """Keeps place and class of a narrow model from drowning an appearance that has passed the ReLUs of ``fc7``.
 
         Args:
             std: deviation with which the model draws its weights; with the published one the norms start at 1.
@@ -94,7 +85,7 @@ class PaperRegions(nn.Module):
                 nn.init.constant_(norm.weight, PLACE_SCALE)
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
-        """(M, R, D): the weighted sum of appearance, place with class, and segment (D,)."""
+        """Returns the weighted sum (M, R, D) of appearance, place with class, and segment (D,)."""
         look = self.appearance(regions.features.to(self.place.weight.dtype))
         parts = [self.place_norm(self.place(geometry(regions.boxes, 5).to(look.dtype)))]
         if self.label is not None and self.label_norm is not None:
@@ -102,8 +93,7 @@ class PaperRegions(nn.Module):
             parts.append(self.label_norm(self.label(probs)))
         terms = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
         if self.weights is None:
-            out: Tensor = sum(terms[1:], terms[0])
-            return out
+            return sum(terms[1:], terms[0])
         return sum((weight * term for weight, term in zip(self.weights, terms, strict=False)), torch.zeros_like(look))
 
 
@@ -112,12 +102,6 @@ class VLPRegions(nn.Module):
 
     Geometry is x1, y1, x2, y2 divided by the farthest corner of the image's boxes (not by the image), area and
     confidence; both it and the 1,601 probabilities are normalised without weights.
-
-    Args:
-        data_spec: widths of features and classes.
-        dim: width of the tokens.
-        appearance: how a feature becomes a token.
-        dropout: after both.
     """
 
     def __init__(
@@ -130,37 +114,31 @@ class VLPRegions(nn.Module):
         self.place = nn.Sequential(nn.Linear(6 + 1 + self.columns, dim), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, regions: Regions, segment: Tensor | None = None) -> Tensor:
-        """(M, R, D), with the segment (D,) added."""
         look = self.appearance(regions.features.to(next(self.place.parameters()).dtype))
         probs = with_background(regions, self.columns, self.first)
-        read = [F.layer_norm(part, part.shape[-1:]) for part in (self._geometry(regions), probs)]
-        x = look + self.place(torch.cat(read, -1).to(look.dtype))
-        out: Tensor = x if segment is None else x + segment
-        return out
-
-    @staticmethod
-    def _geometry(regions: Regions) -> Tensor:
+        # Geometry as the released loader computes it, of boxes in pixels.
         sizes = regions.sizes.flip(-1).repeat(1, 2)[:, None].to(regions.boxes.dtype)  # (M, 1, 4): W H W H
         boxes = regions.boxes * sizes
         real = boxes.masked_fill(~regions.mask[..., None], 0)
         far = real.unflatten(-1, (2, 2)).amax((1, 2)) + 1e-5  # (M, 2)
         shares = boxes / far.repeat(1, 2)[:, None]
-        sides = shares[..., 2:] - shares[..., :2]
-        area = sides.prod(-1, keepdim=True).clamp(min=0)
-        return torch.cat([shares, area, confidence(regions)[..., None].to(area.dtype)], -1)
+        area = (shares[..., 2:] - shares[..., :2]).prod(-1, keepdim=True).clamp(min=0)
+        place = torch.cat([shares, area, confidence(regions)[..., None].to(area.dtype)], -1)  # (M, R, 6)
+        read = [F.layer_norm(part, part.shape[-1:]) for part in (place, probs)]
+        x: Tensor = look + self.place(torch.cat(read, -1).to(look.dtype))  # (M, R, D)
+        return x if segment is None else x + segment
 
 
 def confidence(regions: Regions) -> Tensor:
-    """(M, R) how sure the detector was; 1 where the store does not say."""
+    """Returns the detector's confidence (M, R); 1 where the store has none."""
     return torch.ones_like(regions.boxes[..., 0]) if regions.class_scores is None else regions.class_scores
 
 
 def class_probabilities(regions: Regions, columns: int, first: bool) -> Tensor:
-    """(M, R, columns) without background; where a store has no distribution, the best class with its confidence.
+    """Returns class probabilities (M, R, columns) without background, or the best class with its confidence.
 
     Args:
         regions: with ``class_probs``, or ``classes`` and ``class_scores``.
-        columns: classes.
         first: the store's distributions begin with the background.
     """
     if regions.class_probs is not None:
@@ -174,7 +152,7 @@ def class_probabilities(regions: Regions, columns: int, first: bool) -> Tensor:
 
 
 def with_background(regions: Regions, columns: int, first: bool) -> Tensor:
-    """(M, R, 1 + columns), the background in front: as stored, or what the classes leave over."""
+    """Returns class probabilities (M, R, 1 + columns), the background's in front: as stored, or the remainder."""
     if regions.class_probs is not None and first:
         return regions.class_probs
     probs = class_probabilities(regions, columns, first)
@@ -182,12 +160,7 @@ def with_background(regions: Regions, columns: int, first: bool) -> Tensor:
 
 
 class ConceptPieces(nn.Module):
-    """The word pieces of an image's concepts, one concept after another, best first.
-
-    Args:
-        data_spec: the pieces of every concept's word, and the mask's id.
-        most: so many concepts of an image.
-    """
+    """The word pieces of an image's concepts, one concept after another, best first."""
 
     table: Tensor
 
@@ -201,7 +174,7 @@ class ConceptPieces(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, concepts: Concepts) -> tuple[Tensor, Tensor, Tensor]:
-        """Pieces (M, L) with -1 at padding, the concept each belongs to and its place in it (M, L)."""
+        """Returns pieces (M, L) with -1 at padding, the concept of each and its index in it (M, L)."""
         concepts = concepts.map(lambda tensor: tensor[:, : self.most])
         pieces = self.table[concepts.ids.clamp(0, len(self.table) - 1)]  # (M, K, P)
         if concepts.hidden is not None:
@@ -217,7 +190,3 @@ class ConceptPieces(nn.Module):
         order = (flat < 0).to(torch.uint8).argsort(dim=1, stable=True)  # real pieces to the front, in their order
         order = order[:, : max(1, int((flat >= 0).sum(1).max()))]
         return flat.gather(1, order), slot.gather(1, order), part.gather(1, order)
-
-    def shown(self, concepts: Concepts, ids: Tensor) -> Concepts:
-        """The same places with other concepts (M, K) in sight."""
-        return replace(concepts, ids=ids, hidden=None)

@@ -1,4 +1,4 @@
-"""DiMBERT's and VLP's objectives on words: bidirectional and sequence-to-sequence language modelling."""
+"""Defines bidirectional and sequence-to-sequence language modelling of DiMBERT and VLP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CAUSAL = "causal"
 
 
 def choose_mode(sample: Sample, rng: np.random.Generator, bidirectional: float) -> bool:
-    """Whether ``sample`` is read as sequence to sequence: what another objective of the view chose, or a draw."""
+    """Returns whether ``sample`` is read as sequence to sequence: as another objective of the view chose, or drawn."""
     if CAUSAL not in sample.mask_labels.example:
         sample.mask_labels.example[CAUSAL] = int(rng.random() >= bidirectional)
     return bool(sample.mask_labels.example[CAUSAL])
@@ -41,11 +41,9 @@ class MaskCaption(MaskWords):
     """Chooses an example's mode and hides words as VLP does.
 
     Args:
-        data_spec: the mask's id and the vocabulary's size.
         probability: share of the sentence's pieces, the final separator not counted.
         shares: of the hidden that become the mask and that become a random piece.
         bidirectional: share of examples that are read in both directions.
-        options: of :class:`vlcli.objectives.mlm.MaskWords`.
     """
 
     def __init__(
@@ -73,10 +71,10 @@ class MaskCaption(MaskWords):
         if self.rule == "bernoulli" or (self.picker is not None and self.picker.phrase):
             return super().usual(text, rng)
         last = len(text.ids) - 1
-        words = [place for place, special in enumerate(text.special) if not special]
-        open_places = [*words, last] if self.end and text.special[last] else words
-        budget = min(self.limit or len(open_places), max(1, round(self.probability * len(words))))
-        return sorted(int(place) for place in rng.permutation(open_places)[:budget])
+        words = [index for index, special in enumerate(text.special) if not special]
+        maskable = [*words, last] if self.end and text.special[last] else words
+        budget = min(self.limit or len(maskable), max(1, round(self.probability * len(words))))
+        return sorted(int(index) for index in rng.permutation(maskable)[:budget])
 
 
 class CaptionModelling(Objective):
@@ -86,8 +84,6 @@ class CaptionModelling(Objective):
     and the words on the left. Rows of both kinds share one forward pass.
 
     Args:
-        model: has the word head.
-        data_spec: vocabulary.
         bidirectional: share of examples that are read in both directions (0.25 as published).
         probability: share of words to hide.
         mask_share: of the hidden that become [MASK].
@@ -129,9 +125,9 @@ class CaptionModelling(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         share = self.share if bidirectional is None else bidirectional
-        shares = {"bidirectional": share, "probability": probability, "mask_share + random_share": None}
+        shares = {"bidirectional": share, "probability": probability}
         shares["mask_share + random_share"] = mask_share + random_share
-        wrong = [f"{name} {value}" for name, value in shares.items() if value is None or not 0 <= value <= 1]
+        wrong = [f"{name} {value}" for name, value in shares.items() if not 0 <= value <= 1]
         if wrong or not 0 <= drop_worst < 1:
             got = ", ".join(wrong) or f"drop_worst {drop_worst}"
             raise ComponentError("A share must lie between 0 and 1.", where="blm-s2slm", got=got)
@@ -158,24 +154,24 @@ class CaptionModelling(Objective):
         rows = view.text_rows
         labels = view.mask_labels[MARK].index_select(0, rows)  # (B, T)
         hidden = step.fused(self.view, rows="text").text.hidden
-        places = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
-        states = hidden.flatten(0, 1).index_select(0, places)  # (K, D)
-        logits = full_precision(step.model.word_scores(states))
-        truth = labels.flatten().index_select(0, places)
+        masked = (labels.flatten() >= 0).nonzero()[:, 0]  # (K,)
+        states = hidden.flatten(0, 1).index_select(0, masked)  # (K, D)
+        logits = full_precision(step.model.word_scores(states))  # (K, V)
+        truth = labels.flatten().index_select(0, masked)
         losses = F.cross_entropy(logits, truth, reduction="none")
-        example = places // labels.shape[1]
+        example = masked // labels.shape[1]
         metrics = {"accuracy": Mean.of((logits.argmax(-1) == truth).float())}
         if CAUSAL in view.mask_labels:
             causal = view.mask_labels[CAUSAL].bool().index_select(0, example)
             metrics |= {"blm": Mean.of(losses.detach(), ~causal), "s2slm": Mean.of(losses.detach(), causal)}
-        kept = self._kept(losses, example, len(labels)) if self.training and self.drop_worst else None
+        kept: Tensor | None = None
+        if self.training and self.drop_worst:  # terms of the examples with the smaller sums
+            count = len(labels)
+            sums = losses.new_zeros(count).index_add(0, example, losses.detach())  # (B,)
+            best = sums.topk(int(count * (1 - self.drop_worst)), largest=False).indices
+            chosen = losses.new_zeros(count, dtype=example.dtype).index_fill(0, best, 1).bool()
+            kept = chosen.index_select(0, example)  # (K,)
         return ObjectiveOutput({"words": Mean.of(losses, kept)}, metrics=metrics)
-
-    def _kept(self, losses: Tensor, example: Tensor, count: int) -> Tensor:
-        sums = losses.new_zeros(count).index_add(0, example, losses.detach())
-        keep = sums.topk(int(count * (1 - self.drop_worst)), largest=False).indices
-        chosen = losses.new_zeros(count, dtype=example.dtype).index_fill(0, keep, 1).bool()
-        return chosen.index_select(0, example)
 
 
 class Bidirectional(CaptionModelling):

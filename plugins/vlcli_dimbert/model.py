@@ -1,4 +1,4 @@
-"""DiMBERT: one transformer over regions, visual concepts and words, which generates as well as it understands."""
+"""Defines DiMBERT: one transformer over regions, visual concepts and words that also generates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Decoding:
         cache: keys and values of all tokens but the mask that was asked about.
         before: (P,) real tokens before the sentence's words, the class token included.
         words: (P,) words so far.
-        begun: whether the class token's own step is done.
     """
 
     cache: KeyValueCache
@@ -47,7 +46,6 @@ class DiMBERT(SingleStream):
     Attention is recorded under ``fuse.N``.
 
     Args:
-        data_spec: vocabulary, feature sizes, the concepts' word pieces.
         regions: how regions are embedded: as the paper prints it, or as VLP's code does.
         appearance: a region feature through fc7 anew and a linear layer (VLP), or one linear layer.
         weighted: learned weights in the sum of a region's embeddings; they start at 1.

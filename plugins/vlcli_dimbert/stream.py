@@ -1,4 +1,4 @@
-"""Base of DiMBERT, UNITER and VL-BERT: one transformer over regions, visual concepts and words."""
+"""Defines the base of DiMBERT, UNITER and VL-BERT: one transformer over regions, visual concepts and words."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ class SingleStream(Model):
     """Base of models that read regions, concepts and words as one sequence.
 
     Args:
-        data_spec: vocabulary, feature sizes, the concepts' word pieces.
         regions: called with width and dropout; makes the module that embeds regions (M, R, D).
         eps: of every norm.
         concepts: most concepts of a picture; 0: none.

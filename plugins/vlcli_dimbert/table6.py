@@ -1,4 +1,4 @@
-"""The single-stream models of Table 6: as UNITER and VL-BERT embed, with any attention."""
+"""Defines the single-stream models of Table 6, UNITER and VL-BERT, with any attention."""
 
 from __future__ import annotations
 
@@ -53,9 +53,6 @@ class UNITER(SingleStream):
 
     The sequence is [CLS] words [SEP] and the regions, each with a norm of its own, as in the released code; the mask
     embedding of its masked-region objectives is not there.
-
-    Args:
-        data_spec: vocabulary and feature sizes.
     """
 
     paper = "UNITER, Chen et al., ECCV 2020, section 3.1; DiMBERT, Table 6"
@@ -112,9 +109,6 @@ class VLBERT(SingleStream):
 
     The whole picture is the mean of its regions with a box as large as the picture. All regions share one word (a row
     of their own beside the vocabulary), one segment and no place, which is one learned vector for all of them.
-
-    Args:
-        data_spec: vocabulary and feature sizes.
     """
 
     paper = "VL-BERT, Su et al., ICLR 2020, section 3.2; DiMBERT, Table 6"

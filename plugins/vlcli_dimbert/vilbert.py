@@ -1,4 +1,4 @@
-"""The two-stream model of Table 6: ViLBERT's co-attention, or one softmax over both streams' keys."""
+"""Defines the two-stream model of Table 6: ViLBERT's co-attention, or one softmax over both streams' keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError
 from vlcli.nn import (
     WORDS,
     AttentionContext,
@@ -36,14 +36,15 @@ from vlcli.nn import (
     build_positions,
     geometry,
     init_scale,
-    initialise,
+    initialise_model,
+    layer_number,
     run_layer,
+    translate,
 )
 from vlcli.registry import AttentionSpec
 from vlcli_dimbert.attention import DisentangledAttention
 from vlcli_dimbert.weights import our_name
 
-_LAYER = re.compile(r"stack\.layers\.(\d+)\.(.+)")
 _OUTSIDE = {
     "words.": "text.words.",
     "places.": "text.positions.0.table.",
@@ -51,21 +52,14 @@ _OUTSIDE = {
     "norm.": "text.norm.",
     "pooler.": "text_pool.",
 }
-"""Where the text stream has the parts of BERT that are no layers."""
+"""BERT's parts outside the layers, by our names of a single stream and of the text stream."""
 
 
 class CoLayer(nn.Module):
-    """One co-attention layer: words and regions look at one another, then each feeds forward.
+    """One co-attention layer: words and regions attend to one another, then each feeds forward.
 
-    Both streams project their queries, keys and values by weights of their own, so that the two sorts of attention have
-    the same parameters: in ``crossed`` a token sees the other stream's keys only, in ``joint`` (disentangled
-    attention) those of both in one softmax.
-
-    Args:
-        shape: of the attention.
-        hidden: width inside the feed-forward.
-        style: of the blocks.
-        joint: one softmax over both streams' keys.
+    Each stream has its own projections, so that both sorts of attention have the same parameters: a token sees the
+    other stream's keys only, or with ``joint`` (disentangled attention) those of both in one softmax.
     """
 
     def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, joint: bool) -> None:
@@ -78,8 +72,8 @@ class CoLayer(nn.Module):
         self.image_feed = FeedForward(shape.dim, hidden, style)
 
     def forward(self, words: Tensor, regions: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor]:
-        """Words (P, T, D) and regions (P, R, D) after one layer; ``context`` is that of both in one sequence."""
-        both = self.attention(torch.cat([words, regions], 1), None, context)
+        """Runs one layer over words (P, T, D) and regions (P, R, D); ``context`` is that of both in one sequence."""
+        both = self.attention(torch.cat([words, regions], 1), None, context)  # (P, T + R, D)
         seen, read = both.split([words.shape[1], regions.shape[1]], 1)
         words = self.text_way.leave(words, self.text_dense(seen))
         regions = self.image_way.leave(regions, self.image_dense(read))
@@ -94,7 +88,6 @@ class ViLBERT(Model):
     regions, a box as large as the picture). Both streams have one width.
 
     Args:
-        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         text_layers: of the text stream.
@@ -136,23 +129,20 @@ class ViLBERT(Model):
             raise ComponentError("There are more co-attention layers than text layers.", where="model vilbert", got=got)
         self.init_std, self.joint = init_scale(init_std, hidden), cross_attention == "joint"
         shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
-        places = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
-        self.text = TextEmbeddings(data_spec, hidden, places, dropout=dropout)
+        positions = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
+        self.text = TextEmbeddings(data_spec, hidden, positions, dropout=dropout)
         self.look, self.place = nn.Linear(data_spec.region_dim, hidden), BoxProjection(5, hidden)
         self.look_norm, self.drop = nn.LayerNorm(hidden, eps=style.eps), nn.Dropout(dropout)
         self.lower = Stack.of(text_layers - cross_layers, shape, intermediate, style, attention)
         self.lower.packed = packed
-
-        def layers() -> nn.ModuleList:
-            made = [TransformerLayer(shape, intermediate, style, attention) for _ in range(cross_layers)]
-            return nn.ModuleList(made)
-
         self.co = nn.ModuleList(CoLayer(shape, intermediate, style, self.joint) for _ in range(cross_layers))
-        self.upper, self.objects = layers(), layers()
+        self.upper, self.objects = (
+            nn.ModuleList(TransformerLayer(shape, intermediate, style, attention) for _ in range(cross_layers))
+            for _ in range(2)
+        )
         self.text_pool, self.image_pool = Pooler(hidden), Pooler(hidden)
         self.checkpointing = False
-        for module in self.modules():
-            initialise(module, self.init_std)
+        initialise_model(self, self.init_std)
 
     @property
     def dim(self) -> int:
@@ -170,9 +160,7 @@ class ViLBERT(Model):
         return EncoderOutput(hidden, layout)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        regions = images.regions
-        if regions is None:
-            raise DataError("The model reads region features, and the batch has none.", hint="name a store: features")
+        regions = images.regions_for("vilbert")
         real = regions.mask[..., None].to(regions.features.dtype)
         mean = (regions.features * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
         frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 1, 4)
@@ -184,7 +172,9 @@ class ViLBERT(Model):
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         words, regions, layout = text.hidden, image.hidden, text.layout + image.layout
         masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
-        both = AttentionMask(layout.valid, dense=None if self.joint else self._crossing(words, regions))
+        of_words = torch.arange(words.shape[1] + regions.shape[1], device=words.device) < words.shape[1]  # (T + R,)
+        crossing = (of_words[:, None] != of_words[None])[None]  # (1, T + R, T + R): a token sees the other stream
+        both = AttentionMask(layout.valid, dense=None if self.joint else crossing)
         active = self.checkpointing and record is None
         for number, (co, upper, objects) in enumerate(zip(self.co, self.upper, self.objects, strict=True)):
             context = AttentionContext(both, layout, layer=number, record=record, name=f"co.{number}")
@@ -197,29 +187,22 @@ class ViLBERT(Model):
         seen = EncoderOutput(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
         return FusionOutput(EncoderOutput(words, text.layout), seen, pooled)
 
-    @staticmethod
-    def _crossing(words: Tensor, regions: Tensor) -> Tensor:
-        of_words = torch.arange(words.shape[1] + regions.shape[1], device=words.device) < words.shape[1]
-        return (of_words[:, None] != of_words[None])[None]
-
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        own, made = set(self.state_dict()), {}
-        for name, value in state.items():
-            made[name if name in own or name.startswith("objectives.") else self._text_name(name)] = value
-        return made
+        names, below = set(self.state_dict()), len(self.lower.layers)
 
-    def _text_name(self, name: str) -> str:
-        plain, below = our_name(name) or name, len(self.lower.layers)
-        if found := _LAYER.fullmatch(plain):
-            number = int(found[1])
-            return f"lower.layers.{number}.{found[2]}" if number < below else f"upper.{number - below}.{found[2]}"
-        return next((ours + plain[len(ofs) :] for ofs, ours in _OUTSIDE.items() if plain.startswith(ofs)), plain)
+        def text_name(name: str) -> str:
+            # The text stream's layers are BERT's, as in the released code.
+            if name in names or name.startswith("objectives."):
+                return name
+            plain = our_name(name) or name
+            if layer := re.fullmatch(r"stack\.layers\.(\d+)\.(.+)", plain):
+                number = int(layer[1])
+                return f"lower.layers.{number}.{layer[2]}" if number < below else f"upper.{number - below}.{layer[2]}"
+            return translate(plain, _OUTSIDE) or plain
+
+        return {text_name(name): value for name, value in state.items()}
 
     def layer_of(self, name: str) -> int | None:
-        part, _, rest = name.partition(".")
-        below = len(self.lower.layers)
-        if part == "lower":
-            return int(rest.split(".")[1]) + 1
-        if part in ("co", "upper", "objects"):
-            return below + int(rest.split(".")[0]) + 1
-        return below + len(self.co) + 1 if part in ("text_pool", "image_pool") else 0
+        below = len(self.lower.layers)  # depth counts turns of the streams
+        stacks = {"lower.layers.": 0, "co.": below, "upper.": below, "objects.": below}
+        return layer_number(name, stacks, ("text_pool.", "image_pool."), below + len(self.co))

@@ -1,4 +1,4 @@
-"""The extractor ``transformers-concepts``: the words of a list that a picture shows, by an open-vocabulary model."""
+"""Extracts the words of a list that a picture shows, by an open-vocabulary model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class ImageText(nn.Module):
     """CLIP, SigLIP, SigLIP 2 and others that score sentences against a picture.
 
     Args:
-        folder: of transformers.
         template: the sentence of a word; ``{}`` stands for the word.
         scores: ``softmax`` over the words, ``sigmoid`` of each; ``auto`` is ``sigmoid`` where the model has learned a
             bias for it (SigLIP).

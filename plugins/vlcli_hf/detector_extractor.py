@@ -1,4 +1,4 @@
-"""The extractor ``transformers-detector``: what DETR, RT-DETR, Grounding DINO and OWLv2 find in pictures."""
+"""Extracts the objects that DETR, RT-DETR, Grounding DINO and OWLv2 find in pictures."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from vlcli_hf.towers import TOWERS
 
 @dataclass
 class Queries:
-    """What a detector says of a batch.
+    """Outputs of a detector for a batch.
 
     Attributes:
         features: of every object query (B, Q, D).
@@ -32,11 +32,7 @@ class Queries:
 
 
 class ClosedDetector(nn.Module):
-    """A detector with a fixed list of classes: DETR, RT-DETR and others that ``AutoModelForObjectDetection`` knows.
-
-    Args:
-        folder: of transformers.
-    """
+    """A detector with a fixed list of classes: DETR, RT-DETR and others that ``AutoModelForObjectDetection`` knows."""
 
     open_vocabulary = False
 
@@ -49,11 +45,7 @@ class ClosedDetector(nn.Module):
         self.names = tuple(str(labels[number]) for number in sorted(labels))
 
     def ask(self, words: Sequence[str]) -> None:
-        """Refuse: the classes are those of the configuration.
-
-        Raises:
-            ComponentError: always.
-        """
+        """Refuse: the classes are those of the configuration."""
         what, got = "This detector finds the classes of its configuration, and no others.", ", ".join(words[:5])
         expected = "no words, or an open-vocabulary detector: grounding_dino, owlv2"
         raise ComponentError(what, got=f"words: {got}", expected=expected)
@@ -150,12 +142,7 @@ OWL = ("owlvit", "owlv2")
 
 
 def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetector:
-    """Load the detector of a folder of transformers.
-
-    Raises:
-        ComponentError: its model is no detector.
-        DataError: the folder has no weights, or they do not fit.
-    """
+    """Load the detector of a folder of transformers."""
     from transformers.models.auto import modeling_auto
 
     kind = model_type(folder)

@@ -1,4 +1,4 @@
-"""The extractor ``transformers``: patches, map cells or given boxes of any vision tower or backbone of transformers."""
+"""Extracts patches, map cells or given boxes of any vision tower or backbone of transformers."""
 
 from __future__ import annotations
 

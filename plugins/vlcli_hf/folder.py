@@ -27,7 +27,6 @@ def locate(weights: str | None, hub: str | None) -> Path:
     """Return the folder that an extractor's options ``weights`` and ``hub`` name; nothing is downloaded.
 
     Args:
-        weights: a local folder, or any file in it.
         hub: a repository name of the Hugging Face hub, already in its cache.
 
     Raises:
@@ -64,11 +63,7 @@ def _cached(name: str) -> Path:
 
 
 def model_type(folder: Path) -> str:
-    """Return ``model_type`` of ``config.json``.
-
-    Raises:
-        DataError: there is no configuration, or it names no kind.
-    """
+    """Return ``model_type`` of ``config.json``."""
     file = folder / "config.json"
     try:
         kind = json.loads(file.read_text(encoding="utf-8")).get("model_type")
@@ -92,10 +87,7 @@ def load_model(target: Any, folder: Path, *, may_miss: Sequence[str] = (), **opt
     """Load a model of transformers with the folder's weights, in float32, without gradients.
 
     Args:
-        target: a class of transformers with ``from_pretrained``.
-        folder: with ``config.json`` and weights.
         may_miss: patterns of weights that features do not need and the folder may lack.
-        options: more for ``from_pretrained``.
 
     Raises:
         DataError: the folder has no weights, or they are not those of the model that its configuration describes.
@@ -134,11 +126,7 @@ def _misfit(folder: Path, text: str) -> DataError:
 
 
 def image_processor(folder: Path) -> Any:
-    """Load the folder's image processor.
-
-    Raises:
-        DataError: the folder has none.
-    """
+    """Load the folder's image processor."""
     from transformers import AutoImageProcessor
 
     expected = "preprocessor_config.json or processor_config.json"
@@ -147,11 +135,7 @@ def image_processor(folder: Path) -> Any:
 
 
 def tokenizer(folder: Path) -> Any:
-    """Load the folder's tokenizer.
-
-    Raises:
-        DataError: the folder has none.
-    """
+    """Load the folder's tokenizer."""
     from transformers import AutoTokenizer
 
     expected = "tokenizer.json, or vocab.txt, or vocab.json with merges.txt"

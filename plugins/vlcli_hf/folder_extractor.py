@@ -14,8 +14,8 @@ from vlcli.detection import Extractor
 from vlcli_hf.folder import HELP, digest, locate
 
 HIDDEN = ("self", "__class__", "weights", "batch_size", "words")
-"""What a store does not keep among the parameters: where the folder lies (its hash is kept), how many pictures go at a
-time, and words, which are kept as what the numbers of classes or concepts stand for."""
+"""Parameters that a store does not record: the path of the folder (its hash is recorded), the batch size, and words,
+which are recorded as names of classes or concepts."""
 
 
 class FolderExtractor(Extractor):
@@ -30,12 +30,7 @@ class FolderExtractor(Extractor):
 
     Attributes:
         name: under which recipes know the extractor.
-        folder: of transformers.
         network: holds the model of transformers as its attribute ``model``; a subclass sets it.
-
-    Raises:
-        UsageError: the folder is named twice, or not at all.
-        DataError: there is no such folder.
     """
 
     weights_help: ClassVar[str] = HELP

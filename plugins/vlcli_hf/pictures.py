@@ -32,7 +32,6 @@ def window_of(processor: Any, size: tuple[int, int]) -> Window:
     """Return where an image processor puts a picture.
 
     Args:
-        processor: an image processor of transformers.
         size: height and width of the picture in pixels.
     """
     if hasattr(processor, "max_num_patches"):
@@ -125,11 +124,7 @@ class Shown(Prepared):
 
 @dataclass
 class ProcessorPreparation(Preparation):
-    """Pictures through the image processor that belongs to a model of transformers.
-
-    Attributes:
-        processor: of transformers.
-    """
+    """Pictures through the image processor that belongs to a model of transformers."""
 
     processor: Any = None
 

@@ -19,7 +19,7 @@ from vlcli_hf.folder import load_model, model_type
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of tower is loaded and read.
+    """Class of a tower in transformers, and the layout of its tokens.
 
     Attributes:
         name: of the class in transformers.
@@ -59,18 +59,12 @@ class Tower(nn.Module):
     """A tower or backbone with the folder's weights.
 
     Args:
-        folder: of transformers.
         layer: which hidden state: -1 is the tower's output, -2 the state before its last layer, and so on.
 
     Attributes:
-        model: of transformers.
         dim: width D of the features.
         stride: height and width of a patch or cell in pixels of the input.
         what: the class of transformers that was loaded.
-
-    Raises:
-        ComponentError: the folder's model is neither a tower nor a backbone.
-        DataError: the folder has no weights, or they do not fit.
     """
 
     def __init__(self, folder: Path, layer: int = -1) -> None:

@@ -1,4 +1,4 @@
-"""The words that an open-vocabulary model is asked for: from a list, a file, or the class names of the data."""
+"""Reads the words for an open-vocabulary model: a list, a file, or the class names of the data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ Words = tuple[str, ...] | str | None
 def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
     """Return the words of a recipe; None where the class names of the data are to be used.
 
-    Args:
-        words: as the recipe says.
-        who: the extractor, for messages.
-
     Raises:
         UsageError: the list or the file has no words.
         DataError: there is no such file.
@@ -36,20 +32,12 @@ def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
 
 
 def words_of_data(labels: Labels, who: str) -> tuple[str, ...]:
-    """Return the class names of the data as words.
-
-    Raises:
-        UsageError: the data name no classes.
-    """
+    """Return the class names of the data as words."""
     return checked(labels.classes, who, "the class names of the data")
 
 
 def checked(words: Sequence[str], who: str, where: str) -> tuple[str, ...]:
-    """Return words without blanks around them, each once.
-
-    Raises:
-        UsageError: there are none.
-    """
+    """Return words without blanks around them, each once."""
     known = tuple(dict.fromkeys(text for word in words if (text := " ".join(str(word).split()))))
     if not known:
         got = f"{len(words)} words, all of them blank" if words else "no words"

@@ -6,29 +6,3 @@ from vlcli_irpe.irpe import IRPE, equip
 from vlcli_irpe.lookup import BucketPosition, bucket_sums, by_key, by_query
 from vlcli_irpe.modern import ConvolutionalGenerator, LogCPB, RoPE2D, SwinBias
 from vlcli_irpe.relative_index import CACHE, RelativeIndex, TokenGrid, bucket_ids, grid_ids
-
-__all__ = [
-    "CACHE",
-    "IRPE",
-    "SASA",
-    "BucketPosition",
-    "BucketRule",
-    "ConvolutionalGenerator",
-    "Huang",
-    "LogCPB",
-    "RelativeIndex",
-    "RoPE2D",
-    "Shaw",
-    "SwinBias",
-    "TokenGrid",
-    "TransformerXL",
-    "bucket_ids",
-    "bucket_sums",
-    "by_key",
-    "by_query",
-    "clip",
-    "equip",
-    "grid_ids",
-    "piecewise",
-    "ratio_for",
-]

@@ -1,4 +1,4 @@
-"""The relative encodings that iRPE is compared with (its section 3.1), on images by Product and clip (supplement 4)."""
+"""Defines the relative encodings that iRPE is compared with (section 3.1; on images, supplement 4)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class Shaw(BucketPosition):
     """Relative position representations: a clipped offset's vector on keys, and on values by option (Shaw et al.).
 
     Args:
-        shape: of the stack it serves.
         plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance k; 3 makes the 7x7 table of iRPE's Table 5.
         value: also add vectors to values (Eq. 7); the cost that Table 5 gives is that of keys alone.
@@ -61,7 +60,6 @@ class Huang(BucketPosition):
     """One vector per offset that meets queries and keys (Huang et al., method 4).
 
     Args:
-        shape: of the stack it serves.
         plane: rows and columns of an image, clipped each; or indices in the sequence.
         distance: the clip distance.
     """
@@ -82,7 +80,6 @@ class SASA(BucketPosition):
     """Row and column offsets, each with half a vector, on keys (stand-alone self-attention).
 
     Args:
-        shape: of the stack it serves.
         distance: largest offset with a vector of its own; 13 is all of a 14x14 grid.
     """
 
@@ -107,7 +104,6 @@ class TransformerXL(PairwisePosition):
     Pairs without an offset get the content bias alone.
 
     Args:
-        shape: of the stack it serves.
         plane: rows and columns of an image, half the sinusoid each; or indices in the sequence.
         distance: the clip distance; the original paper does not clip: give it the longest distance there is.
         shared_heads: one set of weights for all heads of a layer.

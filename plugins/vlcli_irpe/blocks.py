@@ -52,12 +52,6 @@ class GridBlocks:
     """The stretches of a grid for both terms on scores, and masks that sum probabilities per bucket.
 
     Attributes:
-        grid: of queries and keys.
-        front: groups of keys before the plane's.
-        groups: of keys, each as long as a row of the grid.
-        extra: the bucket of pairs off the plane.
-        keys: the term on keys.
-        queries: the term on queries.
         rows: (rows, side, rows) 1 where a key's row falls into the bucket, for each query's row.
         columns: (columns, columns, side) likewise, the bucket last.
     """
@@ -96,10 +90,8 @@ class BlockedAttention:
     """The attention of one layer, a few heads at a time: as many as there are threads.
 
     Attributes:
-        blocks: of the grid.
         terms: the stretches of each term on the scores, and its z (B, H, T, K).
         table: of values (1 or H, K, d), or None.
-        scale: of the products of queries and keys.
     """
 
     blocks: GridBlocks
@@ -129,13 +121,7 @@ class BlockedAttention:
 
 @lru_cache(8)
 def grid_blocks(rule: BucketRule, grid: TokenGrid, mirrored: bool) -> GridBlocks:
-    """Returns the stretches of a grid against itself, made once.
-
-    Args:
-        rule: Product.
-        grid: of queries and keys.
-        mirrored: the term on queries looks up key minus query.
-    """
+    """Returns the stretches of a grid against itself, made once."""
     rows, columns = axis_buckets(rule, grid)  # (rows, rows), (columns, columns)
     side = 2 * rule.bound + 1
     front, back = (math.ceil(count / grid.columns) for count in (grid.front, grid.back))

@@ -1,4 +1,4 @@
-"""iRPE: relative position encoding for images (Wu et al., ICCV 2021), in all its variants."""
+"""Defines iRPE, relative position encoding for images (Wu et al., ICCV 2021), in all its variants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class IRPE(BucketPosition):
     probabilities. On boxes the offset is that of their centres, measured in cells of a grid.
 
     Args:
-        shape: of the stack it serves.
         method: how a 2-D offset becomes a bucket.
         mode: a vector per bucket that meets the tokens, or a scalar added to the scores.
         sides: what it is added to.

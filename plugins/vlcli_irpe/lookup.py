@@ -36,7 +36,6 @@ class LookupTable(nn.Module):
     Args:
         shape: (heads or 1, d, buckets) on queries and keys, (heads or 1, buckets, d) on values, (heads, buckets) for a
             scalar per bucket.
-        init: of the values.
     """
 
     def __init__(self, shape: tuple[int, ...], init: Init) -> None:
@@ -59,7 +58,6 @@ class BucketPosition(PairwisePosition):
     """Base of encodings with a table for each layer, looked up by bucket.
 
     Args:
-        shape: of the stack it serves.
         rule: maps offsets to buckets.
         sides: what has tables.
         contextual: vectors that meet the tokens, or scalars.
@@ -233,8 +231,6 @@ def look_up(scores: list[Tensor], ids: Indices | AxisIndex, by_keys: bool = Fals
 
     Args:
         scores: (B or 1, H, T, K) for each table: of the queries, or of the keys where ``by_keys``.
-        ids: buckets of every pair.
-        by_keys: whether a pair reads its key's scores.
     """
     if isinstance(ids, AxisIndex):
         pairs = _by_query_axes(scores[0], scores[1], ids)
@@ -262,7 +258,6 @@ def bucket_sums(weights: Tensor, ids: Tensor, buckets: int) -> Tensor:
     Args:
         weights: (B, H, Tq, Tk) probabilities.
         ids: (B or 1, 1, Tq, Tk) int64.
-        buckets: K.
 
     Returns:
         (B, H, Tq, K); summed in float32 at least.
@@ -277,7 +272,6 @@ def bucket_sums_axes(weights: Tensor, ids: AxisIndex, buckets: int) -> tuple[Ten
 
     Args:
         weights: (B, H, Tq, Tk) probabilities.
-        ids: of the queries against the keys' grid.
         buckets: K, the extra one included where there are tokens off the plane.
 
     Returns:

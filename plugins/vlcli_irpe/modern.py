@@ -1,4 +1,4 @@
-"""What people compare with today: rotary 2-D, Swin's table, the log-spaced continuous bias, CPVT's generator."""
+"""Defines later encodings: rotary 2-D, Swin's table, the log-spaced continuous bias, CPVT's generator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class RoPE2D(PairwisePosition):
     """Rotary position embedding in two dimensions; tokens off the plane are not turned.
 
     Args:
-        shape: of the stack it serves.
         frequencies: ``axial``: half a head turns with rows, half with columns; ``mixed``: every pair of channels has a
             learned direction, per layer and head.
         base: of the geometric series of frequencies.
@@ -93,7 +92,6 @@ class SwinBias(BucketPosition):
     """A learned scalar per head for every offset within a window (Swin's relative position bias).
 
     Args:
-        shape: of the stack it serves.
         window: side of the window; larger offsets share the table's edge.
         off_plane: what pairs without an offset get.
         std: of the initial values.
@@ -128,7 +126,6 @@ class LogCPB(PairwisePosition):
     Pairs without an offset get nothing.
 
     Args:
-        shape: of the stack it serves.
         window: side of the window or grid.
         trained_window: side it was trained with, which offsets are measured against; 0: ``window``.
         hidden: width of the network.
@@ -188,7 +185,6 @@ class ConvolutionalGenerator(TokenPosition):
     applied before the stack.
 
     Args:
-        shape: of the stack that follows.
         after: blocks behind which there is a convolution; 0 is the first.
         kernel: side of the convolution, odd.
     """

@@ -46,7 +46,6 @@ class AxisIndex:
     Attributes:
         rows: (1, 1, T, rows of the other grid) int64; tokens off the plane have the extra id throughout.
         columns: (1, 1, T, columns of the other grid) int64.
-        other: the other grid.
     """
 
     rows: Tensor
@@ -93,10 +92,6 @@ def bucket_ids(
     """Returns the bucket ids of queries ``x_layout`` against keys ``y_layout``.
 
     Args:
-        rule: the buckets.
-        x_layout: layout of the queries.
-        y_layout: layout of the keys.
-        mirrored: also give the ids of key minus query.
         cells: cells per side of the grid that centres of boxes are measured on.
         align: for grids of two sizes: count both in their own cells, or stretch the queries' grid over the keys'.
         axes: give ids by axis where the rule and the layouts allow it.
@@ -155,11 +150,6 @@ def axis_ids(rule: BucketRule, x: TokenGrid, y: TokenGrid, align: Align, mirrore
     """Computes the ids of Cross by axis.
 
     Args:
-        rule: Cross.
-        x: grid of the queries.
-        y: grid of the keys.
-        align: for grids of two sizes.
-        mirrored: of key minus query.
         of: ``rows``: of the queries against the keys' rows and columns; ``columns``: the reverse.
 
     Returns:
@@ -185,10 +175,10 @@ def axis_buckets(rule: BucketRule, grid: TokenGrid) -> tuple[Tensor, Tensor]:
 def _offsets(x: TokenGrid, y: TokenGrid, align: Align, mirrored: bool) -> tuple[Tensor, Tensor]:
     sides = []
     for here, there in ((x.rows, y.rows), (x.columns, y.columns)):
-        own, other = (torch.arange(side, device="cpu", dtype=torch.float64) for side in (here, there))
+        rows, columns = (torch.arange(side, device="cpu", dtype=torch.float64) for side in (here, there))
         if align == "extent" and here != there:
-            own = (own + 0.5) * (there / here) - 0.5
-        offsets = own[:, None] - other  # (here, there)
+            rows = (rows + 0.5) * (there / here) - 0.5
+        offsets = rows[:, None] - columns  # (here, there)
         sides.append(-offsets if mirrored else offsets)
     return sides[0], sides[1]
 
@@ -202,11 +192,7 @@ def _framed(ids: Tensor, x: TokenGrid, y: TokenGrid, extra: int) -> Tensor:
 
 
 class IndexCache:
-    """Ids of grids already seen; those unused for longest are dropped first.
-
-    Args:
-        limit: bytes to keep.
-    """
+    """Ids of grids already seen; those unused for longest are dropped first."""
 
     def __init__(self, limit: int = 256 * 2**20) -> None:
         self.limit, self.size, self.built = limit, 0, 0

@@ -9,13 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vlcli_lxmert.butd import BUTD
-    from vlcli_lxmert.exporter import TransformersBUTD, TransformersLXMERT
-    from vlcli_lxmert.masked_object import MaskedObject
-    from vlcli_lxmert.model import LXMERT
-    from vlcli_lxmert.names import from_public, to_airsplay, to_transformers
-    from vlcli_lxmert.pooled import Pooled
-    from vlcli_lxmert.readers import LxmertPretrain, LxmertSources
+    from vlcli_lxmert.butd import BUTD as BUTD
+    from vlcli_lxmert.exporter import TransformersBUTD as TransformersBUTD
+    from vlcli_lxmert.exporter import TransformersLXMERT as TransformersLXMERT
+    from vlcli_lxmert.masked_object import MaskedObject as MaskedObject
+    from vlcli_lxmert.model import LXMERT as LXMERT
+    from vlcli_lxmert.names import from_public as from_public
+    from vlcli_lxmert.names import to_airsplay as to_airsplay
+    from vlcli_lxmert.names import to_transformers as to_transformers
+    from vlcli_lxmert.pooled import Pooled as Pooled
+    from vlcli_lxmert.readers import LxmertPretrain as LxmertPretrain
+    from vlcli_lxmert.readers import LxmertSources as LxmertSources
 
 _MODULES = {
     "BUTD": "butd",
@@ -30,20 +34,6 @@ _MODULES = {
     "to_airsplay": "names",
     "to_transformers": "names",
 }
-
-__all__ = [
-    "BUTD",
-    "LXMERT",
-    "LxmertPretrain",
-    "LxmertSources",
-    "MaskedObject",
-    "Pooled",
-    "TransformersBUTD",
-    "TransformersLXMERT",
-    "from_public",
-    "to_airsplay",
-    "to_transformers",
-]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""LXMERT's pre-training data out of the official files: captions and questions of five data sets, grouped by image."""
+"""Groups captions and questions of five data sets by image (LXMERT's pre-training data)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ class Datum:
     """All sentences of one image.
 
     Attributes:
-        image: its name.
-        sentences: by data set.
         answers: of sets of questions, answer -> score of each sentence; empty where it has none.
     """
 
@@ -49,39 +47,29 @@ class Datum:
     answers: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
     def add(self, source: str, example: Example) -> None:
-        """One more sentence."""
+        """Adds a sentence."""
         self.sentences.setdefault(source, []).append(example.text or "")
         if "question_id" in example.targets:
             self.answers.setdefault(source, []).append(dict(example.targets.get("answers") or {}))
 
-    def as_row(self) -> dict[str, Any]:
-        """As LXMERT's files have it."""
-        return {"img_id": self.image, "labelf": self.answers, "sentf": self.sentences}
-
 
 @dataclass
 class CorpusSource:
-    """One data set that is there.
-
-    Attributes:
-        name: which of :data:`SETS`.
-        parts: its open readers by split.
-    """
+    """One data set of :data:`SETS` whose files exist, with its readers by split."""
 
     name: str
     parts: dict[str, Reader]
 
     @property
     def files(self) -> list[Path]:
-        """What it reads."""
+        """All files of its readers."""
         return [file for reader in self.parts.values() for file in reader.files()]
 
 
 def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | None = None) -> list[CorpusSource]:
-    """The data sets whose files are under the root.
+    """Returns the data sets whose files are under the root.
 
     Args:
-        root: data root.
         changes: by data set, parameters of its reader (``name``, ``split`` and ``file`` among them) that differ from
             the usual; None: leave it out.
 
@@ -92,11 +80,11 @@ def find_sources(root: Path, changes: Mapping[str, Mapping[str, Any] | None] | N
     if unknown := sorted(set(changes) - set(SETS)):
         raise DataError("There is no such source.", got=", ".join(unknown), expected=", ".join(SETS))
     wanted = [name for name in SETS if name not in changes or changes[name] is not None]
-    found = [source for name in wanted if (source := _source(root, name, dict(changes.get(name) or {})))]
-    if not found:
+    sources = [source for name in wanted if (source := _source(root, name, dict(changes.get(name) or {})))]
+    if not sources:
         expected = "COCO captions, VG region descriptions, VQA, GQA or VG questions (docs/data.md)"
         raise DataError("Nothing to aggregate is there.", where=str(root), expected=expected)
-    return found
+    return sources
 
 
 def _source(root: Path, name: str, change: dict[str, Any]) -> CorpusSource | None:
@@ -117,7 +105,7 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> CorpusSource | Non
 
 
 def refuse_tests(sources: Iterable[CorpusSource]) -> None:
-    """Refuse to train on what is for testing.
+    """Refuses to train on test splits.
 
     Raises:
         DataError: a source names a test split; its files are named.
@@ -141,17 +129,14 @@ def aggregate(
     image_data: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, dict[str, Datum]]:
-    """Group by image, and images by LXMERT's splits.
+    """Groups sentences by image, and images by LXMERT's splits.
 
     An image that COCO and Visual Genome share goes under COCO's name. Without a list of minival, all of COCO's
     validation images are minival.
 
     Args:
-        sources: see :func:`find_sources`.
-        root: data root.
         minival_file: lists the images of minival; None: the usual places.
         image_data: Visual Genome's ``image_data.json``; None: the usual places.
-        progress: told what is read.
 
     Returns:
         By split, by image name.
@@ -173,48 +158,33 @@ def aggregate(
             report.info(f"{source.name} {split}: {len(reader.examples()):,} sentences")
             reader.forget()
     listed = None if known is None else {same.key(name) for name in known}
-    made: dict[str, dict[str, Datum]] = {split: {} for split in SPLITS}
+    by_split: dict[str, dict[str, Datum]] = {split: {} for split in SPLITS}
+    files = {None: "vgnococo", "val": "mscoco_minival" if listed is None else "mscoco_nominival"}
+    files |= {"minival": "mscoco_minival", "nominival": "mscoco_nominival"}
     for key, datum in data.items():
-        made[_split_of(key, held.get(key), listed)][datum.image] = datum
-    return made
-
-
-def _split_of(key: str, split: str | None, listed: set[str] | None) -> str:
-    if listed is not None and key in listed:
-        return "mscoco_minival"
-    if split is None:
-        return "vgnococo"
-    if split == "val":
-        return "mscoco_minival" if listed is None else "mscoco_nominival"
-    return f"mscoco_{split}" if split in ("minival", "nominival") else "mscoco_train"
+        file = "mscoco_minival" if listed is not None and key in listed else files.get(held.get(key), "mscoco_train")
+        by_split[file][datum.image] = datum
+    return by_split
 
 
 def composition(data: Mapping[str, Iterable[Datum]]) -> list[dict[str, Any]]:
-    """How many images and sentences of each set there are: Table 1 of LXMERT, and the same by split.
+    """Counts images and sentences of each set: Table 1 of LXMERT, and the same by split.
 
     Images of COCO that a set of Visual Genome speaks of are those that both share.
-
-    Args:
-        data: the images of each split.
 
     Returns:
         Rows with ``split``, ``part``, ``images``, one column a set, and ``all``.
     """
     cells: dict[tuple[str, str], dict[str, int]] = {}
-    for split, found in data.items():
-        for datum in found:
-            part = _part(datum)
-            for place in {(split, part), (split, ALL), (ALL, part), (ALL, ALL)}:
-                row = cells.setdefault(place, dict.fromkeys(("images", *SETS, "all"), 0))
+    for split, images in data.items():
+        for datum in images:
+            of_vg = any(name in datum.sentences for name in OF_VG)
+            part = PARTS[2] if not is_coco(datum.image) else PARTS[1] if of_vg else PARTS[0]
+            for cell in {(split, part), (split, ALL), (ALL, part), (ALL, ALL)}:
+                row = cells.setdefault(cell, dict.fromkeys(("images", *SETS, "all"), 0))
                 row["images"] += 1
                 for name, sentences in datum.sentences.items():
                     row[name] = row.get(name, 0) + len(sentences)
                     row["all"] += len(sentences)
     order = [(split, part) for split in (*data, ALL) for part in (*PARTS, ALL) if (split, part) in cells]
     return [{"split": split, "part": part, **cells[split, part]} for split, part in order]
-
-
-def _part(datum: Datum) -> str:
-    if not is_coco(datum.image):
-        return PARTS[2]
-    return PARTS[1] if any(name in datum.sentences for name in OF_VG) else PARTS[0]

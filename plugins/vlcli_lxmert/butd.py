@@ -1,4 +1,4 @@
-"""Bottom-up and top-down attention (BUTD): the baseline of LXMERT's Table 3."""
+"""Defines bottom-up and top-down attention (BUTD), the baseline of LXMERT's Table 3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.errors import DataError
 from vlcli.nn import (
     WORDS,
     AttentionMask,
@@ -43,23 +42,14 @@ class GatedTanh(nn.Module):
         self.value, self.gate = nn.Linear(inputs, outputs), nn.Linear(inputs, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., outputs) of (..., inputs)."""
-        return torch.tanh(self.value(x)) * torch.sigmoid(self.gate(x))
+        return torch.tanh(self.value(x)) * torch.sigmoid(self.gate(x))  # (..., outputs)
 
 
 register_head("butd-answer", lambda dim, outputs: nn.Sequential(GatedTanh(dim, dim), nn.Linear(dim, outputs)))
 
 
 class RecurrentEncoder(nn.Module):
-    """Words read one after another; the last state is the question.
-
-    Args:
-        data_spec: vocabulary.
-        words: width of a word.
-        hidden: width of the state.
-        cell: ``gru`` or ``lstm``.
-        dropout: of the words.
-    """
+    """A GRU or LSTM over words; its last state is the question."""
 
     def __init__(self, data_spec: DataSpec, words: int, hidden: int, cell: str, dropout: float) -> None:
         super().__init__()
@@ -69,7 +59,7 @@ class RecurrentEncoder(nn.Module):
         self.dim = hidden
 
     def forward(self, text: Text, record: Recorder | None) -> EncoderOutput:
-        """(N, T, hidden), and the state after the last piece."""
+        """Returns states (N, T, hidden), and the state after the last piece as ``pooled``."""
         hidden, _ = self.cell(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
         return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
@@ -81,7 +71,6 @@ class BUTD(Model):
     Regions are read without their places, as in the paper. The attention is recorded as ``top_down`` (P, 1, 1, R).
 
     Args:
-        data_spec: vocabulary and feature sizes.
         encoder: what reads the question: ``gru`` (the paper), ``lstm``, or ``bert`` (LXMERT's Table 3), whose weights
             are copied by name from a BERT checkpoint in ``from``.
         hidden: width of the recurrent state, the attention and the product.
@@ -115,22 +104,20 @@ class BUTD(Model):
         super().__init__(data_spec)
         self.hidden, self.normalise, self.init_std = hidden, normalise, init_std
         self.recurrent = None if encoder == "bert" else RecurrentEncoder(data_spec, words, hidden, encoder, dropout)
-        if encoder == "bert":
-            self._build_bert(data_spec, AttentionShape(text_hidden, text_heads, dropout=dropout), text_layers, dropout)
+        if encoder == "bert":  # under the names of LXMERT's language encoder, so that its checkpoints fill it
+            shape = AttentionShape(text_hidden, text_heads, dropout=dropout)
+            words_positions = build_positions("learned", shape, WORDS)[0]
+            self.text = TextEmbeddings(data_spec, text_hidden, words_positions, dropout=dropout)
+            self.language = Stack.of(text_layers, shape, None, BlockStyle(dropout=dropout))
+            self.language.packed = True
+            self.pooler = Pooler(text_hidden)
+            for part in (self.text, self.language, self.pooler):
+                part.apply(partial(initialise, std=self.init_std))
         question = text_hidden if encoder == "bert" else hidden
         self.attend = GatedTanh(data_spec.region_dim + question, hidden)
         self.score = nn.Linear(hidden, 1)
         self.of_question, self.of_regions = GatedTanh(question, hidden), GatedTanh(data_spec.region_dim, hidden)
         self.drop = nn.Dropout(dropout)
-
-    def _build_bert(self, data_spec: DataSpec, shape: AttentionShape, layers: int, dropout: float) -> None:
-        style = BlockStyle(dropout=dropout)
-        self.text = TextEmbeddings(data_spec, shape.dim, build_positions("learned", shape, WORDS)[0], dropout=dropout)
-        self.language = Stack.of(layers, shape, None, style)
-        self.language.packed = True
-        self.pooler = Pooler(shape.dim)
-        for part in (self.text, self.language, self.pooler):
-            part.apply(partial(initialise, std=self.init_std))
 
     @property
     def dim(self) -> int:
@@ -141,16 +128,14 @@ class BUTD(Model):
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         if self.recurrent is not None:
-            found: EncoderOutput = self.recurrent(text, record)
-            return found
+            question: EncoderOutput = self.recurrent(text, record)
+            return question
         tokens, layout = self.text(text)
         hidden, _ = self.language(tokens, layout, AttentionMask(layout.valid), record=record, name="language")
         return EncoderOutput(hidden, layout, self.pooler(hidden))
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        regions = images.regions
-        if regions is None:
-            raise DataError("BUTD reads region features, and the batch has none.", hint="name a store in `features`")
+        regions = images.regions_for("butd")
         features = regions.features.to(self.score.weight.dtype)
         features = F.normalize(features, dim=-1) if self.normalise else features
         return EncoderOutput(self.drop(features), Layout.for_boxes(regions.boxes, regions.mask))

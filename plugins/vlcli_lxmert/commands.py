@@ -1,4 +1,4 @@
-"""Commands for LXMERT's pre-training data: ``vlcli data aggregate``, ``composition`` and ``answers``."""
+"""Defines the commands ``vlcli data aggregate``, ``composition`` and ``answers``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def aggregate(
     from vlcli_lxmert.pretraining import write_pretraining
 
     progress = commands.progress(verbose, quiet)
-    made = write_pretraining(root, out or root / "lxmert", progress, changes(words), minival)
-    _show(made["composition"], json_, {"files": made["files"]})
+    result = write_pretraining(root, out or root / "lxmert", progress, changes(words), minival)
+    _show(result["composition"], json_, {"files": result["files"]})
     if not json_:
-        for file in made["files"]:
+        for file in result["files"]:
             commands.out(file)
 
 
@@ -73,33 +73,33 @@ def answers(
     from vlcli_lxmert.pretraining import write_answers
 
     file = out or root / "lxmert" / "all_ans.json"
-    made = write_answers(root, file, commands.progress(verbose, quiet), changes(words), size)
+    table = write_answers(root, file, commands.progress(verbose, quiet), changes(words), size)
     if json_:
-        commands.out_json(made)
+        commands.out_json(table)
         return
-    rows = [[name, f"{made['sets'].get(name, 0):,}", f"{share:.1%}"] for name, share in made["questions"].items()]
-    commands.table(["data set", "answers", "questions answered"], rows, title=f"{made['answers']:,} answers")
-    commands.out(made["file"])
+    rows = [[name, f"{table['sets'].get(name, 0):,}", f"{share:.1%}"] for name, share in table["questions"].items()]
+    commands.table(["data set", "answers", "questions answered"], rows, title=f"{table['answers']:,} answers")
+    commands.out(table["file"])
 
 
 def changes(words: list[str] | None) -> dict[str, dict[str, Any] | None]:
-    """``vqa.split=train`` and ``~gqa`` as what differs from the usual sources.
+    """Parses ``vqa.split=train`` and ``~gqa`` as changes of the usual sources.
 
     Raises:
         UsageError: a word is neither.
     """
     from vlcli.errors import UsageError
 
-    found: dict[str, dict[str, Any] | None] = {}
+    parsed: dict[str, dict[str, Any] | None] = {}
     for override in map(commands.parse, words or []):
         name, *keys = override.keys
         if override.remove and not keys:
-            found[name] = None
+            parsed[name] = None
         elif len(keys) == 1 and not override.remove:
-            found[name] = {**(found.get(name) or {}), keys[0]: override.value}
+            parsed[name] = {**(parsed.get(name) or {}), keys[0]: override.value}
         else:
             raise UsageError("This is no change of a source.", got=override.text, expected="vqa.split=train, or ~vqa")
-    return found
+    return parsed
 
 
 def _show(rows: list[dict[str, Any]], json_: bool, facts: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The exporters ``transformers-lxmert`` and ``transformers-butd``: folders that transformers' LXMERT and BERT load."""
+"""Exports LXMERT and BUTD to transformers (``transformers-lxmert``, ``transformers-butd``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vlcli.export import (
     refused,
     text_difference,
 )
-from vlcli.nn import Batch, BoxPosition, DataSpec, ForwardPasses, LearnedPosition, fake_batch
+from vlcli.nn import BoxPosition, ForwardPasses, LearnedPosition, fake_batch
 from vlcli_lxmert.butd import BUTD
 from vlcli_lxmert.model import LXMERT
 from vlcli_lxmert.names import to_transformers
@@ -32,6 +32,13 @@ CLASSES = {
     "pretraining": "LxmertForPreTraining",
     "question-answering": "LxmertForQuestionAnswering",
 }
+
+SCORES = {
+    "answering": "question_answering_score",
+    "image-qa": "question_answering_score",
+    "matching": "cross_relationship_score",
+}
+"""Objectives whose head transformers has, and its names of their scores."""
 
 
 class TransformersLXMERT(TransformersExporter):
@@ -53,10 +60,15 @@ class TransformersLXMERT(TransformersExporter):
 
     def convert(self, trained: Trained) -> list[Converted]:
         if self.architecture == "text":
-            return [text_encoder(trained.model)]
-        model = checked(trained.model)
-        objectives = dict(trained.module.objectives.items())
-        kind = self.architecture if self.architecture != "auto" else _fits(objectives)
+            encoder = of_kind(trained.model, LXMERT, "BERT")
+            network = bert(encoder.text, encoder.language, None)
+            note = "left behind: objects and everything after them"
+            return [Converted(network, partial(text_difference, encoder), text=True, notes=[note])]
+        model, objectives = checked(trained.model), dict(trained.module.objectives.items())
+        kind: str = self.architecture
+        if kind == "auto":
+            kind = "question-answering" if "answering" in objectives else "model"
+            kind = "pretraining" if {"mlm", "matching"} <= set(objectives) else kind
         network, left = _filled(kind, model, trained.module.state_dict(), objectives)
         notes = [f"left behind: {', '.join(left)}"] if left else []
         return [Converted(network, partial(difference, model, objectives), text=True, notes=notes)]
@@ -78,16 +90,8 @@ class TransformersBUTD(TransformersExporter):
         return [Converted(network, partial(text_difference, model), "text", text=True, notes=[note])]
 
 
-def text_encoder(trained: Any) -> Converted:
-    """LXMERT's language encoder as BERT without a pooler."""
-    model = of_kind(trained, LXMERT, "BERT")
-    network = bert(model.text, model.language, None)
-    note = "left behind: objects and everything after them"
-    return Converted(network, partial(text_difference, model), text=True, notes=[note])
-
-
 def checked(trained: Any) -> LXMERT:
-    """A model that transformers can express.
+    """Returns the model if transformers can express it.
 
     Raises:
         ComponentError: what it has that transformers' LXMERT does not.
@@ -95,26 +99,17 @@ def checked(trained: Any) -> LXMERT:
     model = of_kind(trained, LXMERT, "LXMERT")
     for option, part in (("text", model.language), ("image", model.objects), ("cross", model.cross)):
         check_plain(part, "LXMERT", f"{option}_position")
-    words, places = list(model.text.positions), list(model.image.positions)
+    words, boxes = list(model.text.positions), list(model.image.positions)
     if len(words) != 1 or not isinstance(words[0], LearnedPosition):
         raise refused("LXMERT", "other positions of words", "text_position: learned")
-    if len(places) != 1 or not isinstance(places[0], BoxPosition) or not _as_published(places[0]):
+    box: Any = boxes[0] if len(boxes) == 1 and isinstance(boxes[0], BoxPosition) else None
+    if box is None or (box.numbers, box.combine) != (4, "mean") or not isinstance(box.norm, nn.LayerNorm):
         raise refused("LXMERT", "other positions of objects", "image_position: box")
     return model
 
 
-def _as_published(position: BoxPosition) -> bool:
-    return (position.numbers, position.combine) == (4, "mean") and isinstance(position.norm, nn.LayerNorm)
-
-
-def _fits(objectives: dict[str, Any]) -> str:
-    if {"mlm", "matching"} <= set(objectives):
-        return "pretraining"
-    return "question-answering" if "answering" in objectives else "model"
-
-
 def configuration(model: LXMERT, objectives: dict[str, Any]) -> Any:
-    """The ``LxmertConfig`` of a model and of the heads that are there."""
+    """Returns the ``LxmertConfig`` of a model and its heads."""
     from transformers import LxmertConfig
 
     layer: Any = model.language.layers[0] if len(model.language.layers) else model.cross.layers[0]
@@ -143,71 +138,54 @@ def configuration(model: LXMERT, objectives: dict[str, Any]) -> Any:
         visual_obj_loss="label" in targets,
         visual_attr_loss="attribute" in targets,
         visual_feat_loss="feature" in targets,
-        id2label=_labels(model.data_spec) if answerer is not None else None,
+        id2label=None if answerer is None else dict(enumerate(model.data_spec.answers)),
     )
 
 
-def _labels(data_spec: DataSpec) -> dict[int, str]:
-    return dict(enumerate(data_spec.answers))
-
-
 def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict[str, Any]) -> tuple[Any, list[str]]:
+    # Transformers' model with our weights, and the names of ours that have no counterpart in it.
     import transformers
 
-    theirs = getattr(transformers, CLASSES[kind])(configuration(model, objectives)).eval()
-    named = to_transformers({n: v for n, v in state.items() if not n.startswith("teacher.")})
+    network = getattr(transformers, CLASSES[kind])(configuration(model, objectives)).eval()
+    named = to_transformers({name: value for name, value in state.items() if not name.startswith("teacher.")})
     prefix = "lxmert." if kind == "model" else ""
     named = {name.removeprefix(prefix): value for name, value in named.items()}
-    wanted = theirs.state_dict()
-    fitting = {n: v for n, v in named.items() if n in wanted and v.shape == wanted[n].shape}
-    lacking = [n for n in theirs.load_state_dict(fitting, strict=False).missing_keys if not _shared(n)]
-    if lacking:
+    shapes = {name: value.shape for name, value in network.state_dict().items()}
+    fitting = {name: value for name, value in named.items() if value.shape == shapes.get(name)}
+    missing = network.load_state_dict(fitting, strict=False).missing_keys
+    missing = [name for name in missing if not name.startswith("cls.predictions.decoder")]  # that is the word table
+    if missing:
         expected = "a model pre-trained with mlm and matching" if kind == "pretraining" else "a model trained on a task"
         raise ComponentError(
-            f"{type(theirs).__name__} has weights that this model lacks.",
+            f"{type(network).__name__} has weights that this model lacks.",
             where="exporter transformers",
-            got=", ".join(lacking[:4]),
+            got=", ".join(missing[:4]),
             expected=expected,
             hint="format: {name: transformers, architecture: model}",
         )
-    left = [n for n in named if n not in fitting and "table.utf8" not in n]
-    return theirs, left
-
-
-def _shared(name: str) -> bool:
-    return name.startswith("cls.predictions.decoder")
+    return network, [name for name in named if name not in fitting and "table.utf8" not in name]
 
 
 def difference(model: LXMERT, objectives: dict[str, Any], network: Any) -> float:
-    """The largest difference of the three streams, and of the heads that transformers has, words padded."""
-    batch = _draw(fake_batch(model.input_spec(), model.data_spec, 3), model.data_spec)
-    text, images = batch.clean.text, batch.clean.images
-    assert text is not None and images is not None and images.regions is not None  # noqa: PT018
-    regions = images.regions
-    given = {"visual_feats": regions.features, "visual_pos": regions.boxes, "attention_mask": text.mask.float()}
+    """Returns the largest difference of the three streams, and of the heads that transformers has, words padded."""
+    batch, draw = fake_batch(model.input_spec(), model.data_spec, 3), torch.Generator().manual_seed(0)
+    text, images = random_text(model.data_spec, 3), batch.clean.images
+    assert images is not None and images.regions is not None  # noqa: PT018
+    batch.clean.text, regions = text, images.regions
+    regions.features = torch.rand(regions.features.shape, generator=draw)
+    regions.boxes = torch.rand(regions.boxes.shape, generator=draw)
+    inputs = {"visual_feats": regions.features, "visual_pos": regions.boxes, "attention_mask": text.mask.float()}
     with torch.no_grad():
         ours = ForwardPasses(model.eval(), batch).fused()
-        theirs = network(input_ids=text.ids, **given)
-        found = getattr(network, "lxmert", network)(input_ids=text.ids, **given)
-        heads = [(objectives[name].head(ours.pooled), theirs[score]) for name, score in _scores(objectives, theirs)]
+        theirs = network(input_ids=text.ids, **inputs)
+        states = getattr(network, "lxmert", network)(input_ids=text.ids, **inputs)
+        assert ours.pooled is not None
+        pairs = [(ours.text.hidden[text.mask], states.language_output[text.mask])]
+        pairs += [(ours.pooled, states.pooled_output), (ours.image.hidden, states.vision_output)]
+        for name, score in SCORES.items():
+            if name in objectives and theirs.get(score) is not None:
+                pairs.append((objectives[name].head(ours.pooled), theirs[score]))
         if "mlm" in objectives and theirs.get("prediction_logits") is not None:
             words = objectives["mlm"].head(ours.text.hidden[text.mask], model.word_table().weight)
-            heads.append((words, theirs.prediction_logits[text.mask]))
-    assert ours.pooled is not None
-    states = [(ours.text.hidden[text.mask], found.language_output[text.mask]), (ours.pooled, found.pooled_output)]
-    return largest_difference(*states, (ours.image.hidden, found.vision_output), *heads)
-
-
-def _scores(objectives: dict[str, Any], found: Any) -> list[tuple[str, str]]:
-    known = [("answering", "question_answering_score"), ("image-qa", "question_answering_score")]
-    known += [("matching", "cross_relationship_score")]
-    return [(name, score) for name, score in known if name in objectives and found.get(score) is not None]
-
-
-def _draw(batch: Batch, data_spec: DataSpec) -> Batch:
-    draw, images = torch.Generator().manual_seed(0), batch.clean.images
-    assert images is not None and images.regions is not None  # noqa: PT018
-    batch.clean.text = random_text(data_spec, 3)
-    images.regions.features = torch.rand(images.regions.features.shape, generator=draw)
-    images.regions.boxes = torch.rand(images.regions.boxes.shape, generator=draw)
-    return batch
+            pairs.append((words, theirs.prediction_logits[text.mask]))
+    return largest_difference(*pairs)

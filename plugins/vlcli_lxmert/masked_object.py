@@ -1,4 +1,4 @@
-"""Masked object prediction: the features, detected labels and attributes of regions."""
+"""Predicts the features, detected labels and attributes of masked regions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ class MaskRegions(Corruption):
     """Hides the features of some regions of an example's first picture; boxes and labels stay.
 
     Args:
-        probability: of hiding a region.
-        zero: share of the hidden that become zeros.
         swap: share that become a region of another picture; the rest stay as they are.
-        view: the view it belongs to.
     """
 
     phase = "regions"
@@ -52,15 +49,12 @@ class MaskRegions(Corruption):
                     features[row] = 0
             for row, how in enumerate(draws[count:]):
                 if hidden[row] and self.zero <= how < self.zero + self.swap:
-                    features[row] = self._other(rng, donor, features[row])
+                    others = donor().images
+                    other = others[0].features if others else None
+                    if other is not None and len(other):
+                        features[row] = other[rng.integers(len(other))]
             sample.images[0] = copied(image, features=features)
         sample.mask_labels.regions[MARK] = np.array(hidden, bool)
-
-    @staticmethod
-    def _other(rng: np.random.Generator, donor: Donor, own: np.ndarray) -> np.ndarray:
-        images = donor().images
-        features = images[0].features if images else None
-        return own if features is None or not len(features) else features[rng.integers(len(features))]
 
 
 class MaskedObject(Objective):
@@ -72,8 +66,6 @@ class MaskedObject(Objective):
     paper has no attributes, so leave ``attribute`` out of ``targets`` for its setting.
 
     Args:
-        model: gives the width.
-        data_spec: numbers of labels, attributes and feature channels.
         mode: whose details.
         targets: what is predicted; None: everything the feature store holds.
         probability: of hiding a region.
@@ -127,29 +119,37 @@ class MaskedObject(Objective):
         mark = view.mask_labels.get(MARK)
         if regions is None or mark is None:
             return ObjectiveOutput({})
-        rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]
+        rows, clean_rows = view.image_rows[:, 0], clean.image_rows[:, 0]  # (B,)
         fused = step.fused(self.view)
         hidden = fused.image.hidden.unflatten(0, (-1, fused.images))[:, 0]  # (B, R, D)
-        masked = mark.index_select(0, rows).bool() & regions.mask.index_select(0, clean_rows)  # (B, R)
-        return self._losses(hidden, masked, regions, clean_rows)
-
-    def _losses(self, hidden: Tensor, masked: Tensor, regions: Regions, rows: Tensor) -> ObjectiveOutput:
-        real = regions.mask.index_select(0, rows)
+        real = regions.mask.index_select(0, clean_rows)  # (B, R)
+        masked = mark.index_select(0, rows).bool() & real  # (B, R)
         labels = [name for name in self.targets if name != "feature"]
-        asked = real if self.released and labels else masked
-        places = asked.flatten().nonzero()[:, 0]  # (K,) of B * R
-        states = self.transform(hidden.flatten(0, 1).index_select(0, places))  # (K, D)
-        count = real.sum().to(states.dtype) if self.released else masked.sum().to(states.dtype)
+        # Heads see only the regions that count: all real ones, or the hidden ones.
+        asked = (real if self.released and labels else masked).flatten().nonzero()[:, 0]  # (K,) of B * R
+        states = self.transform(hidden.flatten(0, 1).index_select(0, asked))  # (K, D)
+        count = (real if self.released else masked).sum().to(states.dtype)
         losses: dict[str, Mean] = {}
         metrics: dict[str, Mean] = {}
         for name in labels:
-            truth, score = self._truth(name, regions, rows)
-            truth, score = truth.flatten()[places], score.flatten()[places].to(states.dtype)
-            logits = full_precision(self.decoders[name](states))
-            losses[name] = self._label_loss(logits, truth, score, count)
-            metrics[f"{name}_accuracy"] = Mean.of((logits.argmax(-1) == truth).float(), truth >= 0)
+            truth, score = (one.flatten()[asked] for one in self._truth(name, regions, clean_rows))  # (K,)
+            logits = full_precision(self.decoders[name](states))  # (K, classes)
+            known = truth >= 0
+            loss = F.cross_entropy(logits, truth.clamp(min=0), reduction="none").masked_fill(~known, 0)
+            losses[name] = Mean(loss.sum(), known.sum().to(loss.dtype))
+            if self.released:
+                losses[name] = Mean((loss * score.to(states.dtype)).sum() * self.factor, count)
+            metrics[f"{name}_accuracy"] = Mean.of((logits.argmax(-1) == truth).float(), known)
         if "feature" in self.targets:
-            losses["feature"] = self._feature_loss(states, places, masked, regions, rows, count)
+            chosen = masked.flatten()[asked].nonzero()[:, 0]
+            spots, width = asked[chosen], masked.shape[1]  # of B * R
+            flat = clean_rows[spots // width] * width + spots % width  # of M * R
+            guess = full_precision(self.decoders["feature"](states.index_select(0, chosen)))  # (hidden, F)
+            truth = regions.features.flatten(0, 1).index_select(0, flat).to(guess.dtype)
+            losses["feature"] = Mean((guess - truth).square().mean(-1).sum(), count)
+            if self.released:
+                error = F.smooth_l1_loss(guess, truth, reduction="none").mean(-1).sum()
+                losses["feature"] = Mean(error * self.factor, count)
         return ObjectiveOutput(losses, metrics=metrics)
 
     def _truth(self, name: str, regions: Regions, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,24 +162,5 @@ class MaskedObject(Objective):
                 where="masked-object.targets",
                 hint="leave it out: targets: [feature]",
             )
-        truth = truth.index_select(0, rows)
+        truth = truth.index_select(0, rows)  # (B, R)
         return truth, torch.ones_like(truth, dtype=torch.float) if score is None else score.index_select(0, rows)
-
-    def _label_loss(self, logits: Tensor, truth: Tensor, score: Tensor, count: Tensor) -> Mean:
-        known = truth >= 0
-        loss = F.cross_entropy(logits, truth.clamp(min=0), reduction="none").masked_fill(~known, 0)
-        if self.released:
-            return Mean((loss * score).sum() * self.factor, count)
-        return Mean(loss.sum(), known.sum().to(loss.dtype))
-
-    def _feature_loss(
-        self, states: Tensor, places: Tensor, masked: Tensor, regions: Regions, rows: Tensor, count: Tensor
-    ) -> Mean:
-        chosen = masked.flatten()[places].nonzero()[:, 0]
-        spots = places[chosen]  # of B * R
-        flat = rows[spots // masked.shape[1]] * masked.shape[1] + spots % masked.shape[1]
-        guess = full_precision(self.decoders["feature"](states.index_select(0, chosen)))
-        wanted = regions.features.flatten(0, 1).index_select(0, flat).to(guess.dtype)
-        if self.released:
-            return Mean(F.smooth_l1_loss(guess, wanted, reduction="none").mean(-1).sum() * self.factor, count)
-        return Mean((guess - wanted).square().mean(-1).sum(), count)

@@ -1,4 +1,4 @@
-"""LXMERT's model: a language encoder, an object-relationship encoder and a cross-modality encoder."""
+"""Defines LXMERT: a language encoder, an object-relationship encoder and a cross-modality encoder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from vlcli.errors import DataError
 from vlcli.nn import (
     AttentionBlock,
     AttentionContext,
@@ -35,8 +34,10 @@ from vlcli.nn import (
     Text,
     TextEmbeddings,
     build_positions,
+    fit_weights,
     init_scale,
-    initialise,
+    initialise_model,
+    layer_number,
     run_layer,
 )
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
@@ -44,7 +45,7 @@ from vlcli_lxmert.names import from_public
 
 
 class CrossLayer(nn.Module):
-    """One cross-modality layer: look at the other modality, then at one's own, then feed forward.
+    """One cross-modality layer: cross-attention, self-attention, feed-forward.
 
     The cross-attention, its output and its norm are one module used in both directions, as in the released code
     (``visual_attention`` there); both directions read what the previous layer left.
@@ -68,30 +69,25 @@ class CrossLayer(nn.Module):
     def forward(
         self, words: Tensor, objects: Tensor, words_context: AttentionContext, objects_context: AttentionContext
     ) -> tuple[Tensor, Tensor]:
-        """Words (P, T, D) and objects (P, R, D), or packed ones, after one layer.
+        """Returns words (P, T, D) and objects (P, R, D), or packed ones, after one layer.
 
         Each context is that of one direction of the cross-attention: the queries are the words' or the objects'.
         """
-        seen = self.cross(words, objects, words_context)
-        read = self.cross(objects, words, objects_context)
+        seen = self.cross(words, objects, words_context)  # (P, T, D)
+        read = self.cross(objects, words, objects_context)  # (P, R, D)
         seen = self.language_self(seen, None, self._itself(words_context, objects_context, "text"))
         read = self.object_self(read, None, self._itself(objects_context, words_context, "image"))
         return self.language_feed(seen), self.object_feed(read)
 
     @staticmethod
-    def _itself(own: AttentionContext, other: AttentionContext, name: str) -> AttentionContext:
-        place = f"cross.{own.layer}.{name}"
-        packing = (own.packing[0], None)
-        return replace(own, mask=other.mask, y_layout=None, position=None, state=None, name=place, packing=packing)
+    def _itself(cross: AttentionContext, other: AttentionContext, name: str) -> AttentionContext:
+        # The keys, and so the mask, are those that the other modality attends to.
+        packing, name = (cross.packing[0], None), f"cross.{cross.layer}.{name}"
+        return replace(cross, mask=other.mask, y_layout=None, position=None, state=None, name=name, packing=packing)
 
 
 class CrossEncoder(nn.Module):
-    """The cross-modality layers, with one pairwise encoding prepared once for each direction.
-
-    Args:
-        layers: the layers.
-        position: a pairwise encoding of words against objects, shared by both directions as the attention is.
-    """
+    """The cross-modality layers, with one pairwise encoding shared by both directions, as the attention is."""
 
     def __init__(self, layers: list[CrossLayer], position: PairwisePosition | None) -> None:
         super().__init__()
@@ -101,21 +97,26 @@ class CrossEncoder(nn.Module):
         self.packed = False
 
     def forward(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None) -> tuple[Tensor, Tensor]:
-        """Words (P, T, D) and objects (P, R, D) that have seen each other."""
-        words, objects, layouts = text.hidden, image.hidden, (text.layout, image.layout)
-        masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
-        states: tuple[Any, Any] = (None, None)
+        """Returns words (P, T, D) and objects (P, R, D) that have seen each other."""
+        words, objects, layouts = text.hidden, image.hidden, [text.layout, image.layout]
+        masks = [AttentionMask(layout.valid) for layout in layouts]
+        states: list[Any] = [None, None]
+        packings: list[Packing | None] = [None, None]
         if self.position is not None:
-            forth = self.position.prepare(words, objects, *layouts)
-            states = (forth, self.position.prepare(objects, words, *layouts[::-1]))
-        packings = (self._packing(layouts[0]), self._packing(layouts[1]))
-        (words, of_words), (objects, of_objects) = (
-            _pack(words, layouts[0], packings[0]),
-            _pack(objects, layouts[1], packings[1]),
-        )
-        forth = AttentionContext(masks[1], of_words, of_objects, self.position, states[0], record=record)
-        back = AttentionContext(masks[0], of_objects, of_words, self.position, states[1], record=record)
-        forth, back = replace(forth, packing=packings), replace(back, packing=packings[::-1])
+            states = [
+                self.position.prepare(words, objects, *layouts),
+                self.position.prepare(objects, words, *layouts[::-1]),
+            ]
+        elif self.packed:
+            packings = [Packing.of(layout.valid) for layout in layouts]
+        if packings[0] is not None:
+            words, layouts[0] = packings[0].pack(words), packings[0].pack_layout(layouts[0])  # (1, K, D)
+        if packings[1] is not None:
+            objects, layouts[1] = packings[1].pack(objects), packings[1].pack_layout(layouts[1])
+        forth = AttentionContext(masks[1], *layouts, self.position, states[0], record=record)
+        back = AttentionContext(masks[0], *layouts[::-1], self.position, states[1], record=record)
+        forth = replace(forth, packing=(packings[0], packings[1]))
+        back = replace(back, packing=(packings[1], packings[0]))
         for number, layer in enumerate(self.layers):
             forth = replace(forth, layer=number, name=f"cross.{number}.text_to_image")
             back = replace(back, layer=number, name=f"cross.{number}.image_to_text")
@@ -123,13 +124,6 @@ class CrossEncoder(nn.Module):
             words, objects = run_layer(layer, words, objects, forth, back, active=active)
         words = words if packings[0] is None else packings[0].unpack(words)
         return words, objects if packings[1] is None else packings[1].unpack(objects)
-
-    def _packing(self, layout: Layout) -> Packing | None:
-        return Packing.of(layout.valid) if self.packed and self.position is None else None
-
-
-def _pack(x: Tensor, layout: Layout, packing: Packing | None) -> tuple[Tensor, Layout]:
-    return (x, layout) if packing is None else (packing.pack(x), packing.pack_layout(layout))
 
 
 class LXMERT(Model):
@@ -140,7 +134,6 @@ class LXMERT(Model):
     ``output_hidden_states`` to layer numbers (0: the embeddings) and the unimodal encoders return these hidden states.
 
     Args:
-        data_spec: vocabulary and feature sizes.
         hidden: width.
         heads: attention heads.
         intermediate: width inside the feed-forward; None: four times ``hidden``.
@@ -214,19 +207,10 @@ class LXMERT(Model):
         self.cross = CrossEncoder(layers, across)
         self.pooler = Pooler(hidden)
         self.language.packed = self.objects.packed = self.cross.packed = packed
-        self._initialise(frozen_padding)
-
-    def _initialise(self, frozen_padding: bool) -> None:
-        encodings = {id(part) for part in (self.language.position, self.objects.position, self.cross.position)}
-        for module in self._outside(self, encodings):
-            initialise(module, self.init_std)
+        initialise_model(self, self.init_std)
         for position in self.text.positions:
             if frozen_padding and isinstance(position, LearnedPosition):
                 position.table.padding_idx = 0
-
-    def _outside(self, module: nn.Module, skipped: set[int]) -> list[nn.Module]:
-        children = [child for child in module.children() if id(child) not in skipped]
-        return [module, *(part for child in children for part in self._outside(child, skipped))]
 
     @property
     def dim(self) -> int:
@@ -240,20 +224,16 @@ class LXMERT(Model):
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         tokens, layout = self.text(text)
-        mask = AttentionMask(layout.valid)
-        hidden, kept = self.language(
-            tokens, layout, mask, record=record, name="language", keep=self.output_hidden_states
-        )
+        options = {"record": record, "name": "language", "keep": self.output_hidden_states}
+        hidden, kept = self.language(tokens, layout, AttentionMask(layout.valid), **options)
         return EncoderOutput(hidden, layout, layers=kept)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        regions = images.regions
-        if regions is None:
-            raise DataError("LXMERT reads region features, and the batch has none.", hint="name a store in `features`")
+        regions = images.regions_for("lxmert")
         layout = Layout.for_boxes(regions.boxes, regions.mask)
-        tokens = self.image(regions.features, layout)
-        mask = AttentionMask(layout.valid)
-        hidden, kept = self.objects(tokens, layout, mask, record=record, name="objects", keep=self.output_hidden_states)
+        options = {"record": record, "name": "objects", "keep": self.output_hidden_states}
+        tokens = self.image(regions.features, layout)  # (M, R, D)
+        hidden, kept = self.objects(tokens, layout, AttentionMask(layout.valid), **options)
         return EncoderOutput(hidden, layout, layers=kept)
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
@@ -261,22 +241,13 @@ class LXMERT(Model):
         return FusionOutput(EncoderOutput(words, text.layout), EncoderOutput(objects, image.layout), self.pooler(words))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        own = dict(self.named_parameters())
-        made = from_public(state, own, report)
-        for name, value in made.items():
-            wanted = own[name].shape if name in own else value.shape
-            if "positions" in name and value.shape[1:] == wanted[1:] and len(value) > wanted[0]:
-                report.append(f"{name}: the first {wanted[0]} of {len(value)} rows")
-                made[name] = value[: wanted[0]]
-        return made
+        return fit_weights(self, from_public(state, dict(self.named_parameters()), report), report)
 
     def layer_of(self, name: str) -> int | None:
-        top = max(len(self.language.layers), len(self.objects.layers))
-        part, _, rest = name.partition(".layers.")
-        if part in ("text", "image") or name.startswith(("text.", "image.")):
-            return 0
-        if not rest:
-            return top + len(self.cross.layers) + (name.startswith("pooler"))
-        number = int(rest.split(".", 1)[0])
-        starts = {"language": top - len(self.language.layers), "objects": top - len(self.objects.layers), "cross": top}
-        return starts[part] + number + 1
+        # Both encoders end at one depth, the cross layers follow.
+        stacks = {"language": self.language.layers, "objects": self.objects.layers}
+        top = max(map(len, stacks.values()))
+        below = {f"{side}.layers.": top - len(layers) for side, layers in stacks.items()} | {"cross.layers.": top}
+        if name.startswith("pooler.") or not name.startswith(("text.", "image.", *below)):
+            return top + len(self.cross.layers) + name.startswith("pooler.")
+        return layer_number(name, below, (), 0)

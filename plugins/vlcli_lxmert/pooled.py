@@ -1,4 +1,4 @@
-"""Pooled image features and a bag of words through one hidden layer: the model for a few thousand examples."""
+"""Defines the model for a few thousand examples: pooled image features and a bag of words, one hidden layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.errors import DataError
 from vlcli.nn import (
     DataSpec,
     EncoderOutput,
@@ -36,7 +35,6 @@ class Pooled(Model):
     classifies images by their frozen features.
 
     Args:
-        data_spec: vocabulary and feature sizes.
         hidden: width of the hidden layer.
         components: principal components of the region features that are kept.
         combine: ``multiply`` (words gate the image: ``q * (1 + s v)``) or ``add`` (``q + s v``); s is learned.
@@ -103,16 +101,14 @@ class Pooled(Model):
         return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), pooled, extra={"bag": bag})
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        regions = images.regions
-        if regions is None:
-            raise DataError("pooled reads region features, and the batch has none.", hint="name a store in `features`")
+        regions = images.regions_for("pooled")
         features, real = regions.features.to(self.scale.dtype), regions.mask[..., None]  # (M, R, F), (M, R, 1)
         mean = (features * real).sum(1) / real.sum(1).clamp(min=1)  # (M, F)
         return EncoderOutput(features, Layout.for_boxes(regions.boxes, regions.mask), self._project(mean))
 
     def _project(self, features: Tensor) -> Tensor:
-        out: Tensor = self.image(self.drop_image(self.whitening(features)))
-        return out
+        projected: Tensor = self.image(self.drop_image(self.whitening(features)))  # (M, D)
+        return projected
 
     def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
         words, pooled = text.pooled, image.pooled  # (P, D)
@@ -128,24 +124,15 @@ class Pooled(Model):
 
 
 class AdditiveAttention(nn.Module):
-    """Scores each region by ``w . tanh(A region + B words)``.
-
-    Args:
-        features: width K of a region.
-        words: size V of the bag of words.
-        hidden: width of the sum.
-    """
+    """Scores each region by ``w . tanh(A region + B words)``."""
 
     def __init__(self, features: int, words: int, hidden: int = 128) -> None:
         super().__init__()
-        self.of_regions, self.of_words, self.weight = (
-            nn.Linear(features, hidden),
-            nn.Linear(words, hidden),
-            nn.Linear(hidden, 1),
-        )
+        self.of_regions, self.of_words = nn.Linear(features, hidden), nn.Linear(words, hidden)
+        self.weight = nn.Linear(hidden, 1)
 
     def forward(self, regions: Tensor, bag: Tensor, valid: Tensor) -> Tensor:
-        """Weights (P, R) of regions (P, R, K) for bags (P, V)."""
+        """Returns weights (P, R) of regions (P, R, K) for bags (P, V)."""
         together = torch.tanh(self.of_regions(regions) + self.of_words(bag)[:, None])  # (P, R, hidden)
         scores: Tensor = self.weight(together)[..., 0]  # (P, R)
         return scores.masked_fill(~valid, float("-inf")).softmax(-1)

@@ -1,4 +1,4 @@
-"""LXMERT's pre-training data as files: aggregated by image, their answer table, their Table 1."""
+"""Writes LXMERT's pre-training data: files grouped by image, the answer table, Table 1."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from vlcli.data import (
     minival,
     refuse_held_out,
 )
-from vlcli.errors import DataError, VlcliError
+from vlcli.errors import DataError
 from vlcli.files import write_json, write_text
 from vlcli.metrics import table_form
 from vlcli.progress import Progress
 from vlcli_lxmert.aggregate import SPLITS, CorpusSource, Datum, aggregate, composition, find_sources, refuse_tests
-from vlcli_lxmert.readers import HELD, read_data, write_data
+from vlcli_lxmert.readers import HELD, read_data, write_data, writing
 
 Changes = Mapping[str, Mapping[str, Any] | None]
 """By data set, what differs from its usual reader; None leaves it out."""
@@ -31,7 +31,7 @@ Changes = Mapping[str, Mapping[str, Any] | None]
 def write_pretraining(
     root: Path, out: Path, progress: Progress, changes: Changes | None = None, minival_file: str | None = None
 ) -> dict[str, Any]:
-    """Aggregate what is under ``root`` and write LXMERT's files, and ``minival.txt``, into ``out``.
+    """Aggregates the data under ``root`` and writes LXMERT's files, and ``minival.txt``, into ``out``.
 
     Returns:
         ``files`` and ``composition``.
@@ -44,54 +44,43 @@ def write_pretraining(
     if minival(root, minival_file)[0] is None:
         progress.warn("there is no list of minival: all of COCO's validation images are held out")
     data = aggregate(sources, root, minival_file=minival_file, progress=progress)
-    _check(data, sources, root)
+    trained = [name for split, images in data.items() if split not in HELD for name in images]
+    names = [name for split in HELD for name in data[split]]
+    held = held_out(root) | {name: Path(split) for split in HELD for name in data[split]}
+    refuse_held_out(trained, [file for source in sources for file in source.files], held, Identity.under(root))
     files = []
-    for split, found in data.items():
-        if found:
+    for split, images in data.items():
+        if images:
             files.append(out / f"{split}.json")
-            write_data(files[-1], found.values())
-    if names := [name for split in HELD for name in data[split]]:
-        files.append(_write(out / "minival.txt", "".join(f"{name}\n" for name in names)))
+            write_data(files[-1], images.values())
+    if names:
+        files.append(out / "minival.txt")
+        with writing(files[-1]):
+            write_text(files[-1], "".join(f"{name}\n" for name in names))
     return {"files": [str(file) for file in files], "composition": _composed(data)}
 
 
-def _check(data: Mapping[str, Mapping[str, Datum]], sources: list[CorpusSource], root: Path) -> None:
-    trained = [name for split, found in data.items() if split not in HELD for name in found]
-    held = held_out(root)
-    held |= {name: Path(split) for split in HELD for name in data[split]}
-    refuse_held_out(trained, [file for source in sources for file in source.files], held, Identity.under(root))
-
-
 def _composed(data: Mapping[str, Mapping[str, Datum]]) -> list[dict[str, Any]]:
-    return composition({split: found.values() for split, found in data.items() if found})
-
-
-def _write(file: Path, text: str) -> Path:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        return write_text(file, text)
-    except OSError as error:
-        raise VlcliError("The file could not be written.", where=str(file), got=error.strerror or str(error)) from error
+    return composition({split: images.values() for split, images in data.items() if images})
 
 
 def table_one(root: Path, progress: Progress, changes: Changes | None = None) -> list[dict[str, Any]]:
-    """LXMERT's Table 1 for a data root: of its aggregated files where they are there, else of the official ones.
+    """Returns LXMERT's Table 1 for a data root: of its aggregated files if they exist, else of the official ones.
 
     Raises:
         DataError: neither is there, or a file is malformed.
     """
-    made = {split: root / f"lxmert/{split}.json" for split in SPLITS}
-    made = {split: file for split, file in made.items() if file.is_file()}
-    if made and not changes:
-        progress.info(f"counted in {', '.join(map(str, made.values()))}")
-        return composition({split: read_data(file) for split, file in made.items()})
+    files = {split: file for split in SPLITS if (file := root / f"lxmert/{split}.json").is_file()}
+    if files and not changes:
+        progress.info(f"counted in {', '.join(map(str, files.values()))}")
+        return composition({split: read_data(file) for split, file in files.items()})
     return _composed(aggregate(find_sources(root, changes), root, progress=progress))
 
 
 def write_answers(
     root: Path, out: Path, progress: Progress, changes: Changes | None = None, size: int = ANSWER_TABLE_SIZE
 ) -> dict[str, Any]:
-    """Build the answer table of the question sets under ``root`` and write it in the form of ``all_ans.json``.
+    """Builds the answer table of the question sets under ``root`` and writes it in the form of ``all_ans.json``.
 
     Returns:
         ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's
@@ -100,22 +89,19 @@ def write_answers(
     Raises:
         DataError: no questions are there.
     """
-    counts = {source.name: found for source in find_sources(root, changes) if (found := _best(source, progress))}
+    counts = {source.name: best for source in find_sources(root, changes) if (best := _best(source, progress))}
     if not counts:
         raise DataError("There are no questions to make a table of.", where=str(root), expected="VQA, GQA or VG's")
     table = build_answer_table(counts, size)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing(out):
         write_json(out, answer_rows(table))
-    except OSError as error:
-        raise VlcliError("The file could not be written.", where=str(out), got=error.strerror or str(error)) from error
     return {
         "file": str(out),
         "answers": len(table),
         "sets": dict(Counter(name for names in table.sets for name in names)),
         "questions": {
-            name: sum(n for answer, n in found.items() if table.find(answer) is not None) / found.total()
-            for name, found in counts.items()
+            name: sum(n for answer, n in best.items() if table.find(answer) is not None) / best.total()
+            for name, best in counts.items()
         },
     }
 

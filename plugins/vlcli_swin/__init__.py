@@ -1,5 +1,3 @@
 """Swin Transformer (Liu et al., ICCV 2021), with any pairwise encoding inside its windows."""
 
 from vlcli_swin.model import Swin
-
-__all__ = ["Swin"]

@@ -1,4 +1,4 @@
-"""The exporter ``transformers-swin``: a folder that transformers' Swin classes load."""
+"""Exports Swin to transformers (``transformers-swin``)."""
 
 from __future__ import annotations
 
@@ -86,12 +86,7 @@ def configuration(model: Swin) -> Any:
 
 
 def renamed(model: Swin, window: int) -> dict[str, Tensor]:
-    """Returns weights under the names of transformers' ``SwinModel``; a stage without a bias gets zeros.
-
-    Args:
-        model: with Swin's bias or none.
-        window: side of a window.
-    """
+    """Returns weights under the names of transformers' ``SwinModel``; a stage without a bias gets zeros."""
     state = {}
     for number, stage in enumerate(model.stages):
         for layer, block in enumerate(cast("SwinStage", stage).blocks):

@@ -1,4 +1,4 @@
-"""Swin Transformer: attention in shifted windows, with any pairwise encoding inside them."""
+"""Defines Swin Transformer: attention in shifted windows, with any pairwise encoding inside them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Windows:
         return out
 
     def allowed(self, device: torch.device) -> Tensor | None:
-        """(windows, cells, cells) bool, True for cells that were neighbours before the roll; None without a shift."""
+        """Returns (windows, cells, cells) bool, True for neighbours before the roll; None without a shift."""
         if self.shift == (0, 0):
             return None
         marks = []
@@ -181,7 +181,6 @@ class Swin(Model):
     Attention is recorded under ``image.STAGE.BLOCK``, window by window. ``forward`` takes pixels, gives class scores.
 
     Args:
-        data_spec: the classes, where ``classes`` is None.
         size: width, blocks and heads of the paper's model.
         hidden: another width of the first stage.
         layers: other numbers of blocks by stage.

@@ -79,18 +79,18 @@ def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> State:
     def public_name(name: str) -> tuple[str, int | None]:
         table = _TABLES.match(name)
         if table is not None:
-            inside = f"layers.{table[1]}.blocks.{table[2]}.attn."
-            bias = f"{inside}relative_position_bias_table"
-            return bias if _BIAS.match(name) and bias in state else inside + table[3], None
-        place = _IN_STAGE.match(name)
-        if place is None:
+            prefix = f"layers.{table[1]}.blocks.{table[2]}.attn."
+            bias = f"{prefix}relative_position_bias_table"
+            return bias if _BIAS.match(name) and bias in state else prefix + table[3], None
+        inside = _IN_STAGE.match(name)
+        if inside is None:
             return translate(name, _FIXED) or name, None
-        if place[2] is None:
-            return f"layers.{place[1]}.{place[3]}" if place[3].startswith("downsample.") else name, None
-        block = f"layers.{place[1]}.blocks.{place[2]}."
-        if projection := _PROJECTION.match(place[3]):
+        if inside[2] is None:
+            return f"layers.{inside[1]}.{inside[3]}" if inside[3].startswith("downsample.") else name, None
+        block = f"layers.{inside[1]}.blocks.{inside[2]}."
+        if projection := _PROJECTION.match(inside[3]):
             return f"{block}attn.qkv.{projection[2]}", PROJECTIONS.index(projection[1])
-        inner = translate(place[3], _BLOCK)
+        inner = translate(inside[3], _BLOCK)
         return name if inner is None else block + inner, None
 
     names = list(names)

@@ -1,4 +1,4 @@
-"""The extractor ``torchvision``: regions of any of torchvision's detectors, or of one's own."""
+"""Extracts regions with torchvision's detectors, or with a trained ``faster-rcnn``."""
 
 from __future__ import annotations
 

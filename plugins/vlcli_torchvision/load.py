@@ -29,13 +29,10 @@ class Loaded:
 
     Attributes:
         network: torchvision's module, in evaluation mode.
-        arch: what it is.
         dim: width of a box's features.
         labels: names and published ids of its classes, numbered from 0 without gaps.
         columns: the network's label of each class.
-        note: one line on its weights.
         trained_on: where the weights came from; ``untrained``.
-        sha256: of their file.
         model: the trained model the network belongs to, if it does.
     """
 

@@ -31,7 +31,7 @@ FPN_ANCHORS = (32, 64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a network is built by; see :class:`vlcli_torchvision.detector.FasterRCNN` for what each means."""
+    """Options of the network, as :class:`vlcli_torchvision.detector.FasterRCNN` documents them."""
 
     backbone: str
     norm: str

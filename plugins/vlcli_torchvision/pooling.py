@@ -16,7 +16,7 @@ RESOLUTION = 7
 
 @dataclass
 class DetectorMaps:
-    """What a detector computed on its way to its detections.
+    """Feature maps and picture sizes of a detector's forward pass.
 
     Attributes:
         maps: of the backbone, by name: (M, C, h, w).

@@ -1,4 +1,4 @@
-"""Which of a detector's detections become the regions of an image."""
+"""Selects the regions of an image among a detector's detections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class Regions:
     """Boxes of one image.
 
     Attributes:
-        boxes: (N, 4) in pixels of the picture.
         labels: (N,) classes from 0; -1 for a cell of a grid or the whole picture.
         scores: (N,) confidence; 0 for those.
     """
@@ -30,12 +29,10 @@ class Regions:
 
 @dataclass(frozen=True)
 class Choice:
-    """How regions are chosen.
+    """Rule by which regions are selected.
 
     Attributes:
-        confidence: least score.
         least: fewest boxes.
-        most: most detections.
         apart: overlap above which the less certain of two boxes goes whatever their classes; 1 for no such rule.
         weaker: fill up with the best of the others where there are fewer than ``least``.
         whole: the whole picture is one more region, after the others.
@@ -54,7 +51,6 @@ def select(regions: Regions, choice: Choice, cells: Tensor | None, size: tuple[i
 
     Args:
         regions: after the detector's own suppression; boxes without a class are passed over.
-        choice: the rule.
         cells: of a grid (K, 4), added where there are fewer than ``least``; or None.
         size: height and width of the picture, the region of last resort.
     """

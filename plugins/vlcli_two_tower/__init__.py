@@ -5,5 +5,3 @@
 
 from vlcli_two_tower.fused import TwoTowerFused
 from vlcli_two_tower.model import TwoTower
-
-__all__ = ["TwoTower", "TwoTowerFused"]

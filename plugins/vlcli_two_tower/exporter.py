@@ -1,4 +1,4 @@
-"""The exporter ``transformers-two-tower``: a dual model, or two towers, under transformers' names."""
+"""Exports a dual model, or two towers, to transformers (``transformers-two-tower``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model ``two-tower-fused``: METER-like fusion layers on top of two public towers."""
+"""Defines ``two-tower-fused``: METER-like fusion layers on top of two public towers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ class TwoTowerFused(TowerModel):
     The towers are chosen and tuned as those of ``two-tower``; of ``both``, projections and scale are left out.
 
     Args:
-        data_spec: vocabulary and length of texts.
         fusion: two sequences that look at one another, or one sequence.
         hidden: width of the fusion layers; None: the text tower's.
         heads: attention heads of the fusion layers.

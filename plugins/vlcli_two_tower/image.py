@@ -1,4 +1,4 @@
-"""Image towers: any encoder of timm or of transformers, fed with pixels."""
+"""Builds image towers from any encoder of timm or of transformers."""
 
 from __future__ import annotations
 
@@ -31,20 +31,7 @@ class Pixels:
 
 
 class ImageTower(nn.Module):
-    """An image encoder whose states are special tokens followed by the cells of one grid.
-
-    Args:
-        network: a model of timm or of transformers.
-        library: whose.
-        config: what builds the network again.
-        pixels: how it reads pictures.
-
-    Attributes:
-        hidden: width C of its states.
-        pooled: width of its vector of a picture.
-        grid: rows and columns of its cells.
-        special: class and register tokens before them.
-    """
+    """An image encoder whose states are special tokens followed by the cells of one grid."""
 
     def __init__(self, network: nn.Module, library: str, config: dict[str, Any], pixels: Pixels) -> None:
         super().__init__()
@@ -133,7 +120,6 @@ def build_image(tower: Source, image_size: int | None, statistics: tuple[Numbers
     """Builds the image tower of a source; its weights are read unless models are built without memory.
 
     Args:
-        tower: name, folder or configuration.
         image_size: height and width of pictures; None: the tower's own.
         statistics: mean and deviation; None: those of the tower's processor.
 

@@ -1,4 +1,4 @@
-"""Towers that are frozen, trained, or trained by low-rank adapters (LoRA) of the package peft."""
+"""Freezes towers, or trains them by low-rank adapters (LoRA) of the package peft."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def tune(network: nn.Module, how: Tuning, options: dict[str, Any], where: str) -
         network: changed in place; parameters get the names that peft gives them (``q_proj.lora_A.default.weight``).
         how: ``trained``, ``frozen`` or ``lora``.
         options: ``rank``, ``alpha``, ``targets``, ``dropout``.
-        where: the model's option, for messages.
 
     Raises:
         ComponentError: peft is not installed, or the targets match no layer.
@@ -50,9 +49,7 @@ def targeted(network: nn.Module, targets: list[str] | None, where: str) -> list[
     """Returns full names of the linear layers that LoRA adapts.
 
     Args:
-        network: of the tower.
         targets: ends of names (``q_proj``, ``attn.qkv``) or patterns of whole names; None: every linear layer.
-        where: the model's option, for the message.
 
     Raises:
         ComponentError: a target matches nothing; the message lists what was looked for and what exists.
@@ -91,8 +88,8 @@ def _matches(target: str, name: str) -> bool:
 def _linear(network: nn.Module) -> list[str]:
     # torch's own attention reads the weight of its output layer itself, so that layer is never called.
     inside = {
-        f"{place}.{name}" if place else name
-        for place, module in network.named_modules()
+        f"{path}.{name}" if path else name
+        for path, module in network.named_modules()
         if isinstance(module, nn.MultiheadAttention)
         for name, _ in module.named_modules()
         if name

@@ -1,4 +1,4 @@
-"""The model ``two-tower``: a dual encoder of public towers."""
+"""Defines ``two-tower``: a dual encoder of public towers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class TwoTower(TowerModel):
     use them, the scale and the bias as they are. Attention inside a tower cannot be recorded.
 
     Args:
-        data_spec: vocabulary and length of texts.
         width: of the space in which texts and images are compared.
         temperature: to begin with; the scale is log(1 / temperature).
         offset: a learned bias of the cosines' logits to begin with (SigLIP: -10); None: there is none.

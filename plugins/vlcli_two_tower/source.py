@@ -1,4 +1,4 @@
-"""Where a tower comes from: a name or a folder with weights, or a configuration whose weights are drawn."""
+"""Finds a tower's configuration and weights by name, folder or mapping, and builds its network."""
 
 from __future__ import annotations
 
@@ -33,10 +33,8 @@ class Source:
     """A tower before it is built.
 
     Attributes:
-        library: whose configuration it is.
         config: the configuration as a mapping; of timm with ``architecture``, of transformers with ``model_type``.
         folder: folder (or, of timm, file) of the weights; None: they are drawn.
-        where: the model's option, for messages.
     """
 
     library: Literal["timm", "transformers"]
@@ -50,7 +48,6 @@ def find(choice: Choice, where: str) -> Source:
 
     Args:
         choice: a timm name, a folder, the name of a cached hub repository, or a mapping.
-        where: the model's option, for messages.
 
     Raises:
         ComponentError: a mapping is no configuration.

@@ -1,4 +1,4 @@
-"""Text towers: any encoder of transformers, fed from vlcli's batches."""
+"""Builds text towers from any encoder of transformers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,8 @@ class TextTower(nn.Module):
     """A text encoder of transformers.
 
     Args:
-        network: the encoder.
         pool: which vector stands for a sentence: its first token, its last real token, the mean over real tokens, or
             the tower's own pooled vector; ``auto``: as the tower was trained.
-
-    Attributes:
-        config: the configuration of transformers.
-        hidden: width D of its states.
-        pooled: width of its vector of a sentence.
     """
 
     def __init__(self, network: Any, pool: Pool = "auto") -> None:
@@ -52,12 +46,7 @@ class TextTower(nn.Module):
         return pad if isinstance(pad, int) and 0 <= pad < self.config.vocab_size else data_spec.pad_id
 
     def forward(self, text: Text, pad: int) -> tuple[Tensor, Tensor]:
-        """Returns states (N, T, D) and one vector a sentence (N, D').
-
-        Args:
-            text: N sentences of T pieces.
-            pad: id of padding.
-        """
+        """Returns states (N, T, D) and one vector a sentence (N, D')."""
         ids, words = text.ids.masked_fill(~text.mask, pad), text.ids.shape[1]
         if self.whole:
             ids = F.pad(ids, (0, int(self.config.max_position_embeddings) - words), value=pad)

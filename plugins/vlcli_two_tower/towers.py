@@ -1,4 +1,4 @@
-"""The base of the models of two towers: builds them from a recipe's options, and describes them for a bundle."""
+"""Defines the base of the models of two towers: builds them from options, and describes them for a bundle."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class TowerModel(Model):
     """Base of the models of two towers.
 
     Args:
-        data_spec: vocabulary and length of texts.
         both: a dual model, in place of ``image`` and ``text``.
         image: the image tower.
         text: the text tower.

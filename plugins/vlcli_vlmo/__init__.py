@@ -6,5 +6,3 @@ from vlcli_vlmo.exporter import Released
 from vlcli_vlmo.interpolation import resample
 from vlcli_vlmo.model import VLMo
 from vlcli_vlmo.weights import to_released
-
-__all__ = ["BEiT3", "Released", "VLMo", "VLMoBias", "resample", "to_released"]

@@ -1,4 +1,4 @@
-"""The exporter ``transformers-vlmo``: VLMo's image tower as transformers' BEiT."""
+"""Exports VLMo's image tower as transformers' BEiT (``transformers-vlmo``)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TransformersVLMo(TransformersExporter):
 
 
 def configuration(model: VLMo) -> Any:
-    """The ``BeitConfig`` of the image tower.
+    """Returns the ``BeitConfig`` of the image tower.
 
     Raises:
         ComponentError: it has encodings or an attention that BEiT has not.
@@ -87,25 +87,26 @@ def configuration(model: VLMo) -> Any:
         layer_norm_eps=model.stack.norm.eps,
         layer_scale_init_value=0.0 if layer.attention.scale is None else 0.1,
         use_relative_position_bias=position is not None,
-        use_absolute_position_embeddings=_places(model) is not None,
+        use_absolute_position_embeddings=_positions(model) is not None,
         use_mean_pooling=False,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
 
 
-def _places(model: VLMo) -> Tensor | None:
-    found = list(model.positions)
-    if not found:
+def _positions(model: VLMo) -> Tensor | None:
+    # The table of absolute positions, None where there is none.
+    if not len(model.positions):
         return None
-    if len(found) == 1 and isinstance(found[0], LearnedPosition):
-        return found[0].table.weight
-    named = " and ".join(type(part).__name__ for part in found)
-    raise refused("BEiT", f"other positions of patches ({named})", "image_position: learned or none")
+    first = model.positions[0]
+    if len(model.positions) == 1 and isinstance(first, LearnedPosition):
+        return first.table.weight
+    names = " and ".join(type(part).__name__ for part in model.positions)
+    raise refused("BEiT", f"other positions of patches ({names})", "image_position: learned or none")
 
 
 def renamed(model: VLMo) -> dict[str, Tensor]:
-    """The image tower's weights by the names of ``BeitModel``."""
+    """Returns the image tower's weights by the names of ``BeitModel``."""
     kept = {
         name: value
         for name, value in model.stack.layers.state_dict().items()
@@ -114,24 +115,19 @@ def renamed(model: VLMo) -> dict[str, Tensor]:
     kind, patch = model.types.weight[1], model.patch
     assert isinstance(patch, nn.Conv2d)
     assert patch.bias is not None
-    places = _places(model)
+    table, position = _positions(model), model.stack.position
+    biases: dict[str, Tensor] = {}
+    if position is not None:
+        assert isinstance(position, VLMoBias)
+        parts = position.table[: position.image_rows].split(position.shape.heads, 1)  # layer by layer
+        name = "layers.{}.relative_position_bias.relative_position_bias_table"
+        biases = {name.format(number): part.contiguous() for number, part in enumerate(parts)}
     return {
         "embeddings.cls_token": model.cls_token + kind,
         "embeddings.patch_embeddings.projection.weight": patch.weight,
         "embeddings.patch_embeddings.projection.bias": patch.bias + kind,
-        **({} if places is None else {"embeddings.position_embeddings": places[None]}),
+        **({} if table is None else {"embeddings.position_embeddings": table[None]}),
         **layer_names(kept, _LAYER, "layers."),
-        **_tables(model),
+        **biases,
         **{f"layernorm.{name}": value for name, value in model.stack.norm.state_dict().items()},
     }
-
-
-def _tables(model: VLMo) -> dict[str, Tensor]:
-    position = model.stack.position
-    if position is None:
-        return {}
-    assert isinstance(position, VLMoBias)
-    heads = position.shape.heads
-    parts = position.table[: position.image_rows].split(heads, 1)
-    name = "layers.{}.relative_position_bias.relative_position_bias_table"
-    return {name.format(number): part.contiguous() for number, part in enumerate(parts)}

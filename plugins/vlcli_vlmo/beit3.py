@@ -1,4 +1,4 @@
-"""BEiT-3's model: VLMo's experts, DiMBERT's disentangled projections, and norms for each modality."""
+"""Defines BEiT-3: VLMo's experts, DiMBERT's disentangled projections, and norms for each modality."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError
 from vlcli.nn import (
     AttentionMask,
     AttentionShape,
@@ -29,9 +29,10 @@ from vlcli.nn import (
     Slot,
     Text,
     build_positions,
-    hide,
+    embed_grid,
     init_scale,
-    initialise,
+    initialise_model,
+    layer_number,
     register_head,
 )
 from vlcli.registry import PositionSpec
@@ -55,12 +56,7 @@ class WordLayer(nn.Linear):
 
 
 class PairHead(nn.Module):
-    """Scores of statements about two pictures: norm, linear layer, norm, GELU, linear layer (``TwoLayerMLP`` released).
-
-    Args:
-        dim: width of the vectors that come in.
-        outputs: number of classes.
-    """
+    """Scores statements about two pictures: norm, linear layer, norm, GELU, linear layer (released ``TwoLayerMLP``)."""
 
     def __init__(self, dim: int, outputs: int) -> None:
         super().__init__()
@@ -68,9 +64,8 @@ class PairHead(nn.Module):
         self.inner_norm, self.outer = nn.LayerNorm(dim // 2, eps=EPS), nn.Linear(dim // 2, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores (..., outputs) of (..., dim)."""
-        out: Tensor = self.outer(nn.functional.gelu(self.inner_norm(self.inner(self.norm(x)))))
-        return out
+        scores: Tensor = self.outer(nn.functional.gelu(self.inner_norm(self.inner(self.norm(x)))))  # (..., outputs)
+        return scores
 
 
 register_head("beit3-mlm", WordLayer)
@@ -78,19 +73,14 @@ register_head("beit3-pair", PairHead)
 
 
 class NormedPooler(nn.Module):
-    """One vector for a sequence: norm, linear layer and tanh of its first token (``Pooler`` of the released code).
-
-    Args:
-        dim: hidden size of the tokens.
-    """
+    """One vector for a sequence: norm, linear layer and tanh of its first token (``Pooler`` of the released code)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.norm, self.dense = nn.LayerNorm(dim, eps=EPS), nn.Linear(dim, dim)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(N, D) of tokens (N, T, D)."""
-        return torch.tanh(self.dense(self.norm(hidden[:, 0])))
+        return torch.tanh(self.dense(self.norm(hidden[:, 0])))  # (N, D)
 
 
 @dataclass
@@ -108,7 +98,7 @@ class Said:
     ahead: bool = False
 
     def select(self, rows: Tensor, per: int = 1) -> Said:
-        """The given rows, repeats allowed; ``per`` neighbours come from one picture."""
+        """Returns the cache of these rows, repeats allowed; ``per`` neighbours come from one picture."""
         return Said(self.cache.select(rows, per), self.words[rows], self.ahead)
 
 
@@ -125,7 +115,6 @@ class BEiT3(Model):
     to by the objective ``s2slm``.
 
     Args:
-        data_spec: vocabulary and text length.
         size: hidden size, layers and heads of a published file.
         hidden: another hidden size.
         layers: another number of layers.
@@ -174,7 +163,8 @@ class BEiT3(Model):
         init_std: InitStd = "auto",
     ) -> None:
         super().__init__(data_spec)
-        width, depth, count = (own or usual for own, usual in zip((hidden, layers, heads), SIZES[size], strict=True))
+        sizes = zip((hidden, layers, heads), SIZES[size], strict=True)
+        width, depth, count = (chosen or published for chosen, published in sizes)
         if image_size % patch:
             got = f"image_size {image_size}, patch {patch}"
             raise ComponentError("The image is no multiple of the patch.", where="model beit3", got=got)
@@ -182,8 +172,8 @@ class BEiT3(Model):
         self.init_std = init_scale(init_std, width, published=SIZES["base"][0])
         shape, style = AttentionShape(width, count, depth), BlockStyle("pre", EPS, 0.0, drop_path=drop_path)
         self.words = nn.Embedding(data_spec.vocab_size, width)
-        places = max(data_spec.text_length, LONGEST_CAPTION if captions else 0)
-        self.word_positions = LearnedPosition(shape, length=places)
+        longest = max(data_spec.text_length, LONGEST_CAPTION if captions else 0)
+        self.word_positions = LearnedPosition(shape, length=longest)
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.cell_positions = LearnedPosition(shape, grid=self.grid)
@@ -192,13 +182,7 @@ class BEiT3(Model):
         self.pooler = NormedPooler(width) if pooled == "pooler" else None
         self.word_head = WordLayer(width, data_spec.vocab_size) if captions else None
         self.capabilities = self.capabilities - (frozenset() if captions else {"generate"})
-        self._initialise()
-
-    def _initialise(self) -> None:
-        encodings = set() if self.stack.position is None else {*self.stack.position.modules()}
-        for module in self.modules():
-            if module not in encodings:
-                initialise(module, self.init_std)
+        initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
 
     @property
@@ -229,20 +213,8 @@ class BEiT3(Model):
         return EncoderOutput(self.word_positions(self.words(text.ids), layout), layout, extra=extra)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        x = hide(self._read(images), images)
-        layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
-        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
-        return EncoderOutput(self.cell_positions(x, layout), layout)
-
-    def _read(self, images: Images) -> Tensor:
-        if images.pixels is None:
-            raise DataError("BEiT-3 reads pixels, and the batch has none.", where="model beit3")
-        pixels = images.pixels.images
-        if pixels.shape[-2:] != (self.image_size, self.image_size) and not torch.compiler.is_exporting():
-            got, wanted = "x".join(map(str, pixels.shape[-2:])), f"{self.image_size}x{self.image_size}"
-            raise DataError("The picture has another size.", where="model beit3", got=got, expected=wanted)
-        patches: Tensor = self.patch(pixels.to(self.cls_token.dtype)).flatten(2).transpose(1, 2)
-        return patches
+        positions = (self.cell_positions,)
+        return embed_grid(images, self.patch, self.cls_token, positions, self.grid, "beit3", self.image_size)
 
     def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
         return self._alone(self.embed_text(text), TEXT_EXPERT, record)
@@ -261,7 +233,7 @@ class BEiT3(Model):
         patches, words = image.hidden.shape[1], text.hidden.shape[1]
         x, layout = torch.cat([image.hidden, text.hidden], 1), image.layout + text.layout
         parts: Parts = [(IMAGE_EXPERT, patches), (TEXT_EXPERT, words)]
-        mask = self._mask(layout, patches, text.extra.get("causal"))
+        mask = AttentionMask.sequence_to_sequence(layout.valid, patches, text.extra.get("causal"))
         options = {"keep": self.output_hidden_states, "record": record, "name": "fuse"}
         hidden, kept = self.stack(x, layout, parts, mask, **options)
         layers = {number: states[:, patches:] for number, states in kept.items()}
@@ -269,23 +241,16 @@ class BEiT3(Model):
         both = torch.cat([hidden[:, 0], hidden[:, patches]], 1) if self.pooler is None else self.pooler(hidden)
         return FusionOutput(of_text, EncoderOutput(hidden[:, :patches], image.layout), both)
 
-    @staticmethod
-    def _mask(layout: Layout, patches: int, causal: Tensor | None) -> AttentionMask:
-        if causal is None:
-            return AttentionMask(layout.valid)
-        return AttentionMask(layout.valid, causal=True, prefix=torch.where(causal, patches, layout.route.shape[1]))
-
     def word_scores(self, hidden: Tensor) -> Tensor:
         if self.word_head is None:
             raise ComponentError("BEiT-3 has no word head.", where="model beit3", hint="set captions: true")
-        out: Tensor = self.word_head(hidden)
-        return out
+        scores: Tensor = self.word_head(hidden)  # (..., V)
+        return scores
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> Said:
-        made = KeyValueCache()
-        mask = AttentionMask(image.layout.valid)
-        self.stack(image.hidden, image.layout, [(IMAGE_EXPERT, image.hidden.shape[1])], mask, cache=made)
-        said = Said(made, torch.zeros(image.hidden.shape[0], dtype=torch.long, device=image.hidden.device))
+        cache, mask = KeyValueCache(), AttentionMask(image.layout.valid)
+        self.stack(image.hidden, image.layout, [(IMAGE_EXPERT, image.hidden.shape[1])], mask, cache=cache)
+        said = Said(cache, torch.zeros(image.hidden.shape[0], dtype=torch.long, device=image.hidden.device))
         if text is None or not bool((text.mask & ~text.special).any()):
             return said
         words = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
@@ -293,6 +258,7 @@ class BEiT3(Model):
         return replace(self._append(said, torch.cat([first, words], 1))[0], ahead=True)
 
     def _append(self, said: Said, ids: Tensor) -> tuple[Said, Tensor]:
+        # Words (P, T) after those said, and their hidden states (P, T, D); ``said`` itself stays as it is.
         layout = Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
         layout = replace(layout, index=layout.index + said.words[:, None])
         x, cache = self.word_positions(self.words(ids), layout), said.cache.copy()
@@ -301,6 +267,7 @@ class BEiT3(Model):
         return Said(cache, said.words + ids.shape[1]), hidden
 
     def step(self, ids: Tensor, cache: Said) -> tuple[Tensor, Said]:
+        # The word chosen last and a mask after it; the class token is passed over where ``start`` was given words.
         mask = torch.full_like(ids, self.data_spec.mask_id)
         new = mask[:, None] if cache.ahead else torch.stack([ids, mask], 1)
         grown, hidden = self._append(cache, new)
@@ -311,10 +278,4 @@ class BEiT3(Model):
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        first, *rest = name.split(".")
-        if first == "stack" and rest[0] == "layers":
-            return int(rest[1]) + 1
-        return len(self.stack.layers) + 1 if first in ("stack", "pooler", "word_head") else 0
-
-
-__all__ = ["BEiT3"]
+        return layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler.", "word_head."), self.depth)

@@ -1,4 +1,4 @@
-"""VLMo's relative position bias: one table for all layers, over words, patches and across the two."""
+"""Defines VLMo's relative position bias: one table for all layers, over words, patches and between the two."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class VLMoBias(PairwisePosition):
     - the last three: the first word on another, another on it, it on itself.
 
     Args:
-        shape: of the stack; the table has a column for each head of each layer.
         grid: patches of the image: rows and columns, or one number for both.
         length: T, the longest sentence the table serves (196 in all of VLMo's stages).
     """
@@ -50,34 +49,39 @@ class VLMoBias(PairwisePosition):
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor:
         heads = self.shape.heads
         columns = self.table[:, layer * heads : (layer + 1) * heads].t()  # (H, R)
-        picked = columns.index_select(1, state.flatten())
-        out: Tensor = picked.unflatten(1, state.shape).transpose(0, 1)
-        return out
+        picked = columns.index_select(1, state.flatten())  # (H, Tq * Tk)
+        scores: Tensor = picked.unflatten(1, state.shape).transpose(0, 1)  # (1 or B, H, Tq, Tk)
+        return scores
 
     def rows(self, asking: Layout, asked: Layout) -> Tensor:
-        """Rows of the table for queries and keys: (B, Tq, Tk)."""
+        """Returns the table's row of each query and key: (B, Tq, Tk)."""
         q, k = _Kinds(asking, 2), _Kinds(asked, 1)
         top, text = self.image_rows, self.image_rows + 2
         end = len(self.table)
-        patches = self._patches(q.centre, k.centre)
+        height, width = self.grid
+        dy = (q.centre[..., 0] - k.centre[..., 0]).clamp(1 - height, height - 1)
+        dx = (q.centre[..., 1] - k.centre[..., 1]).clamp(1 - width, width - 1)
+        patches = (dy + height - 1) * (2 * width - 1) + dx + width - 1  # (B, Tq, Tk)
         images = torch.where(q.first, torch.where(k.first, top - 1, top - 3), torch.where(k.first, top - 2, patches))
         apart = (k.index - q.index).clamp(2 - self.length, self.length - 2) + self.length - 2 + text
         words = torch.where(q.first, torch.where(k.first, end - 1, end - 3), torch.where(k.first, end - 2, apart))
         same = torch.where(q.text, words, images)
         return torch.where(q.text == k.text, same, torch.where(q.text, top, top + 1))
 
-    def _patches(self, q: Tensor, k: Tensor) -> Tensor:
-        height, width = self.grid
-        dy = (q[..., 0] - k[..., 0]).clamp(1 - height, height - 1)
-        dx = (q[..., 1] - k[..., 1]).clamp(1 - width, width - 1)
-        return (dy + height - 1) * (2 * width - 1) + dx + width - 1
-
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         table = state["table"]
         rows = (2 * old[0] - 1) * (2 * old[1] - 1)
-        places = table[:rows].unflatten(0, (2 * old[0] - 1, 2 * old[1] - 1))
-        resized = resample(places, (2 * new[0] - 1, 2 * new[1] - 1)).flatten(0, 1)
+        offsets = table[:rows].unflatten(0, (2 * old[0] - 1, 2 * old[1] - 1))
+        resized = resample(offsets, (2 * new[0] - 1, 2 * new[1] - 1)).flatten(0, 1)
         return {**state, "table": torch.cat([resized, table[rows:]])}
+
+    def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
+        offsets = len(value) - SPECIAL - 2 * self.length - 2
+        side = (round(max(offsets, 0) ** 0.5) + 1) // 2
+        if (2 * side - 1) ** 2 != offsets or (side, side) == self.grid:
+            return value
+        report.append(f"{name}: {side}x{side} places interpolated to {self.grid[0]}x{self.grid[1]}")
+        return self.resize_state({"table": value}, (side, side), self.grid)["table"]
 
 
 class _Kinds:
@@ -94,9 +98,5 @@ def _alike(layout: Layout) -> Layout:
     one = layout.map(lambda tensor: tensor[:1])
     if layout.index.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return one  # what is compiled must not depend on values; the model numbers all rows alike
-    alike = _equal(layout.index, one.index) and _equal(layout.centre.nan_to_num(-1.0), one.centre.nan_to_num(-1.0))
-    return one if alike else layout
-
-
-def _equal(values: Tensor, one: Tensor) -> bool:
-    return torch.equal(values, one.expand_as(values))
+    pairs = ((layout.index, one.index), (layout.centre.nan_to_num(-1.0), one.centre.nan_to_num(-1.0)))
+    return one if all(torch.equal(values, first.expand_as(values)) for values, first in pairs) else layout

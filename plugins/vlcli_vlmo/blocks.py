@@ -1,4 +1,4 @@
-"""Mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
+"""Defines mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
 
 from __future__ import annotations
 
@@ -37,14 +37,7 @@ TEXT_EXPERT, IMAGE_EXPERT, FUSED_EXPERT = "text", "image", "fused"
 
 
 class Expert(nn.Module):
-    """Two linear layers with an activation between, behind a norm of their own.
-
-    Args:
-        dim: width of the tokens.
-        hidden: width between.
-        style: eps and activation.
-        norm: whether the norm is the expert's own (the released code) or shared by all (the paper).
-    """
+    """Two linear layers with an activation between, behind a norm of its own (released code) or none (paper)."""
 
     def __init__(self, dim: int, hidden: int, style: BlockStyle, norm: bool = True) -> None:
         super().__init__()
@@ -54,8 +47,7 @@ class Expert(nn.Module):
         self.outer = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) of (..., D)."""
-        out: Tensor = self.outer(self.activation(self.inner(self.norm(x))))
+        out: Tensor = self.outer(self.activation(self.inner(self.norm(x))))  # (..., D)
         return out
 
 
@@ -63,9 +55,6 @@ class Experts(nn.Module):
     """The feed-forwards of one layer, with the residual they share.
 
     Args:
-        dim: width of the tokens.
-        hidden: width inside an expert.
-        style: of the residual; its layer scale and drop path are one for all experts.
         names: the experts there are; one alone takes all tokens (a standard transformer).
         shared_norm: one norm before all experts (VLMo's paper) instead of one each (its code).
     """
@@ -79,28 +68,19 @@ class Experts(nn.Module):
         self.path = DropPath(style.drop_path)
 
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        """``x`` (B, T, D): each run of tokens through its expert."""
+        """Passes each run of tokens of ``x`` (B, T, D) through its expert."""
         entered = self.norm(x)
         if self.only is not None or len(parts) == 1:
             out = self.experts[self.only or parts[0][0]](entered)
         else:
             runs = entered.split([count for _, count in parts], 1)
             out = torch.cat([self.experts[name](run) for (name, _), run in zip(parts, runs, strict=True)], 1)
-        made: Tensor = x + self.path(out if self.scale is None else out * self.scale)
-        return made
+        summed: Tensor = x + self.path(out if self.scale is None else out * self.scale)
+        return summed
 
 
 class MoMELayer(nn.Module):
-    """Shared self-attention, then the experts (VLMo, section 3.1).
-
-    Args:
-        shape: of the attention.
-        hidden: width inside an expert.
-        style: of the residuals.
-        attention: a registered attention.
-        experts: those this layer has.
-        shared_norm: one norm before all experts.
-    """
+    """Shared self-attention, then the experts (VLMo, section 3.1)."""
 
     def __init__(
         self,
@@ -116,12 +96,11 @@ class MoMELayer(nn.Module):
         self.feed = Experts(shape.dim, hidden, style, experts, shared_norm)
 
     def forward(self, x: Tensor, parts: Parts, context: AttentionContext, rows: slice | None = None) -> Tensor:
-        """``x`` (B, T, D) after one layer, called by the stack for each layer in turn.
+        """Runs one layer.
 
         Args:
             x: (B, T, D), or packed (1, K, D).
             parts: experts in the order of the tokens that are returned, and how many tokens each takes.
-            context: of the attention.
             rows: the tokens that are queries and are returned; None: all.
 
         Returns:
@@ -132,21 +111,15 @@ class MoMELayer(nn.Module):
             return out
         entered = self.attention.norm(x)
         seen = self.attention.attention(entered[:, rows], entered, context)
-        left: Tensor = self.feed(self.attention.leave(x[:, rows], seen), parts)
-        return left
+        stream: Tensor = self.feed(self.attention.leave(x[:, rows], seen), parts)
+        return stream
 
 
 class MoMEStack(nn.Module):
     """The layers, one pairwise encoding for all of them, and the final norm that every path shares.
 
     Args:
-        shape: of the attention; its ``layers`` are this stack's.
-        hidden: width inside an expert.
-        style: of the residuals; drop path grows linearly with depth.
-        attentions: a registered attention for each layer.
-        position: a pairwise encoding, or None.
         fused_from: the first layer with a vision-language expert; ``shape.layers`` where none has.
-        shared_norm: one norm before all experts of a layer.
         mixture: an expert for each modality; else the image's alone takes all tokens.
         fused_position: a further pairwise encoding of a pair's tokens in the layers from ``fused_from`` on, measured on
             the tokens that enter them.
@@ -167,10 +140,10 @@ class MoMEStack(nn.Module):
         super().__init__()
         layers = []
         for number, attention in enumerate(attentions):
-            own = replace(style, drop_path=style.drop_path * number / max(shape.layers - 1, 1))
+            of_layer = replace(style, drop_path=style.drop_path * number / max(shape.layers - 1, 1))
             names = [TEXT_EXPERT, IMAGE_EXPERT] if mixture else [IMAGE_EXPERT]
             names += [FUSED_EXPERT] if number >= fused_from else []
-            layers.append(MoMELayer(shape, hidden, own, attention, names, shared_norm))
+            layers.append(MoMELayer(shape, hidden, of_layer, attention, names, shared_norm))
         self.layers = nn.ModuleList(layers)
         self.position, self.fused_from, self.fused_position = position, fused_from, fused_position
         self.norm = nn.LayerNorm(shape.dim, eps=style.eps)
@@ -193,14 +166,10 @@ class MoMEStack(nn.Module):
 
         Args:
             x: (B, T, D).
-            layout: where the tokens stand.
-            parts: experts in the order of the tokens.
             fused: whether layers that have a vision-language expert use it for all tokens.
-            first: the layer to begin with.
             rows: which tokens must be finished: all, the first part's, or the first token alone.
             keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
             record: keeps ``{name}.{layer}`` probabilities.
-            name: how they are called there.
 
         Returns:
             (B, T, D) after the final norm (fewer tokens with ``rows``), and the hidden states asked for, without it.
@@ -208,19 +177,14 @@ class MoMEStack(nn.Module):
         run = _Run(self, x, layout, parts, fused, record, name)
         kept = {first: x} if first in keep else {}
         x = x if run.packing is None else run.packing.pack(x)
-        last = len(self.layers) - 1
+        whole = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
+        count = {"all": whole, "text": parts[0][1], "pooled": 1}[rows]
+        cut = None if count == whole or record is not None or run.measures else slice(0, count)
         for number in range(first, len(self.layers)):
-            cut = self._cut(rows, parts, layout) if number == last and record is None and not run.measures else None
-            x = run.layer(number, x, cut)
+            x = run.layer(number, x, cut if number == len(self.layers) - 1 else None)
             if number + 1 in keep:
                 kept[number + 1] = run.rows_of(x)
         return run.rows_of(self.norm(x)), kept
-
-    @staticmethod
-    def _cut(rows: Rows, parts: Parts, layout: Layout) -> slice | None:
-        whole = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
-        count = {"all": whole, "text": parts[0][1], "pooled": 1}[rows]
-        return None if count == whole else slice(0, count)
 
 
 class Later(PairwisePosition):
@@ -282,17 +246,15 @@ class _Run:
         if packing is None or len(self.parts) == 1:
             return packing
         ends = torch.tensor([count for _, count in self.parts], device=valid.device).cumsum(0)
-        column = packing.places % packing.length
-        part = torch.bucketize(column, ends, right=True)
-        order = part.argsort(stable=True)
-        return replace(packing, places=packing.places[order])
+        part = torch.bucketize(packing.places % packing.length, ends, right=True)  # (K,)
+        return replace(packing, places=packing.places[part.argsort(stable=True)])
 
     def rows_of(self, x: Tensor) -> Tensor:
-        """By row, wherever ``x`` is packed."""
+        """Returns ``x`` by row, unpacked if it is packed."""
         return x if self.packing is None else self.packing.unpack(x)
 
     def layer(self, number: int, x: Tensor, cut: slice | None) -> Tensor:
-        """Layer ``number``; one that is cut is the last, and gives rows."""
+        """Runs layer ``number``; one that is cut is the last, and gives rows."""
         module = self.stack.layers[number]
         if self.measures and number == self.stack.fused_from:
             x = self._measured(x)
@@ -301,7 +263,10 @@ class _Run:
         active = self.stack.checkpointing and self.record is None
         if cut is not None:
             x, self.packing = self.rows_of(x), None
-            experts, context = self._experts(number, cut.stop), self._cut_context(context, x, cut)
+            asking, experts = self.layout.cut(0, cut.stop), self._experts(number, cut.stop)
+            asking.grid = None
+            state = None if self.position is None else self.position.prepare(x[:, cut], x, asking, self.layout)
+            context = replace(context, x_layout=asking, y_layout=self.layout, state=state)
         else:
             experts = self._experts(number, None)
         if self.packing is not None:
@@ -321,26 +286,16 @@ class _Run:
             self.state = [self.state, state]
         return x
 
-    def _cut_context(self, context: AttentionContext, x: Tensor, cut: slice) -> AttentionContext:
-        asking = self.layout.cut(0, cut.stop)
-        asking.grid = None
-        position = self.position
-        state = None if position is None else position.prepare(x[:, cut], x, asking, self.layout)
-        return replace(context, x_layout=asking, y_layout=self.layout, state=state)
-
     def _experts(self, number: int, count: int | None) -> Parts:
         total = sum(size for _, size in self.parts) if count is None else count
         if self.fused and number >= self.stack.fused_from:
             return [(FUSED_EXPERT, total)]
         if count is not None:
             return [(self.parts[0][0], count)]
-        return self.parts if self.packing is None else self._packed_parts()
-
-    def _packed_parts(self) -> Parts:
-        assert self.packing is not None
-        column = self.packing.places % self.packing.length
-        made, start = [], 0
-        for name, count in self.parts:
-            made.append((name, int(((column >= start) & (column < start + count)).sum())))
-            start += count
-        return made
+        if self.packing is None:
+            return self.parts
+        column, packed, start = self.packing.places % self.packing.length, [], 0
+        for name, size in self.parts:
+            packed.append((name, int(((column >= start) & (column < start + size)).sum())))
+            start += size
+        return packed

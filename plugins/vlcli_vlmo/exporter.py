@@ -1,4 +1,4 @@
-"""The exporter ``vlmo``: a file that the released VLMo code loads."""
+"""Exports a file that the released VLMo code loads (``vlmo``)."""
 
 from __future__ import annotations
 

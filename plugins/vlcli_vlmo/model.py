@@ -1,15 +1,15 @@
-"""VLMo's model: one transformer that encodes texts, images, and both together."""
+"""Defines VLMo: one transformer that encodes texts, images, and both together."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError, DataError
+from vlcli.errors import ComponentError
 from vlcli.nn import (
     PUBLISHED_STD,
     AttentionShape,
@@ -29,13 +29,14 @@ from vlcli.nn import (
     Text,
     TextEmbeddings,
     build_positions,
-    hide,
+    embed_grid,
     init_scale,
-    initialise,
+    initialise_model,
+    layer_number,
     match_normalised,
     with_grid,
 )
-from vlcli.registry import AttentionSpec, PositionSpec, Spec
+from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows
 from vlcli_vlmo.weights import adapt
 
@@ -45,7 +46,7 @@ STANDARD = {"name": "standard", "bias": "query_value", "float32_softmax": True}
 
 @dataclass(frozen=True)
 class Size:
-    """What a name of the paper or of the released code stands for."""
+    """Sizes of a model of the paper or of the released code."""
 
     hidden: int
     layers: int
@@ -70,7 +71,6 @@ class VLMo(Model):
     own expert in every layer; a pair through both, then through the vision-language experts of the top layers.
 
     Args:
-        data_spec: vocabulary, text length, feature width.
         size: width, depth, heads, vision-language layers, positions and layer scale of a released model.
         hidden: another width.
         layers: another depth.
@@ -157,89 +157,69 @@ class VLMo(Model):
         packed: bool = True,
     ) -> None:
         super().__init__(data_spec)
-        own = SIZES[size]
-        width, depth = hidden or own.hidden, layers or own.layers
-        top = own.fused_layers if fused_layers is None else fused_layers
+        published = SIZES[size]
+        width, depth = hidden or published.hidden, layers or published.layers
+        top = published.fused_layers if fused_layers is None else fused_layers
         if not 0 <= top <= depth:
-            raise ComponentError(
-                "There are more vision-language layers than layers.", where="model vlmo", got=f"{top} of {depth}"
-            )
+            what = "There are more vision-language layers than layers."
+            raise ComponentError(what, where="model vlmo", got=f"{top} of {depth}")
         if top and not mixture:
-            raise ComponentError(
-                "A standard transformer has no vision-language layers.", where="model vlmo", hint="set fused_layers: 0"
-            )
+            what = "A standard transformer has no vision-language layers."
+            raise ComponentError(what, where="model vlmo", hint="set fused_layers: 0")
+        if image == "pixels" and image_size % patch:
+            got = f"image_size {image_size}, patch {patch}"
+            raise ComponentError("The image is no multiple of the patch.", where="model vlmo", got=got)
         self.starts: dict[str, str] = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
         self.init_std = init_scale(init_std, width, published=544)
         self.second_path = second_path and top > 0
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
-        self.grid = self._grid(image, image_size, patch, grid)
-        shape = AttentionShape(width, heads or own.heads, depth)
-        relative = own.relative if position_type == "auto" else position_type == "relative"
-        of_text, of_image, pairwise = self._positions(relative, length, text_position, image_position, position)
-        words = build_positions(of_text, shape, self.slots["text_position"])[0]
+        side = image_size // patch
+        self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
+        shape = AttentionShape(width, heads or published.heads, depth)
+        relative = published.relative if position_type == "auto" else position_type == "relative"
         idle = relative and text_position is None
+        if text_position is None:
+            text_position = "none" if relative else {"name": "learned", "length": data_spec.text_length}
+        if image_position is None:
+            image_position = "none" if relative else {"name": "learned", "grid": list(self.grid)}
+        if position is None and relative:
+            position = {"name": "vlmo-bias", "grid": list(self.grid), "length": length}
+        words = build_positions(text_position, shape, self.slots["text_position"])[0]
         self.text = TextEmbeddings(data_spec, width, words, dropout=drop_path)
         # The released files hold a table of text positions even where nothing reads it.
         self.idle_positions = nn.Embedding(data_spec.text_length, width).requires_grad_(False) if idle else None
         self.types = nn.Embedding(1 + images, width)
-        self.patch = self._patches(data_spec, width)
+        self.patch: nn.Module = (
+            nn.Conv2d(3, width, patch, stride=patch)
+            if image == "pixels"
+            else FeatureEmbeddings(data_spec.region_dim, width, eps=1e-6, dropout=0.0)
+        )
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = build_positions(with_grid(of_image, self.grid), shape, self.slots["image_position"])[0]
-        scale = own.layer_scale if layer_scale == "auto" else layer_scale
+        self.positions = build_positions(with_grid(image_position, self.grid), shape, self.slots["image_position"])[0]
+        scale = published.layer_scale if layer_scale == "auto" else layer_scale
         style = BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
         usual = attention or STANDARD
         attentions = [lower_attention or usual] * (depth - top) + [usual] * top
-        encoding = build_positions(pairwise, shape, self.slots["position"])[1]
-        inner = intermediate or 4 * width
+        encoding = build_positions(position, shape, self.slots["position"])[1]
         among_both = self.slots["fused_position"]
         if not top:
             among_both = among_both.without("pairs", "there are no vision-language layers here: set fused_layers")
         further = build_positions(fused_position, replace(shape, layers=max(top, 1)), among_both)[1]
-        self.stack = MoMEStack(shape, inner, style, attentions, encoding, depth - top, shared_norm, mixture, further)
+        inner, experts = intermediate or 4 * width, (depth - top, shared_norm, mixture)
+        self.stack = MoMEStack(shape, inner, style, attentions, encoding, *experts, further)
         self.stack.packed = packed
         self.pooler = Pooler(width)
-        self._initialise(open_scales=layer_scale == "auto" and self.init_std > PUBLISHED_STD)
-
-    @staticmethod
-    def _grid(image: str, size: int, patch: int, grid: tuple[int, int]) -> tuple[int, int]:
-        if image == "features":
-            return int(grid[0]), int(grid[1])
-        if size % patch:
-            raise ComponentError(
-                "The image is no multiple of the patch.", where="model vlmo", got=f"image_size {size}, patch {patch}"
-            )
-        return size // patch, size // patch
-
-    def _positions(self, relative: bool, length: int, text: Any, image: Any, pairwise: Any) -> tuple[Any, Any, Any]:
-        learned: list[Spec] = [
-            {"name": "learned", "length": self.data_spec.text_length},
-            {"name": "learned", "grid": list(self.grid)},
-        ]
-        table = {"name": "vlmo-bias", "grid": list(self.grid), "length": length}
-        words, cells, pairs = ("none", "none", table) if relative else (learned[0], learned[1], "none")
-        return (
-            words if text is None else text,
-            cells if image is None else image,
-            pairs if pairwise is None else pairwise,
-        )
-
-    def _patches(self, data_spec: DataSpec, width: int) -> nn.Module:
-        if self.image_source == "features":
-            return FeatureEmbeddings(data_spec.region_dim, width, eps=1e-6, dropout=0.0)
-        return nn.Conv2d(3, width, self.patch_size, stride=self.patch_size)
+        self._initialise(open_scales=layer_scale == "auto")
 
     def _initialise(self, open_scales: bool) -> None:
-        given = [part for part in (self.stack.position, self.stack.fused_position) if part is not None]
-        encodings = {module for part in given for module in part.modules()}
-        for module in self.modules():
-            if module not in encodings:
-                initialise(module, self.init_std)
+        initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
-        if self.image_source == "features" and self.init_std > PUBLISHED_STD:
+        if self.init_std > PUBLISHED_STD and self.image_source == "features":
             match_normalised(self.positions)
-        for name, parameter in self.stack.layers.named_parameters() if open_scales else ():
-            if name.endswith(".scale"):
-                nn.init.ones_(parameter)
+        if self.init_std > PUBLISHED_STD and open_scales:  # a layer scale of 0.1 belongs to twelve layers and more
+            for name, parameter in self.stack.layers.named_parameters():
+                if name.endswith(".scale"):
+                    nn.init.ones_(parameter)
 
     @property
     def dim(self) -> int:
@@ -262,47 +242,19 @@ class VLMo(Model):
         return EncoderOutput(hidden, layout)
 
     def embed_image(self, images: Images) -> EncoderOutput:
-        x = hide(self._read(images), images)
-        layout = Layout.for_grid(*self.grid, skip=1, device=x.device)
-        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], 1)
-        for position in self.positions:
-            x = position(x, layout)
-        return EncoderOutput(x, layout)
-
-    def _read(self, images: Images) -> Tensor:
-        if self.image_source == "pixels":
-            if images.pixels is None:
-                raise DataError("VLMo reads pixels, and the batch has none.", where="model vlmo")
-            pixels = images.pixels.images
-            if pixels.shape[-2:] != (self.image_size, self.image_size) and not torch.compiler.is_exporting():
-                got, wanted = "x".join(map(str, pixels.shape[-2:])), f"{self.image_size}x{self.image_size}"
-                raise DataError("The picture has another size.", where="model vlmo", got=got, expected=wanted)
-            patches: Tensor = self.patch(pixels.to(self.cls_token.dtype)).flatten(2).transpose(1, 2)
-            return patches
-        regions, cells = images.regions, self.grid[0] * self.grid[1]
-        if regions is None or regions.features.shape[1] != cells:
-            got = "none" if regions is None else f"{regions.features.shape[1]} a picture"
-            raise DataError(
-                "VLMo reads a grid of features, and the store holds something else.",
-                where="model vlmo",
-                got=got,
-                expected=f"{self.grid[0]} x {self.grid[1]} cells",
-                hint="extract with boxes: grid, and name the same grid in the model",
-            )
-        out: Tensor = self.patch(regions.features, Layout.for_grid(*self.grid, device=regions.features.device))
-        return out
+        return embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vlmo", self.image_size)
 
     def encode_text(self, text: Text, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
-        states = self.embed_text(text)
-        hidden = states.hidden + self.types.weight[0]
-        return self._alone(hidden, states.layout, TEXT_EXPERT, record, rows)
+        return self._alone(self.embed_text(text), 0, TEXT_EXPERT, record, rows)
 
     def encode_image(self, images: Images, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
-        states = self.embed_image(images)
-        hidden = states.hidden + self.types.weight[1]
-        return self._alone(hidden, states.layout, IMAGE_EXPERT, record, rows)
+        return self._alone(self.embed_image(images), 1, IMAGE_EXPERT, record, rows)
 
-    def _alone(self, x: Tensor, layout: Layout, expert: str, record: Recorder | None, rows: Rows) -> EncoderOutput:
+    def _alone(
+        self, states: EncoderOutput, kind: int, expert: str, record: Recorder | None, rows: Rows
+    ) -> EncoderOutput:
+        # ``extra["fused"]`` (N, D): the first token by the vision-language experts, for the second contrast.
+        x, layout = states.hidden + self.types.weight[kind], states.layout
         parts, start = [(expert, x.shape[1])], self.stack.fused_from
         wanted: Collection[int] = {*self.output_hidden_states, start} if self.second_path else self.output_hidden_states
         options = {"rows": rows, "record": record, "name": expert}
@@ -312,28 +264,24 @@ class VLMo(Model):
             again, _ = self.stack(kept[start], layout, parts, fused=True, first=start, rows="pooled")
             extra["fused"] = again[:, 0]
         layers = {number: kept[number] for number in self.output_hidden_states}
-        places = layout if hidden.shape[1] == x.shape[1] else _front(layout, hidden.shape[1])
-        return EncoderOutput(hidden, places, hidden[:, 0], layers, extra)
+        return EncoderOutput(hidden, _front(layout, hidden.shape[1]), hidden[:, 0], layers, extra)
 
     def fuse(
         self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None, rows: Rows = "all"
     ) -> FusionOutput:
         words, patches = text.hidden.shape[1], image.hidden.shape[1]
-        kind = self.types.weight[1] if image.number is None else self._kinds(image.number)
+        kind = self.types.weight[1]
+        if image.number is not None:  # more pictures than rows share the last
+            kind = self.types((image.number + 1).clamp(max=len(self.types.weight) - 1))[:, None]  # (P, 1, D)
         x = torch.cat([text.hidden + self.types.weight[0], image.hidden + kind], 1)
         layout = text.layout + image.layout
         parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, patches)]
-        hidden, kept = self.stack(
-            x, layout, parts, fused=True, rows=rows, keep=self.output_hidden_states, record=record, name="fuse"
-        )
+        options = {"rows": rows, "keep": self.output_hidden_states, "record": record, "name": "fuse"}
+        hidden, kept = self.stack(x, layout, parts, fused=True, **options)
         of_text = EncoderOutput(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
         rest = hidden[:, words:]
         of_image = EncoderOutput(rest, _front(image.layout, rest.shape[1]))
         return FusionOutput(of_text, of_image, self.pooler(hidden))
-
-    def _kinds(self, number: Tensor) -> Tensor:
-        out: Tensor = self.types((number + 1).clamp(max=len(self.types.weight) - 1))[:, None]
-        return out
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return adapt(self, state, report)
@@ -342,16 +290,8 @@ class VLMo(Model):
         return ((r"^stack\.position\.", {"decay": 0.0}),)
 
     def layer_of(self, name: str) -> int | None:
-        parts = name.split(".")
-        if parts[:2] == ["stack", "layers"]:
-            return int(parts[2]) + 1
-        return len(self.stack.layers) + 1 if parts[0] in ("stack", "pooler") else 0
+        return layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), self.depth)
 
 
 def _front(layout: Layout, count: int) -> Layout:
-    if count == layout.route.shape[1]:
-        return layout
-    return layout.cut(0, count)
-
-
-__all__ = ["FUSED_EXPERT", "SIZES", "VLMo"]
+    return layout if count == layout.route.shape[1] else layout.cut(0, count)

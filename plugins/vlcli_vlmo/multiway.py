@@ -1,4 +1,4 @@
-"""BEiT-3's layers: every linear layer and every norm exists once for words and once for pictures (multiway)."""
+"""Defines BEiT-3's layers: each linear layer and each norm exists once for words and once for pictures."""
 
 from __future__ import annotations
 
@@ -31,17 +31,13 @@ DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
 
 
 class Ways(nn.ModuleDict):
-    """One module for words and one for pictures (``MultiwayNetwork`` of the released code).
-
-    Args:
-        make: called twice, once for each modality; returns a module that maps (..., D) to (..., D').
-    """
+    """One module that ``make`` returns for words and one for pictures (``MultiwayNetwork`` of the released code)."""
 
     def __init__(self, make: Callable[[], nn.Module]) -> None:
         super().__init__({TEXT_EXPERT: make(), IMAGE_EXPERT: make()})
 
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
-        """(B, T, D') of (B, T, D); ``parts`` says which neighbouring tokens go through which module."""
+        """Passes each run of tokens of ``x`` (B, T, D) through its module: (B, T, D')."""
         if len(parts) == 1:
             alone: Tensor = self[parts[0][0]](x)
             return alone
@@ -50,13 +46,7 @@ class Ways(nn.ModuleDict):
 
 
 class NormedFeed(nn.Module):
-    """Two linear layers, and between them an activation and a norm (sub-LN; Magneto, Wang et al. 2022, Figure 2).
-
-    Args:
-        dim: hidden size of the tokens.
-        hidden: width between the two layers.
-        style: eps of the norm, and the activation.
-    """
+    """Two linear layers, and between them an activation and a norm (sub-LN; Magneto, Wang et al. 2022, Figure 2)."""
 
     def __init__(self, dim: int, hidden: int, style: BlockStyle) -> None:
         super().__init__()
@@ -64,19 +54,12 @@ class NormedFeed(nn.Module):
         self.activation, self.norm = activation(style.activation), nn.LayerNorm(hidden, eps=style.eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) of (..., D)."""
-        out: Tensor = self.outer(self.norm(self.activation(self.inner(x))))
+        out: Tensor = self.outer(self.norm(self.activation(self.inner(x))))  # (..., D)
         return out
 
 
 class MultiwayLayer(nn.Module):
-    """Attention over all tokens with projections for each modality, then each modality's feed-forward network.
-
-    Args:
-        shape: of the attention.
-        hidden: width inside a feed-forward network.
-        style: eps, activation and drop path.
-    """
+    """Attention over all tokens with projections for each modality, then each modality's feed-forward network."""
 
     def __init__(self, shape: AttentionShape, hidden: int, style: BlockStyle) -> None:
         super().__init__()
@@ -90,16 +73,7 @@ class MultiwayLayer(nn.Module):
         self.path = DropPath(style.drop_path)
 
     def forward(self, x: Tensor, parts: Parts, context: AttentionContext) -> Tensor:
-        """Called by :class:`MultiwayStack` for each layer in turn.
-
-        Args:
-            x: (B, T, D).
-            parts: modalities in the order of the tokens, and how many tokens each has.
-            context: of the attention.
-
-        Returns:
-            (B, T, D).
-        """
+        """Runs one layer over ``x`` (B, T, D), whose tokens belong to the modalities of ``parts`` in this order."""
         attended = self.attention(self.norm(x, parts), None, context)
         x = x + self.path(self.dense(self.inner_norm(attended, parts), parts))
         out: Tensor = x + self.path(self.feed(self.feed_norm(x, parts), parts))
@@ -107,15 +81,7 @@ class MultiwayLayer(nn.Module):
 
 
 class MultiwayStack(nn.Module):
-    """All layers of BEiT-3, and the norm behind the last one.
-
-    Args:
-        shape: of the attention, with the number of layers.
-        hidden: width inside a feed-forward network.
-        style: eps, activation and the last layer's drop path, which grows linearly with depth.
-        position: a pairwise position encoding for all layers, or None (BEiT-3 has none).
-        final_norm: whether a norm follows the last layer.
-    """
+    """All layers of BEiT-3, and the norm behind the last one."""
 
     def __init__(
         self,
@@ -148,10 +114,8 @@ class MultiwayStack(nn.Module):
 
         Args:
             x: (B, T, D); with a cache only the new tokens.
-            layout: where these tokens stand.
             parts: modalities in the order of the tokens, and how many tokens each has.
             mask: which tokens may attend to which, cached tokens included.
-            cache: grows by the new tokens.
             keep: layers whose output is returned too: 0 is the input, n the output of the n-th layer.
             record: keeps ``{name}.{layer}`` attention probabilities.
             name: of the pass in ``record``.
@@ -164,6 +128,6 @@ class MultiwayStack(nn.Module):
         context = AttentionContext(mask, layout, None, self.position, state, cache=cache, record=record)
         active, kept = self.checkpointing and cache is None and record is None, {0: x}
         for number, layer in enumerate(self.layers):
-            own = replace(context, layer=number, name=f"{name}.{number}")
-            x = kept[number + 1] = run_layer(layer, x, parts, own, active=active)
+            of_layer = replace(context, layer=number, name=f"{name}.{number}")
+            x = kept[number + 1] = run_layer(layer, x, parts, of_layer, active=active)
         return x if self.norm is None else self.norm(x, parts), {number: kept[number] for number in keep}

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from vlcli import registry
-from vlcli.data.readers.captions import Captions
-from vlcli.data.readers.karpathy import Karpathy
+from vlcli.data.readers.captions import Captions, Karpathy
 from vlcli.errors import DataError
 
 BLIP = [

@@ -240,6 +240,7 @@ def test_sbu_in_both_forms(tmp_path: Path) -> None:
     reader = SBU(tmp_path)
     assert [(e.text, e.images) for e in reader.examples()] == [("a bee", ["bee"]), ("a dog", ["dog"])]
     assert reader.left_out == {"pairs whose picture is not there": 2}
+    assert list(SBU(tmp_path).stream()) == SBU(tmp_path).read()  # the file of captions is no list of its own
     (tmp_path / "sbu.json").write_text(json.dumps({"image_urls": URLS, "captions": TEXTS, "user_ids": [1] * 4}))
     assert [e.text for e in SBU(tmp_path, file="sbu.json").examples()] == ["a bee", "a dog"]
     captions.write_text("\n".join(TEXTS[:3]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -15,10 +16,9 @@ from PIL import Image
 
 from vlcli import registry
 from vlcli.data import Example, Reader
-from vlcli.data.readers.captions import Captions
+from vlcli.data.readers.captions import Captions, Karpathy
 from vlcli.data.readers.coco import CocoCaptions, CocoInstances
 from vlcli.data.readers.generic import Csv, ImageFolder, JsonLines
-from vlcli.data.readers.karpathy import Karpathy
 from vlcli.data.readers.nlvr2 import NLVR2
 from vlcli.data.readers.vqa import VQA, soft_scores
 from vlcli.data.shapes import ShapesConfig, make_shapes
@@ -326,7 +326,7 @@ def test_truncated_gzip_is_named(tmp_path: Path) -> None:
 
 
 def test_readers_need_no_torch() -> None:
-    modules = ["coco", "captions", "karpathy", "vqa", "nlvr2", "generic"]
+    modules = ["coco", "captions", "vqa", "nlvr2", "generic"]
     code = ";".join(f"import vlcli.data.readers.{name}" for name in modules)
     code += ";import vlcli.data, vlcli.data.vocabulary, sys; vlcli.data.Tokenizer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -361,3 +361,11 @@ def test_a_reader_that_stops_is_named_with_its_line(tmp_path):
         Careless(tmp_path).examples()
     line = Careless.read.__code__.co_firstlineno + 1
     assert f"{__file__}:{line}" in str(fault.value)
+
+
+@pytest.mark.parametrize("kind", ["datasets", "extractors", "worlds"])
+def test_show_has_a_line_for_every_option(kind):
+    for name in registry.names(kind):
+        described = registry.describe(kind, name)
+        documented = set(re.findall(r"^    (\w+):", described["doc"], re.MULTILINE))
+        assert {option["name"] for option in described["parameters"]} <= documented, name

@@ -259,7 +259,7 @@ def test_a_port_in_use_names_a_free_one(vqa):
 
 def test_attention_of_a_large_model_is_cut_to_what_a_page_can_draw():
     layers = {f"cross.{n}": np.full((12, 20, 36), 1 / 36, np.float32) for n in range(24)}
-    views = views_of(layers)
+    views = views_of(list(layers.values()))
     assert len(views) == 25
     assert sum(view.size for view in views.values()) <= MOST
     assert list(views) == ["all layers, all heads", *(f"layer {n}, all heads" for n in range(1, 25))]

@@ -173,7 +173,7 @@ def test_hard_negatives_never_belong_together(model):
     objective = make(model, "hard-matching", negatives=2, candidates=3)
     own = set(zip(view.text_rows.tolist(), view.image_rows[:, 0].tolist(), strict=True))
     step = ForwardPasses(model, batch)
-    for texts, images in objective._wrong(step, view.text_rows, view.image_rows[:, 0]):
+    for texts, images in objective.wrong_pairs(step, view.text_rows, view.image_rows[:, 0]):
         assert len(texts) == 12
         assert own.isdisjoint(zip(texts.tolist(), images.tolist(), strict=True))
     outcome = objective(step, {})

@@ -15,7 +15,7 @@ from small_run import context
 
 import vlcli
 from vlcli import registry
-from vlcli.data.readers.karpathy import Karpathy
+from vlcli.data.readers.captions import Karpathy
 from vlcli.data.references import REFERENCES
 from vlcli.errors import ComponentError, UsageError
 from vlcli.features.schema import Record

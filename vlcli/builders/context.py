@@ -1,4 +1,4 @@
-"""A stage: its config and its inputs in, one artifact folder out. Nothing here prints."""
+"""Defines the input and the result of a stage's run."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.wiring import find_place
 
 CACHE = ".columns"
-"""Name of a run's folder for examples in columns."""
+"""Folder of a run for examples in columns."""
 
 
 @dataclass
 class StageContext:
-    """What the runner hands a stage.
+    """Input of a stage's run.
 
     Attributes:
-        recipe: the whole recipe, resolved.
-        name: this stage's name in it.
-        config: its section, of the class that belongs to its kind.
-        folder: where it writes; exists; may hold what a killed run left, to resume from.
-        inputs: artifact folder of every stage before it, by name (finished ones only).
-        root: the data root, resolved (for a stage name: that stage's artifact folder).
-        seed: the run's seed.
+        recipe: resolved.
+        name: of the stage.
+        config: section of the stage, of the class of its kind.
+        folder: the stage writes here; exists; may have files of a killed run, to resume from.
+        inputs: artifact folders of finished stages before it, by name.
+        root: the data root.
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps`` or ``auto``.
-        progress: where to report.
-        resume: whether to go on from what ``folder`` holds.
-        kinds: stage kind by name, for finding features.
+        resume: continue from the content of ``folder``.
+        kinds: stage kind by name.
     """
 
     recipe: Recipe
@@ -47,15 +45,15 @@ class StageContext:
 
     @property
     def cache(self) -> Path:
-        """The run's folder for examples in columns, which its stages share."""
+        """The folder for examples in columns, which all stages of a run share."""
         return self.folder.parent / CACHE
 
     def sources(self) -> list[Path]:
-        """The artifact folders ``from`` names: stages of the recipe, else folders on disk."""
+        """Returns the artifact folders that ``from`` names."""
         return [self.resolve(name) for name in self.config.source]
 
     def resolve(self, name: str) -> Path:
-        """A stage's artifact, or a path: here, under the data root, or of a hub name in its local cache.
+        """Returns a stage's artifact, or a path: here, under the data root, or in the hub's local cache.
 
         Raises:
             DataError: neither.
@@ -69,7 +67,7 @@ class StageContext:
         raise DataError("There is no such stage or folder.", where=f"stages.{self.name}", got=name, hint=hint)
 
     def feature_files(self, named: list[str]) -> list[Path]:
-        """The stores a training stage reads: those it names, else those of every extract stage before it."""
+        """Returns the stores of the stages ``named``, else of every extract stage before this one."""
         chosen = named or [name for name, kind in self.kinds.items() if kind == "extract" and name in self.inputs]
         paths = [self.resolve(name) for name in chosen]
         return [path / "features.h5" if path.is_dir() else path for path in paths]
@@ -77,13 +75,12 @@ class StageContext:
 
 @dataclass
 class StageResult:
-    """What a stage tells the runner, which writes it to ``stage.json``.
+    """Result of a stage, which the runner writes to ``stage.json``.
 
     Attributes:
-        metrics: numbers worth comparing.
-        files: what it made, by role, relative to its folder.
+        files: by role, relative to its folder.
         notes: lines for the user.
-        facts: anything else worth keeping (counts, load report).
+        facts: further values (counts, load report).
     """
 
     metrics: dict[str, float] = field(default_factory=dict)

@@ -1,13 +1,13 @@
-"""What made a feature store, well enough to extract other pictures in the same way.
+"""Describes the extraction of a feature store, so that other pictures can be extracted in the same way.
 
-A training stage writes this into the config of its bundle. For bundles that older versions wrote, it is found through
-the stage records of the run folder.
+A training stage writes this into the config of its bundle.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,13 @@ class Extraction:
     """An extractor with everything that decides its features.
 
     Attributes:
-        spec: the extractor as recipes name it, without ``weights``.
+        spec: of the extractor, without ``weights``.
         set: the box set that it wrote.
         dtype: float type that the features were rounded to.
-        weights: absolute path of its weights; empty where it has none, or where nobody knows.
+        weights: absolute path of its weights; empty if it has none, or if it is not known.
         beside: the same path from the folder of the bundle, for a run folder that was moved.
-        provenance: what the store says of its extraction, without versions.
-        source: what made the regions that the extractor reads instead of pictures.
+        provenance: of the store, without versions.
+        source: extraction of the regions that the extractor reads instead of pictures.
     """
 
     spec: dict[str, Any]
@@ -48,26 +48,25 @@ class Extraction:
     source: Extraction | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for a bundle's config."""
+        """Returns plain data for a bundle's config."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Extraction:
-        """The reverse of :meth:`as_dict`; keys that are not known are ignored.
+        """Reverses :meth:`as_dict`; unknown keys are ignored.
 
         Raises:
             TypeError: a key is missing or of the wrong type.
         """
-        given = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
-        texts = ("set", "dtype", "weights", "beside")
-        plain = all(isinstance(given.get(name, ""), str) for name in texts)
-        if not plain or not all(isinstance(given.get(name, {}), dict) for name in ("spec", "provenance")):
+        fields = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+        texts = all(isinstance(fields.get(name, ""), str) for name in ("set", "dtype", "weights", "beside"))
+        if not texts or not all(isinstance(fields.get(name, {}), dict) for name in ("spec", "provenance")):
             raise TypeError("extraction: expected strings and mappings")
-        source = given.pop("source", None)
-        return cls(**given, source=None if source is None else cls.from_dict(source))
+        source = fields.pop("source", None)
+        return cls(**fields, source=None if source is None else cls.from_dict(source))
 
     def with_bundle(self, folder: Path) -> Extraction:
-        """The same, with the weights found from the bundle in ``folder`` where the absolute path leads nowhere."""
+        """Returns a copy with the path of the weights from the bundle in ``folder`` if the absolute path is gone."""
         moved = Path(os.path.normpath(folder / self.beside)) if self.beside else None
         source = None if self.source is None else self.source.with_bundle(folder)
         if moved is not None and moved.exists() and not Path(self.weights).exists():
@@ -75,81 +74,67 @@ class Extraction:
         return replace(self, source=source)
 
     def beside_bundle(self, folder: Path) -> Extraction:
-        """The same, with the path of the weights from the bundle in ``folder``."""
+        """Returns a copy with ``beside``, the path of the weights from the bundle in ``folder``."""
         path = os.path.relpath(self.weights, folder) if self.weights else ""
         return replace(self, beside=path, source=None if self.source is None else self.source.beside_bundle(folder))
 
 
 def extractions_of(stores: Sequence[str | Path]) -> list[Extraction]:
-    """What made the box sets of some stores, each set once; stores that are not there any more are passed over.
+    """Returns the extractions of the box sets of stores (files, or folders of extract stages), each set once.
 
-    Args:
-        stores: files, or folders of extract stages.
+    Stores that do not exist any more are left out.
     """
-    found: dict[str, Extraction] = {}
-    for place in stores:
-        path = Path(place) / STORE if (Path(place) / STORE).is_file() else Path(place)
+    sets: dict[str, Extraction] = {}
+    for store in stores:
+        path = Path(store) / STORE if (Path(store) / STORE).is_file() else Path(store)
         if path.is_file():
-            for name in _sets(path):
-                found.setdefault(name, of_store(path, name))
-    named = [one for name, one in found.items() if name != CONCEPTS]
-    regions = found.get(DEFAULT_SET) or next(iter(named), None)  # the set that a model reads
-    return [one for one in found.values() if one is regions or one.set == CONCEPTS]
+            with suppress(VlcliError):  # several box sets in one file, or a damaged one: its reader raises this
+                for name in set_names(FeatureStore(path).paths[0]):
+                    sets.setdefault(name, of_store(path, name))
+    regions = sets.get(DEFAULT_SET) or next((one for one in sets.values() if one.set != CONCEPTS), None)
+    return [one for one in sets.values() if one is regions or one.set == CONCEPTS]
 
 
 def extractions_read(data: Pipeline) -> list[Extraction]:
-    """What made the regions and concepts that training data are read with."""
+    """Returns the extractions of the regions and concepts of training data."""
     concepts = data.dataset.images.concepts
     stores = [data.store, concepts.store if isinstance(concepts, ConceptStore) else None]
     return extractions_of([path for store in stores if store is not None for path in store.paths])
 
 
-def _sets(path: Path) -> list[str]:
-    try:
-        return list(set_names(FeatureStore(path).paths[0]))
-    except VlcliError:  # several box sets in one file, or a damaged one: whoever reads the store says so
-        return []
-
-
 def of_store(path: Path, name: str) -> Extraction:
-    """What made one box set: by the record of the stage that made the store, else by the store's own provenance."""
+    """Returns the extraction of one box set: from the record of the store's stage, else from its provenance."""
     store = FeatureStore(path, name)
-    told = {key: value for key, value in store.provenance.items() if key not in (*HISTORY, "source")}
+    facts = {key: value for key, value in store.provenance.items() if key not in (*HISTORY, "source")}
     record = stage_record.read(path.parent)
-    made = Extraction(_spec_told(told), name, str(store.dtype), provenance=told)
     if record is None or record.kind != "extract" or not isinstance(record.config.get("extractor"), dict):
-        return made
+        extractor, parameters = facts.get("extractor"), facts.get("parameters")
+        spec = {}
+        if isinstance(extractor, str) and isinstance(parameters, dict):
+            spec = {"name": extractor, **parameters}
+        return Extraction(spec, name, str(store.dtype), provenance=facts)
     spec = dict(record.config["extractor"])
     weights = _weights(record, path.parent, spec.pop("weights", None))
-    if spec.get("boxes") == "auto" and "boxes" in told:  # what the labels of the data decided then
-        spec["boxes"] = told["boxes"]
-    if isinstance(spec.get("words"), str):  # a file: the store tells its words
-        spec["words"] = list(told.get(WORDS) or told.get("classes") or ())
-    return replace(made, spec=spec, weights=weights, source=_source(record, path.parent))
-
-
-def _spec_told(told: Mapping[str, Any]) -> dict[str, Any]:
-    name, parameters = told.get("extractor"), told.get("parameters")
-    return {"name": name, **parameters} if isinstance(name, str) and isinstance(parameters, dict) else {}
+    if spec.get("boxes") == "auto" and "boxes" in facts:  # decided by the labels of the data
+        spec["boxes"] = facts["boxes"]
+    if isinstance(spec.get("words"), str):  # a file: the store has its words
+        spec["words"] = list(facts.get(WORDS) or facts.get("classes") or ())
+    stores = [one for word in record.config.get("features") or [] for one in _artifacts(record, path.parent, str(word))]
+    source = next((one for one in extractions_of(stores) if one.set != CONCEPTS), None)
+    return Extraction(spec, name, str(store.dtype), weights, provenance=facts, source=source)
 
 
 def _weights(record: StageRecord, folder: Path, named: str | None) -> str:
     if named:
         return os.path.normpath(Path(record.root or ".").absolute() / Path(named).expanduser())
     for source in record.config.get("from") or []:
-        for place in _places(record, folder, str(source)):
-            if (place / "model" / WEIGHTS).is_file():
-                return str((place / "model" / WEIGHTS).absolute())
+        for artifact in _artifacts(record, folder, str(source)):
+            if (artifact / "model" / WEIGHTS).is_file():
+                return str((artifact / "model" / WEIGHTS).absolute())
     return ""
 
 
-def _places(record: StageRecord, folder: Path, name: str) -> list[Path]:
+def _artifacts(record: StageRecord, folder: Path, name: str) -> list[Path]:
     known = record.inputs.get(name, {}).get("path")
     beside = stage_record.finished(folder.parent / name)
     return [*([Path(known)] if known else []), *([beside[0]] if beside else []), Path(name)]
-
-
-def _source(record: StageRecord, folder: Path) -> Extraction | None:
-    named = record.config.get("features") or []
-    places = [place for name in named for place in _places(record, folder, str(name))]
-    return next((one for one in extractions_of(places) if one.set != CONCEPTS), None)

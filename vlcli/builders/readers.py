@@ -1,4 +1,4 @@
-"""From the recipe's words to open data sets: the one way every stage does it."""
+"""Opens the data sets that a recipe names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from vlcli.builders.context import StageContext
 from vlcli.data.answers import AnswerList
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError, Problem, RecipeError
+from vlcli.plain import as_list
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.components import split_options
 from vlcli.registry import Spec, as_spec
@@ -19,16 +20,12 @@ from vlcli.registry import Spec, as_spec
 def open_readers(
     specs: Sequence[Spec | str], root: Path, progress: Progress | None = None, cache: Path | None = None
 ) -> list[Reader]:
-    """Data sets by the recipe's words.
-
-    ``weight`` says how often an epoch passes over one; of one that ``augments`` others, only the questions count whose
-    answers are in the table that the others give (:func:`keep_answered`); one with ``if_missing: skip`` is left out
-    where its files are not there, unless none would remain.
+    """Opens data sets; those with ``if_missing: skip`` are left out if files are missing, unless none would remain.
 
     Args:
-        specs: the data sets.
+        specs: the data sets, with the options that every reader has.
         root: the data root.
-        progress: where a data set that is left out is told of.
+        progress: warns of data sets that are left out.
         cache: the run's folder for examples in columns; None: they are kept in memory.
 
     Raises:
@@ -53,7 +50,7 @@ def open_readers(
 
 
 def build_reader(entry: Spec | str, root: Path) -> Reader:
-    """Build a data set with the options that every reader has; its files need not be there."""
+    """Builds a data set with the options that every reader has; its files need not exist."""
     spec, options = split_options("datasets", as_spec(entry))
     reader: Reader = registry.of(Reader).build(spec, root)
     reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
@@ -62,14 +59,11 @@ def build_reader(entry: Spec | str, root: Path) -> Reader:
 
 
 def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
-    """Keep the questions that have an answer in a table; their other answers are left out.
-
-    Answers are found as they are written, else in LXMERT's normalised form.
-    """
+    """Keeps the questions with an answer in a table (as written, else normalised as LXMERT does), and those answers."""
     table, kept = AnswerList(tuple(answers)), []
     for example in reader.examples():
-        given = example.targets.get("answers")
-        scores = given.items() if isinstance(given, dict) else ()
+        targets = example.targets.get("answers")
+        scores = targets.items() if isinstance(targets, dict) else ()
         known = {answers[row]: score for answer, score in scores if (row := table.find(answer)) is not None}
         if known:
             kept.append(replace(example, targets={**example.targets, "answers": known}))
@@ -79,24 +73,23 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
 
 
 def missing(reader: Reader) -> Path | None:
-    """The first of a data set's files that is not there."""
+    """Returns the first missing file of a data set, or None."""
     return next((file for file in reader.files() if not file.exists()), None)
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:
-    """Refuse to pre-train on a split that is for validation or testing.
+    """Refuses to pre-train on a split that is for validation or testing.
 
     Raises:
-        RecipeError: which, and where the recipe names it.
+        RecipeError: names each split.
     """
     problems = []
     for number, spec in enumerate(specs):
         held: tuple[str, ...] = getattr(registry.of(Reader).load(spec["name"]), "held_out_splits", ())
-        split = spec.get("split", [])
-        named = sorted({split} & set(held)) if isinstance(split, str) else sorted(set(split) & set(held))
+        named = sorted(set(as_list(spec.get("split"))) & set(held))
         if named:
             what = "a split for validation or testing is pre-trained on"
-            place = f"stages.{context.name}.data[{number}].split"
-            problems.append(Problem(place, what, got=", ".join(named), hint="name it in `validation` instead"))
+            key = f"stages.{context.name}.data[{number}].split"
+            problems.append(Problem(key, what, got=", ".join(named), hint="name it in `validation` instead"))
     if problems:
         raise RecipeError(problems)

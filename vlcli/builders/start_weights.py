@@ -1,4 +1,4 @@
-"""Fills a module from bundles, checkpoints of other tools, or folders that hold one."""
+"""Loads the weights that a training starts from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def load_sources(
     state_dict: str | None = None,
     rename: Mapping[str, str] = MappingProxyType({}),
 ) -> LoadReport | None:
-    """Fill the module from bundles, checkpoints of other tools, or folders that hold one; None where none is named.
+    """Loads bundles, checkpoints of other tools, or folders with one of these; returns None if there is no source.
 
     The last two arguments are those of :meth:`WeightLoader.add_file`.
 
@@ -43,11 +43,11 @@ def load_sources(
 def _weight_file(path: Path) -> Path:
     if path.is_file():
         return path
-    found = [path / name for name in WEIGHT_FILES if (path / name).is_file()]
-    if not found:
+    files = [path / name for name in WEIGHT_FILES if (path / name).is_file()]
+    if not files:
         raise DataError(
             "There are no weights here.",
             where=str(path),
             expected=f"a stage of this recipe, a model folder, {' or '.join(WEIGHT_FILES)}, or a file",
         )
-    return found[0]
+    return files[0]

@@ -1,4 +1,4 @@
-"""The stores a stage reads: region features and visual concepts, from one file or several."""
+"""Opens the stores of region features and visual concepts that a stage reads."""
 
 from __future__ import annotations
 
@@ -19,24 +19,19 @@ from vlcli.nn.model import InputSpec
 
 @dataclass
 class Stores:
-    """What a model's pictures are read from.
-
-    Attributes:
-        regions: region features, where the model reads them.
-        concepts: visual concepts, where the model reads them.
-    """
+    """Stores of region features and of visual concepts; None if the model does not read them."""
 
     regions: FeatureStore | None = None
     concepts: ConceptStore | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that concept ids stand for."""
+        """The words of the concept ids."""
         return () if self.concepts is None else self.concepts.words
 
 
 def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
-    """What the model needs of these files; what none of them holds stays None."""
+    """Opens what the model needs of these files; what none of them has stays None."""
     if not files or not (needs.regions or needs.concepts):
         return Stores()
     regions, concepts = sort_files(files)
@@ -47,10 +42,10 @@ def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
 
 
 def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "model") -> None:
-    """Refuse a model (or, ``who``, a task without one) that reads what no store holds.
+    """Refuses a model (or ``who``, a task without one) that reads something that no store has.
 
     Raises:
-        DataError: what is missing and how it is made.
+        DataError: says what is missing.
     """
     wanted = (
         (needs.regions, stores.regions, "region features", "them"),
@@ -67,7 +62,7 @@ def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "mod
 
 
 def region_sample(store: FeatureStore, readers: Sequence[Reader], most: int = 20_000) -> Tensor:
-    """Read the region features (N, F) of training images, chosen evenly by name: about ``most`` rows at most."""
+    """Returns region features (N, F) of training images chosen evenly by name: about ``most`` rows at most."""
     images = sorted({name for reader in readers for example in reader.examples() for name in example.images})
     known = [name for name in images if name in store]
     batch = store.read_batch(known[:: max(1, len(known) * store.max_regions // most)], ("features",))

@@ -1,4 +1,4 @@
-"""How a training stage's sentences become ids: options, vocabulary, and what they do not fit."""
+"""Makes the tokenizer of a training stage."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vlcli.tasks.base import Task
 from vlcli.tasks.captioning import Captioning
 
 SAYING = ("scst",)
-"""Objectives by which a model learns to say sentences."""
+"""Objectives that train generation."""
 
 
 def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | None, model: Spec | None = None) -> Any:
-    """A source's tokenizer unless the stage asks for another; else trained, or loaded from where the recipe says.
+    """Returns the source's tokenizer unless the stage has ``text``; else trains or loads the recipe's.
 
-    Where the recipe does not say, and ``model`` starts from a folder with a tokenizer, that one is loaded.
+    If the recipe names no vocabulary and ``model`` starts from a folder with a tokenizer, that one is loaded.
     """
     if bundle is not None and bundle.tokenizer is not None and getattr(context.config, "text", None) is None:
         return bundle.tokenizer
     if model is not None and "vocabulary" not in text.model_fields_set:
-        own = registry.of(Model).load(model["name"]).vocabulary_folder(model)
-        text = text if own is None else text.model_copy(update={"vocabulary": own})
+        folder = registry.of(Model).load(model["name"]).vocabulary_folder(model)
+        text = text if folder is None else text.model_copy(update={"vocabulary": folder})
     return _vocabulary(context, text).reading(text.model_dump())
 
 
@@ -40,19 +40,15 @@ def _vocabulary(context: StageContext, text: TextOptions) -> Any:
         readers = open_readers(words.train, context.root, cache=context.cache)
         texts = (example.text for reader in readers for example in reader.examples() if example.text)
         return Tokenizer.train(texts, words.size, lowercase=lowercase, min_frequency=words.min_frequency)
-    return Tokenizer.load(_vocabulary_place(context, words), lowercase)
-
-
-def _vocabulary_place(context: StageContext, words: str) -> str:
-    inside = context.root / words
-    return str(inside) if inside.exists() else words
+    inside = context.root / words  # else a path here, or a hub name
+    return Tokenizer.load(str(inside) if inside.exists() else words, lowercase)
 
 
 def refuse_endless(context: StageContext, text: TextOptions, task: Task | None, objectives: list[Spec]) -> None:
-    """What learns to say sentences must see their end.
+    """Refuses to train generation on sentences without an end.
 
     Raises:
-        RecipeError: the text has no end, and the stage trains on saying it.
+        RecipeError: the text has no end, and the stage trains generation.
     """
     saying = isinstance(task, Captioning) or any(spec["name"] in SAYING for spec in objectives)
     if saying and text.end == "none":

@@ -1,11 +1,11 @@
-"""From a training stage's config and inputs to a training module and its data."""
+"""Builds the training module and the data of a training stage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import torch
 
@@ -35,26 +35,15 @@ from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 
-T = TypeVar("T")
-
 
 @dataclass
 class Assembly:
-    """Everything a training stage needs.
+    """Module, data and specs of a training stage.
 
     Attributes:
-        module: model and objectives, loaded.
-        data: training data.
-        validation: held-out data, or None.
-        tokenizer: or None where the model reads no text.
-        data_spec: sizes and answers.
-        task: of a fine-tuning, or None.
-        task_spec: the recipe's words on it.
-        model_spec: what builds the model.
-        objectives_specs: the recipe's entries.
-        text: how sentences become ids.
-        transform_spec: how pictures become pixels, or None.
-        report: what the weights came from; None: from scratch.
+        module: with weights loaded.
+        tokenizer: None if the model reads no text.
+        report: of the loaded weights; None: from scratch.
     """
 
     module: TrainingModule
@@ -72,20 +61,13 @@ class Assembly:
 
     @property
     def text_options(self) -> dict[str, Any]:
-        """What a bundle keeps of the text options."""
+        """The text options that a bundle keeps."""
         return self.text.model_dump(exclude={"vocabulary"})
 
 
 @dataclass
 class TrainingPlan:
-    """A training stage's choices with the sources that exist, before anything costs time.
-
-    Attributes:
-        config: the stage's section.
-        resolved: model, task, objectives, data, text and transform.
-        sources: folders or files that weights come from.
-        bundle: config of the first that is a bundle.
-    """
+    """A resolved training stage with the folders or files of its weights, and the first bundle among them."""
 
     config: Training
     resolved: ResolvedStage
@@ -94,49 +76,69 @@ class TrainingPlan:
 
     @property
     def task(self) -> Task | None:
-        """The stage's task."""
-        made: Task | None = self.resolved.built_task
-        return made
+        """The task of a fine-tuning, or None."""
+        task: Task | None = self.resolved.built_task
+        return task
 
 
 def assemble(context: StageContext) -> Assembly:
-    """Build everything: data first (they give the sizes), then model, objectives and weights.
+    """Builds a training stage: data first (they give the sizes), then model, objectives and weights.
 
     Raises:
         RecipeError: a choice is missing or does not fit another.
         DataError: data, features or weights are missing or do not fit.
     """
     plan = choose(context)
-    resolved, needs = plan.resolved, model_needs(plan)
-    if isinstance(plan.config, Pretrain):
+    config, task, resolved = plan.config, plan.task, plan.resolved
+    data_spec = plan.bundle.data_spec if plan.bundle else DataSpec()
+    model: Model = without_memory(lambda: build_model(resolved.model or {}, data_spec))
+    needs = model.input_spec()
+    if isinstance(config, Pretrain):
         refuse_held_out(context, resolved.data)
-    arrange = plan.task.arrange if plan.task is not None else list
-    arrange_training = plan.task.arrange_training if plan.task is not None else list
-    readers = arrange_training(open_readers(resolved.data, context.root, context.progress, context.cache))
-    validation = arrange(open_readers(plan.config.validation, context.root, cache=context.cache))
+    readers = open_readers(resolved.data, context.root, context.progress, context.cache)
+    validation = open_readers(config.validation, context.root, cache=context.cache)
+    if task is not None:
+        readers, validation = task.arrange_training(readers), task.arrange(validation)
     tokenizer = make_tokenizer(context, resolved.text, plan.bundle, resolved.model) if needs.text else None
-    stores = open_stores(_feature_files(context, plan), needs) if needs.regions or needs.concepts else Stores()
+    stores = Stores()
+    if needs.regions or needs.concepts:
+        named = [name for name in config.source if context.kinds.get(name) == "extract" or name.endswith(".h5")]
+        stores = open_stores(context.feature_files(list(config.features) or named), needs)
     data_spec = gather_data_spec(plan, readers, tokenizer, stores)
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)
     require_stores(stores, needs, context.name)
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
-    config = plan.config
     report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
     if report is None and stores.regions is not None and type(module.model).fit_regions is not Model.fit_regions:
         module.model.fit_regions(region_sample(stores.regions, readers))
-    loads = _loads(plan.task, needs, module)
     transform = transform_of(resolved, needs)
-    made = make_transform(transform, needs)
-    make = _pipelines(module, Shared(tokenizer, stores, data_spec, plan.config.missing, context.seed, made))
-    order = {"repeats": plan.config.repeats, "curriculum": plan.config.curriculum, "group": plan.config.group}
+    pipeline = partial(
+        Pipeline,
+        tokenizer=tokenizer,
+        store=stores.regions,
+        concepts=stores.concepts,
+        data_spec=data_spec,
+        missing=config.missing,
+        seed=context.seed,
+        transform=make_transform(transform, needs),
+    )
+    corruptions = [one for name in module.objectives for one in corruptions_of(module, name, data_spec)]
+    scored = corruptions if task is None else corruptions_for(task, module)
+    if task is not None:
+        loads = [task.input_spec(needs, training) for training in (True, False)]
+    elif all(objective.text_alone for objective in module.objectives.values()):
+        loads = [replace(needs, regions=False, grid=None, concepts=False, pixels=False)] * 2
+    else:
+        loads = [needs, needs]
+    order: dict[str, Any] = {"repeats": config.repeats, "curriculum": config.curriculum, "group": config.group}
     return Assembly(
         module=module,
-        data=make(readers, training=True, needs=loads[0], **order),
-        validation=make(validation, plan.task, needs=loads[1]) if validation else None,
+        data=pipeline(readers, corruptions=corruptions, training=True, needs=loads[0], **order),
+        validation=pipeline(validation, corruptions=scored, needs=loads[1]) if validation else None,
         tokenizer=tokenizer,
         data_spec=data_spec,
-        task=plan.task,
+        task=task,
         task_spec=resolved.task,
         model_spec=resolved.model or {},
         objectives_specs=resolved.objectives,
@@ -147,79 +149,52 @@ def assemble(context: StageContext) -> Assembly:
 
 
 def choose(context: StageContext) -> TrainingPlan:
-    """Resolve what the recipe leaves open, and find the sources.
+    """Resolves a training stage and finds its sources.
 
     Raises:
         RecipeError: no model, no data or no objectives are named.
     """
     config = context.config
     assert isinstance(config, Training)
-    sources = [path for name, path in zip(config.source, context.sources(), strict=True) if _gives(context, name, path)]
-    found = next((path for path in sources if find_bundle(path) is not None), None)
-    resolved = resolve_stage(context)
-    _refuse_gaps(context, resolved)
-    refuse_endless(context, resolved.text, resolved.built_task, resolved.objectives)
-    return TrainingPlan(config, resolved, sources, None if found is None else read_bundle(found))
-
-
-def _gives(context: StageContext, name: str, path: Path) -> bool:
-    kind = context.kinds.get(name)
-    return path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights)
-
-
-def _refuse_gaps(context: StageContext, resolved: ResolvedStage) -> None:
-    place = f"stages.{context.name}"
+    sources = []
+    for name, path in zip(config.source, context.sources(), strict=True):
+        kind = context.kinds.get(name)
+        if path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights):
+            sources.append(path)
+    resolved, key = resolve_stage(context), f"stages.{context.name}"
     problems = []
     if "name" not in (resolved.model or {}):
-        problems.append(Problem(f"{place}.model", "no model is named", hint="add `model: {name: ...}` to the recipe"))
+        problems.append(Problem(f"{key}.model", "no model is named", hint="add `model: {name: ...}` to the recipe"))
     if not resolved.objectives:
-        problems.append(Problem(f"{place}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
+        problems.append(Problem(f"{key}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
     if not resolved.data:
-        problems.append(Problem(f"{place}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
+        problems.append(Problem(f"{key}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
     if problems:
         raise RecipeError(problems)
-
-
-def model_needs(plan: TrainingPlan) -> InputSpec:
-    """What the model must be fed, asked before its data are there: of one without memory."""
-    data_spec = plan.bundle.data_spec if plan.bundle else DataSpec()
-    model: Model = without_memory(lambda: build_model(plan.resolved.model or {}, data_spec))
-    return model.input_spec()
-
-
-def _loads(task: Task | None, needs: InputSpec, module: TrainingModule) -> list[InputSpec]:
-    if task is not None:
-        return [task.input_spec(needs, training) for training in (True, False)]
-    if all(objective.text_alone for objective in module.objectives.values()):
-        needs = replace(needs, regions=False, grid=None, concepts=False, pixels=False)
-    return [needs, needs]
+    refuse_endless(context, resolved.text, resolved.built_task, resolved.objectives)
+    bundle = next((path for path in sources if find_bundle(path) is not None), None)
+    return TrainingPlan(config, resolved, sources, None if bundle is None else read_bundle(bundle))
 
 
 def transform_of(resolved: ResolvedStage, needs: InputSpec) -> Spec | None:
-    """The stage's transform; that of a source which read pixels is left out where the model reads none."""
+    """Returns the stage's transform, without that of a source which read pixels if the model reads none."""
     named = getattr(resolved.stage, "transform", None) is not None
     return resolved.transform if needs.pixels or named else None
 
 
 def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
-    """How a model's pictures become pixels; None where nothing is asked for.
+    """Builds the transform of a model's pictures, if there is one.
 
     Raises:
-        RecipeError: it is asked for, and the model reads no pixels.
+        RecipeError: there is one, and the model reads no pixels.
     """
     if spec is not None and not needs.pixels:
         raise RecipeError([Problem("transform", "the model reads no pixels, so nothing is transformed")])
-    made: Transform | None = None if spec is None else registry.of(Transform).build(spec, needs)
-    return made
-
-
-def _feature_files(context: StageContext, plan: TrainingPlan) -> list[Path]:
-    named = [n for n in plan.config.source if context.kinds.get(n) == "extract" or n.endswith(".h5")]
-    return context.feature_files(list(plan.config.features) or named)
+    return None if spec is None else registry.of(Transform).build(spec, needs)
 
 
 def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, stores: Stores) -> DataSpec:
-    """The sizes that the data decide; what they leave open comes from the source, else from :class:`DataSpec`."""
+    """Returns the sizes of the data; others are those of the source, else the defaults of :class:`DataSpec`."""
     store = stores.regions
     data_spec = replace(plan.bundle.data_spec if plan.bundle else DataSpec(), text_length=plan.resolved.text.length)
     if tokenizer is not None:
@@ -234,18 +209,14 @@ def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, 
         data_spec = replace(data_spec, concepts=stores.words)
     if tokenizer is not None and data_spec.concepts:
         data_spec = replace(data_spec, concept_pieces=tuple(map(tokenizer.pieces, data_spec.concepts)))
-    labels = _answers(plan, [reader for reader in readers if not reader.augments])
+    whole = [reader for reader in readers if not reader.augments]
+    labels = tuple(plan.task.labels(whole)) if plan.task is not None else ()
+    for spec in plan.resolved.objectives:
+        labels = labels or tuple(registry.of(Objective).load(spec["name"]).labels(spec, whole))
     for reader in readers:
         if reader.augments:
             keep_answered(reader, labels or data_spec.answers)
     return replace(data_spec, answers=labels) if labels else data_spec
-
-
-def _answers(plan: TrainingPlan, readers: list[Reader]) -> tuple[str, ...]:
-    found = tuple(plan.task.labels(readers)) if plan.task is not None else ()
-    for spec in plan.resolved.objectives:
-        found = found or tuple(registry.of(Objective).load(spec["name"]).labels(spec, readers))
-    return found
 
 
 def _box_labels(readers: list[Reader]) -> dict[str, Any]:
@@ -253,12 +224,12 @@ def _box_labels(readers: list[Reader]) -> dict[str, Any]:
     first = max(named, key=lambda reader: len(reader.class_names()))
     names = tuple(first.class_names())
     for reader in named:
-        own = tuple(reader.class_names())
-        if own != names[: len(own)]:
+        others = tuple(reader.class_names())
+        if others != names[: len(others)]:
             raise DataError(
                 "Two data sets number the classes of their boxes differently.",
                 where=f"{first.label} and {reader.label}",
-                got=f"{', '.join(names[:4])} ... and {', '.join(own[:4])} ...",
+                got=f"{', '.join(names[:4])} ... and {', '.join(others[:4])} ...",
                 expected="the same categories in the same order",
             )
     attributes = max((tuple(reader.attribute_names()) for reader in named), key=len)
@@ -277,79 +248,37 @@ def _labels(store: FeatureStore, what: str) -> int:
     if columns or field_name not in store.fields:
         return columns
     tops = [part.block(field_name, 0, int(part.offsets[-1])).max(initial=-1) for part in store.parts()]
-    told = store.provenance.get("class_ids" if what == "class" else "attributes", ())
-    return max(int(max(tops, default=-1)) + 1, len(told))
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What the training and the validation data of a stage have in common.
-
-    Attributes:
-        tokenizer: of the model's texts; None where the model reads none.
-        stores: of regions and concepts.
-        data_spec: sizes that come from the data.
-        missing: whether an example without its features is an error or is left out.
-        seed: of the stage.
-        transform: of pixels, or None.
-    """
-
-    tokenizer: Any
-    stores: Stores
-    data_spec: DataSpec
-    missing: Literal["error", "drop"]
-    seed: int
-    transform: Transform | None
-
-
-def _pipelines(module: TrainingModule, shared: Shared) -> Callable[..., Pipeline]:
-    corruptions = [found for name in module.objectives for found in corruptions_of(module, name, shared.data_spec)]
-
-    def make(readers: list[Reader], task: Task | None = None, **options: Any) -> Pipeline:
-        chosen = corruptions if task is None else corruptions_for(task, module)
-        return Pipeline(
-            readers,
-            tokenizer=shared.tokenizer,
-            corruptions=chosen,
-            store=shared.stores.regions,
-            concepts=shared.stores.concepts,
-            data_spec=shared.data_spec,
-            missing=shared.missing,
-            seed=shared.seed,
-            transform=shared.transform,
-            **options,
-        )
-
-    return make
+    names = store.provenance.get("class_ids" if what == "class" else "attributes", ())
+    return max(int(max(tops, default=-1)) + 1, len(names))
 
 
 def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> list[Corruption]:
-    """How an objective changes samples, in each stretch of epochs with options of its own."""
+    """Returns the corruptions of an objective, one for each stretch of epochs with other options."""
     part, objective = module.parts[name], module.objectives[name]
-    found: list[Corruption] = []
-    for start, end, own in part.options.phases():
-        if own:
+    corruptions: list[Corruption] = []
+    for start, end, changes in part.options.phases():
+        if changes:
             with torch.random.fork_rng():  # heads that are made and thrown away must not move what is drawn later
-                objective = registry.of(Objective).build({**part.spec, **own}, module.model, data_spec)
+                objective = registry.of(Objective).build({**part.spec, **changes}, module.model, data_spec)
         corruption = objective.corruption()
         if corruption is not None:
             corruption.from_epoch, corruption.until_epoch = start, end
-            found.append(corruption)
-    return found
+            corruptions.append(corruption)
+    return corruptions
 
 
 def corruptions_for(task: Task | None, module: TrainingModule | None) -> list[Corruption]:
-    """How examples are corrupted that a task scores: as by the objectives it names, whatever their epochs."""
+    """Returns the corruptions of examples that a task scores: those of the objectives in ``corrupted_by``."""
     names = getattr(task, "corrupted_by", ())
     known = [module.objectives[name] for name in names if name in module.objectives] if module is not None else []
-    return [found for objective in known if (found := objective.corruption()) is not None]
+    return [one for objective in known if (one := objective.corruption()) is not None]
 
 
 def check_task(task: Task | None, module: TrainingModule, stage: str) -> None:
-    """Refuse a task that asks for what the model cannot do.
+    """Refuses a task whose capabilities the model lacks.
 
     Raises:
-        RecipeError: what it lacks.
+        RecipeError: names them.
     """
     lacking = sorted(task.requires - module.model.capabilities) if task is not None else []
     if lacking:

@@ -1,5 +1,5 @@
-"""Published checkpoints: which files exist, their layouts, and how a file is recognised and tried without its weights.
+"""Lists published checkpoints, recognises files by their layout, and tries them without weights.
 
-A package registers a file ``checkpoints.yaml`` under the entry points ``vlcli.checkpoints``. It says of each layout, by
-short rules, which tensors it holds, and of each published file where it comes from and which model reads it.
+A package registers a file ``checkpoints.yaml`` under the entry points ``vlcli.checkpoints``: layouts as rules for names
+and shapes of tensors, and for each published file its source and the model that reads it.
 """

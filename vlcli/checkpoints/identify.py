@@ -1,4 +1,4 @@
-"""Which layout a file has: by names and shapes alone, without unpickling anything."""
+"""Recognises the layout of a file by names and shapes, without unpickling anything."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from vlcli.errors import DataError
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
 _TYPES |= {"I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool"}
 MOST_HEADER = 100_000_000
-"""Bytes of a header; safetensors itself reads no longer ones."""
+"""The longest header, as in safetensors."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """How well a file agrees with a layout.
+    """Names of a file compared with those of a layout.
 
     Attributes:
-        checkpoint: of that layout.
         same: names with equal shapes.
         other_shape: names with both shapes, the file's first.
         missing: names of the layout that the file lacks.
-        further: names of the file that the layout has not.
+        further: names of the file that the layout lacks.
     """
 
     checkpoint: Checkpoint
@@ -38,12 +37,12 @@ class Match:
 
     @property
     def faults(self) -> int:
-        """In how many names they differ."""
+        """Number of names that differ."""
         return len(self.other_shape) + len(self.missing) + len(self.further)
 
 
 def read_tensors(path: Path) -> Tensors:
-    """Names, shapes and types of a file's tensors; of safetensors only the header is read.
+    """Reads names, shapes and types of a file's tensors; of safetensors only the header.
 
     Raises:
         DataError: missing, damaged, or more than tensors (such a file is never unpickled).
@@ -61,9 +60,9 @@ def _header(path: Path) -> Tensors:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > MOST_HEADER:
                 raise ValueError(f"a header of {length:,} bytes")
-            found = json.loads(file.read(length))
-        found.pop("__metadata__", None)
-        return {n: Entry(tuple(map(int, one["shape"])), _TYPES.get(one["dtype"], "uint8")) for n, one in found.items()}
+            rows = json.loads(file.read(length))
+        rows.pop("__metadata__", None)
+        return {n: Entry(tuple(map(int, row["shape"])), _TYPES.get(row["dtype"], "uint8")) for n, row in rows.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError) as error:
         got = str(error).split("\n")[0] or type(error).__name__
         raise DataError(
@@ -72,22 +71,22 @@ def _header(path: Path) -> Tensors:
 
 
 def plain(tensors: Mapping[str, Entry]) -> Tensors:
-    """Without the ``module.`` that several GPUs put before all names."""
+    """Removes the ``module.`` of ``DataParallel`` if all names have it."""
     wrapped = bool(tensors) and all(name.startswith("module.") for name in tensors)
     return {name.removeprefix("module.") if wrapped else name: entry for name, entry in tensors.items()}
 
 
 def compare(tensors: Tensors, checkpoint: Checkpoint) -> Match:
-    """A file's tensors beside those of a layout."""
-    own, theirs = plain(checkpoint.tensors), plain(tensors)
-    both = [name for name in theirs if name in own]
-    other = {n: (theirs[n].shape, own[n].shape) for n in both if theirs[n].shape != own[n].shape}
+    """Compares a file's tensors with those of a layout."""
+    layout, file = plain(checkpoint.tensors), plain(tensors)
+    both = [name for name in file if name in layout]
+    other = {n: (file[n].shape, layout[n].shape) for n in both if file[n].shape != layout[n].shape}
     same = tuple(name for name in both if name not in other)
-    missing = tuple(name for name in own if name not in theirs)
-    return Match(checkpoint, same, other, missing, tuple(name for name in theirs if name not in own))
+    missing = tuple(name for name in layout if name not in file)
+    return Match(checkpoint, same, other, missing, tuple(name for name in file if name not in layout))
 
 
 def matches(tensors: Tensors) -> list[Match]:
-    """The registered layouts that share names with a file, the nearest first."""
-    found = [compare(tensors, one) for one in of_layouts()]
-    return sorted((one for one in found if one.same or one.other_shape), key=lambda one: (one.faults, -len(one.same)))
+    """Returns the registered layouts that share names with a file, the nearest first."""
+    every = [compare(tensors, one) for one in of_layouts()]
+    return sorted((one for one in every if one.same or one.other_shape), key=lambda one: (one.faults, -len(one.same)))

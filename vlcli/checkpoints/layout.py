@@ -1,15 +1,15 @@
-"""From the rules of a layout to its tensors: names, shapes and types.
+"""Expands the rules of a layout to tensors: names, shapes and types.
 
-A rule is a name and what stands there. A name may hold a range, ``layer.{0:layers}.``, and alternatives,
-``{query,key}``. What stands there is a kind of layer with its sizes (``linear OUT IN``, ``norm N``, ...), ``tensor``
-with a shape (no sizes: a scalar), or the name of a block, whose rules follow the name. A size is a number, a name, or
-sums, differences and products of them without spaces: ``3*hidden``.
+A rule maps a name to a layer. A name may have a range, ``layer.{0:layers}.``, and alternatives, ``{query,key}``. A
+layer is a kind with its sizes (``linear OUT IN``, ``norm N``, ...), ``tensor`` with a shape (no sizes: a scalar), or
+the name of a block of rules. A size is a number, a name, or sums, differences and products of them without spaces:
+``3*hidden``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -24,19 +24,14 @@ MOST_TENSORS = 100_000
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor of a layout.
-
-    Attributes:
-        shape: its sizes.
-        dtype: as in ``torch.float32``, without the prefix.
-    """
+    """A tensor of a layout; ``dtype`` is that of torch without the prefix ``torch.``."""
 
     shape: Shape
     dtype: str = "float32"
 
     @property
     def count(self) -> int:
-        """Number of values."""
+        """The number of values."""
         return prod(self.shape)
 
 
@@ -51,33 +46,37 @@ _KINDS: dict[str, dict[str, tuple[int, ...]]] = {
     "frozen-norm": {"weight": (0,), "bias": (0,), "running_mean": (0,), "running_var": (0,)},
     "affine": {"weight": (0,), "bias": (0,)},
 }
-"""Kinds of layers: the names behind theirs, each with the places of its sizes among those of the rule."""
+"""Kinds of layers: names of their tensors, with the indices of each one's sizes among those of the rule."""
 
 
 def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
-    """The tensors that rules describe.
+    """Returns the tensors that rules describe.
 
     Args:
-        rules: names with braces, and what stands there.
+        rules: layers by names with braces.
         sizes: numbers by name; a text is a sum or product of others.
         blocks: further rules by name.
 
     Raises:
         UsageError: a size or a block is unknown, or braces are not closed.
     """
-    made: Tensors = {}
+    tensors: Tensors = {}
     for pattern, what in rules.items():
-        for name in _names(pattern, sizes):
-            made |= _entries(name, what, sizes, blocks)
-        if len(made) > MOST_TENSORS:
+        parts = _BRACES.split(pattern)
+        choices = [[part] if at % 2 == 0 else _choices(part, sizes) for at, part in enumerate(parts)]
+        for chosen in product(*choices):
+            tensors |= _entries("".join(chosen), what, sizes, blocks)
+        if len(tensors) > MOST_TENSORS:
             raise UsageError("A layout has too many tensors.", where=pattern, expected=f"at most {MOST_TENSORS:,}")
-    return made
+    return tensors
 
 
 def _entries(name: str, what: str, sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
     kind, *rest = what.split()
     if kind in blocks:
-        inner = expand(blocks[kind], {**sizes, **_arguments(rest, sizes)}, blocks)
+        pairs = (word.partition("=") for word in rest)
+        arguments = {key: size(value, sizes) for key, _, value in pairs}
+        inner = expand(blocks[kind], {**sizes, **arguments}, blocks)
         return {f"{name}.{below}" if name else below: entry for below, entry in inner.items()}
     dims = [size(word, sizes) for word in rest]
     if kind == "tensor" or kind in ("int64", "float16"):
@@ -91,30 +90,19 @@ def _entries(name: str, what: str, sizes: Sizes, blocks: Mapping[str, Mapping[st
         raise UsageError("A rule of a layout names too few sizes.", where=name, got=what) from None
 
 
-def _arguments(words: list[str], sizes: Sizes) -> dict[str, int]:
-    pairs = (word.partition("=") for word in words)
-    return {name: size(value, sizes) for name, _, value in pairs}
-
-
-def _names(pattern: str, sizes: Sizes) -> Iterator[str]:
-    parts = _BRACES.split(pattern)
-    choices = [[part] if at % 2 == 0 else _choices(part, sizes) for at, part in enumerate(parts)]
-    return ("".join(chosen) for chosen in product(*choices))
-
-
 def _choices(text: str, sizes: Sizes) -> list[str]:
-    found = []
+    words = []
     for word in text.split(","):
         first, colon, end = word.partition(":")
-        found += [str(n) for n in range(size(first, sizes), size(end, sizes))] if colon else [word]
-    return found
+        words += [str(n) for n in range(size(first, sizes), size(end, sizes))] if colon else [word]
+    return words
 
 
 def size(text: str | int, sizes: Sizes) -> int:
-    """The number that a size stands for.
+    """Returns the value of a size.
 
     Raises:
-        UsageError: it names one that is unknown.
+        UsageError: a name is unknown.
     """
     if isinstance(text, int) or text.isdigit():
         return int(text)

@@ -1,4 +1,4 @@
-"""Published checkpoints as lines of a list, as facts of one, and as the table of what becomes of each."""
+"""Formats published checkpoints for lists and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ["file", "layout", "tensors", "numbers", "read", "excused", "new in th
 
 
 def as_row(one: Checkpoint) -> dict[str, Any]:
-    """The facts of a checkpoint: file, source, licence, layout, reader, sizes, scores."""
+    """Returns the facts of a checkpoint: file, source, licence, layout, reader, sizes, scores."""
     tensors = one.tensors
     return {
         "file": one.name,
@@ -33,26 +33,26 @@ def as_row(one: Checkpoint) -> dict[str, Any]:
 
 
 def score(one: Checkpoint) -> str:
-    """The first published number."""
+    """Returns the first published number."""
     return next((f"{s.task} {s.metric} {s.value:g}" for s in one.file.scores), "")
 
 
 def trial_row(one: Checkpoint, trial: Trial) -> list[str]:
-    """A line of the table; what is neither read nor excused stands behind the numbers."""
+    """Returns a line of the table of trials, with faults behind the numbers."""
     if not one.file.loads:
         facts = as_row(one)
         return [one.name, one.file.layout, str(facts["tensors"]), f"{facts['numbers']:,}", "not read", "", ""]
-    amiss = {"lost": trial.lost, "missing": trial.missing, "of another shape": trial.mismatched}
-    told = "".join(f"; {len(names)} {word}: {', '.join(names[:2])}" for word, names in amiss.items() if names)
-    counts = [str(len(trial.read)), str(len(trial.excused)), f"{len(trial.new)}{told}"]
+    faults = {"lost": trial.lost, "missing": trial.missing, "of another shape": trial.mismatched}
+    words = "".join(f"; {len(names)} {word}: {', '.join(names[:2])}" for word, names in faults.items() if names)
+    counts = [str(len(trial.read)), str(len(trial.excused)), f"{len(trial.new)}{words}"]
     return [one.name, one.file.layout, str(trial.tensors), f"{trial.values:,}", *counts]
 
 
 def reasons(trial: Trial) -> list[str]:
-    """Each written rule once, with the number of names that it excuses."""
+    """Returns a line for each rule with the number of names that it excuses."""
     lines = []
-    for what, found in (("not read", trial.excused), ("new", trial.new)):
-        for reason in dict.fromkeys(found.values()):
-            names = [name for name, own in found.items() if own == reason]
+    for what, excused in (("not read", trial.excused), ("new", trial.new)):
+        for reason in dict.fromkeys(excused.values()):
+            names = [name for name, other in excused.items() if other == reason]
             lines.append(f"{len(names)} {what}: {reason} ({names[0]}{' ...' if len(names) > 1 else ''})")
     return lines

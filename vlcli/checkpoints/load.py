@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -11,7 +10,7 @@ from typing import Any
 
 from vlcli.checkpoints.layout import Tensors, expand
 from vlcli.checkpoints.schema import NOT_VERIFIED, CheckpointsFile, File, Layout
-from vlcli.errors import ComponentError, Problem, RecipeError
+from vlcli.errors import ComponentError, Problem, RecipeError, did_you_mean
 from vlcli.recipe import yaml
 from vlcli.recipe.check import by_place, typed
 from vlcli.recipe.load import registered_file
@@ -110,8 +109,7 @@ def named(name: str) -> Checkpoint:
     """
     known = {one.name: one for one in every()}
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "list them: vlcli ls checkpoints"
+        hint = did_you_mean(name, known, 3, 0.4) or "list them: vlcli ls checkpoints"
         raise ComponentError(f"No published checkpoint is called {name!r}, and there is no such file.", hint=hint)
     return known[name]
 

@@ -1,4 +1,4 @@
-"""What a file of checkpoints may say (pydantic, as recipes): every fault is reported with its line."""
+"""Defines the schema of a file of checkpoints."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ Reasons = dict[str, Text]
 
 
 class Score(Section):
-    """A published number.
-
-    Attributes:
-        task: data set and split.
-        metric: what is measured.
-        value: as printed.
-    """
+    """A published number, as printed; ``task`` is data set and split."""
 
     task: Name
     metric: Name
@@ -34,15 +28,13 @@ class Score(Section):
 
 
 class Reading(Section):
-    """How a file is read: by which model, and what of either side stays without a partner.
+    """The model or extractor that reads a file, and the tensors that have no counterpart.
 
     Attributes:
-        model: name and options of the model that reads the file; or
-        extractor: name and options of the extractor that does.
         objectives: whose heads are read too.
         data: sizes that usually come from data: the fields of ``vlcli.nn.DataSpec``, and ``answers`` as a number.
-        excused: patterns (regular expressions, searched) of the file's tensors that are not read, and why.
-        new: patterns of the model's weights that the file does not hold, and why.
+        excused: reasons by pattern (a regular expression, searched) of the file's tensors that are not read.
+        new: reasons by pattern of the model's weights that the file lacks.
     """
 
     model: dict[str, Any] | None = None
@@ -57,12 +49,12 @@ class Layout(Reading):
     """The tensors of a kind of file.
 
     Attributes:
-        about: what wrote it.
+        about: the program that wrote it.
         code: repository and file that names and shapes were compared with.
-        extends: a layout of the same file from which everything that is not said here is taken.
+        extends: a layout of the same file whose keys are taken over.
         sizes: numbers by name, for shapes and ranges.
-        tensors: by name, with ranges and alternatives in braces; a shape, a kind of layer, or a block.
-        without: regular expressions (matched whole) of names that the layout that is extended has and this one has not.
+        tensors: rules of :mod:`vlcli.checkpoints.layout`.
+        without: regular expressions (matched whole) of names of the extended layout that this one lacks.
     """
 
     about: Text | None = None
@@ -78,13 +70,9 @@ class File(Reading):
 
     Attributes:
         name: as it is downloaded; for a folder of the Hugging Face hub, its name there.
-        url: where from.
         licence: as the source names it, or :data:`NOT_VERIFIED`.
-        layout: of this file of checkpoints.
-        sizes: where they differ from the layout's.
-        scores: published numbers of this very file.
-        about: what was trained on what.
-        loads: false where vlcli does not read the file; ``about`` says why.
+        sizes: those that differ from the layout's.
+        loads: False if vlcli does not read the file; ``about`` says why.
     """
 
     name: Annotated[str, Field(pattern=NAME, max_length=120)]
@@ -98,15 +86,7 @@ class File(Reading):
 
 
 class CheckpointsFile(Section):
-    """The published checkpoints of a package.
-
-    Attributes:
-        family: short name.
-        title: papers and repositories.
-        blocks: rules that several layouts use by name.
-        layouts: by name.
-        files: in the order in which they are listed.
-    """
+    """The published checkpoints of a package; ``title`` has papers and repositories, ``blocks`` shared rules."""
 
     family: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
     title: Text

@@ -1,7 +1,7 @@
-"""A published file tried without its weights: tensors of its layout on the meta device, read by the model of its entry.
+"""Loads a published file without its weights: meta tensors of its layout into the model that reads it.
 
-The same functions as in training read them (``adapt`` of model and objectives); only the values are missing. Each
-tensor carries the names that it was made from: so it is known of every name in the file whether it reached the model.
+The functions of training read them (``adapt`` of model and objectives). Each tensor carries the names of the tensors
+that it was made from, so that every name of the file that does not reach the model is known.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from vlcli.nn.model import DataSpec
 
 
 class Traced(Tensor):
-    """A tensor that remembers which tensors of a file it was made from."""
+    """A tensor with the names of the tensors of a file that it was made from."""
 
     names: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, value: Tensor, name: str) -> Traced:
-        """``value`` under the name of the file's tensor."""
-        made = value.as_subclass(cls)
-        made.names = frozenset([name])
-        return made
+        """Returns ``value`` with the name of the file's tensor."""
+        traced = value.as_subclass(cls)
+        traced.names = frozenset([name])
+        return traced
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+        result = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         names = frozenset().union(*(_names_of(one) for one in (*args, *(kwargs or {}).values())))
-        for one in made if isinstance(made, tuple | list) else [made]:
+        for one in result if isinstance(result, tuple | list) else [result]:
             if isinstance(one, Traced):
                 one.names = one.names | names
-        return made
+        return result
 
 
 def _names_of(value: Any) -> frozenset[str]:
@@ -57,21 +57,17 @@ def _names_of(value: Any) -> frozenset[str]:
 
 @dataclass
 class Trial:
-    """What becomes of a file's tensors.
+    """Result of loading a file's tensors.
 
     Attributes:
-        name: the checkpoint's.
-        tensors: how many the file holds.
-        values: how many numbers they hold.
+        tensors: number of tensors in the file; ``values``: of numbers in them.
         read: names of the file that reach the model.
-        excused: names that do not, with the written reason.
-        lost: names that do not, without a reason.
-        parameters: numbers in the model and its heads, momentum copies and their buffers left out.
-        new: weights of the model that the file does not hold, with the written reason.
-        missing: those without a reason.
+        excused: names that do not, with the reason of a rule; ``lost``: those without one.
+        parameters: numbers in the model and its heads, without momentum copies and their buffers.
+        new: weights of the model that the file lacks, with the reason of a rule; ``missing``: those without one.
         idle: patterns of ``excused`` and ``new`` that excuse nothing.
         mismatched: names with both shapes.
-        notes: what ``adapt`` reported.
+        notes: of ``adapt``.
     """
 
     name: str
@@ -89,7 +85,7 @@ class Trial:
 
     @property
     def whole(self) -> bool:
-        """Whether everything is read or excused by a written rule."""
+        """True if everything is read or excused by a rule."""
         return not (self.lost or self.missing or self.mismatched or self.idle)
 
 
@@ -106,12 +102,7 @@ class _Loader(WeightLoader):
 
 
 def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
-    """Read the layout of a checkpoint as the training of its model would.
-
-    Args:
-        checkpoint: with the model that reads it.
-        tensors: other than its layout's (those of an unknown file).
-    """
+    """Loads the layout of a checkpoint (or the ``tensors`` of an unknown file) as the training of its model would."""
     tensors = checkpoint.tensors if tensors is None else tensors
     trial = Trial(checkpoint.name, len(tensors), sum(one.count for one in tensors.values()))
     traced = on_meta(tensors)
@@ -127,28 +118,24 @@ def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
 
 
 def on_meta(tensors: Tensors) -> dict[str, Tensor]:
-    """Tensors without values, as ``vlcli.nn.read_weights`` hands them on: a ``module.`` before all names is gone."""
-    made = {
-        n: Traced.of(torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta"), n)
-        for n, one in tensors.items()
+    """Returns tensors without values, as ``vlcli.nn.read_weights`` does: a ``module.`` before all names is removed."""
+    wrapped = bool(tensors) and all(name.startswith("module.") for name in tensors)
+    return {
+        name.removeprefix("module.") if wrapped else name: Traced.of(
+            torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta"), name
+        )
+        for name, one in tensors.items()
     }
-    wrapped = bool(made) and all(name.startswith("module.") for name in made)
-    return {name.removeprefix("module.") if wrapped else name: value for name, value in made.items()}
 
 
 def build(checkpoint: Checkpoint, **changed: Any) -> TrainingModule:
-    """The model and the heads that read a checkpoint.
-
-    Args:
-        checkpoint: what is read.
-        **changed: other options of the model.
-    """
+    """Builds the model and the heads that read a checkpoint; ``changed`` are other options of the model."""
     spec = {key: value for key, value in checkpoint.reader.items() if key != "kind"}
     return build_training_module({**spec, **changed}, checkpoint.objectives, data_spec(checkpoint.data))
 
 
 def data_spec(sizes: Mapping[str, int | str]) -> DataSpec:
-    """The sizes that usually come from data; ``answers`` is their number."""
+    """Returns the sizes that usually come from data; ``answers`` is their number."""
     known = {name: int(value) for name, value in sizes.items() if name != "answers"}
     rows = int(sizes.get("answers", 0))
     return replace(DataSpec(), **known, answers=tuple(f"answer {row}" for row in range(rows)))  # type: ignore[arg-type]
@@ -161,41 +148,36 @@ def _by_model(checkpoint: Checkpoint, traced: dict[str, Tensor], trial: Trial) -
     copies = {name: _names_of(value) for name, value in loader.copies.items()}
     loader.copies = {name: value.as_subclass(Tensor) for name, value in loader.copies.items()}
     report = loader.finish()
-    trial.parameters = sum(p.numel() for n, p in module.named_parameters() if not _copied(n))
+    copied = re.compile(r"teacher\.|.*_copy\.")
+    trial.parameters = sum(p.numel() for n, p in module.named_parameters() if not copied.match(n))
     trial.mismatched, trial.notes, trial.missing = report.mismatched, report.reshaped, report.new
     kept = [names for name, names in copies.items() if name not in report.left_over]
     return loader.placed.union(*kept)
 
 
-def _copied(name: str) -> bool:
-    return name.startswith("teacher.") or "_copy." in name
-
-
 def _by_extractor(checkpoint: Checkpoint, traced: dict[str, Tensor], trial: Trial) -> set[str]:
     spec = {key: value for key, value in checkpoint.reader.items() if key != "kind"}
-    found = registry.of(Extractor).load(spec.pop("name")).network_of(traced, **spec)
-    own = found.module.state_dict()
-    trial.parameters = sum(value.numel() for name, value in own.items())
+    network = registry.of(Extractor).load(spec.pop("name")).network_of(traced, **spec)
+    state = network.module.state_dict()
+    trial.parameters = sum(value.numel() for value in state.values())
     placed: set[str] = set()
-    for name, value in found.tensors.items():
-        if name in own and own[name].shape == value.shape:
+    for name, value in network.tensors.items():
+        if name in state and state[name].shape == value.shape:
             placed |= _names_of(value)
-        elif name in own:
-            trial.mismatched.append(f"{name} {tuple(value.shape)} for {tuple(own[name].shape)}")
-    trial.missing = [name for name in own if name not in found.tensors and not name.endswith("num_batches_tracked")]
-    spare = [name for name in found.tensors if not any(fnmatch.fnmatch(name, one) for one in found.unneeded)]
-    trial.notes = [f"without a place: {name}" for name in spare if name not in own]
+        elif name in state:
+            trial.mismatched.append(f"{name} {tuple(value.shape)} for {tuple(state[name].shape)}")
+        elif not any(fnmatch.fnmatch(name, one) for one in network.unneeded):
+            trial.notes.append(f"without a place: {name}")
+    trial.missing = [n for n in state if n not in network.tensors and not n.endswith("num_batches_tracked")]
     return placed
 
 
 def excuse(names: Iterable[str], reasons: Mapping[str, str]) -> tuple[dict[str, str], list[str], list[str]]:
-    """Names with the reason of the first pattern that finds them, names without one, and patterns that find none.
+    """Returns names with the reason of the first pattern that matches, names without one, and unused patterns.
 
-    Args:
-        names: of tensors.
-        reasons: by pattern (a regular expression, searched).
+    ``reasons`` are by pattern (a regular expression, searched).
     """
-    found: dict[str, str] = {}
+    excused: dict[str, str] = {}
     rest, used = [], set()
     for name in names:
         pattern = next((one for one in reasons if re.search(one, name)), None)
@@ -203,12 +185,12 @@ def excuse(names: Iterable[str], reasons: Mapping[str, str]) -> tuple[dict[str, 
         if pattern is None:
             rest.append(name)
         else:
-            found[name] = reasons[pattern]
-    return found, rest, [one for one in reasons if one not in used]
+            excused[name] = reasons[pattern]
+    return excused, rest, [one for one in reasons if one not in used]
 
 
 def checked(checkpoint: Checkpoint) -> Trial:
-    """The same as :func:`attempt`; what cannot be built is one line of ``lost``."""
+    """Calls :func:`attempt`; a model that cannot be built is one line of ``lost``."""
     try:
         return attempt(checkpoint)
     except VlcliError as error:

@@ -91,11 +91,7 @@ def of_paper(reference: str) -> list[Registered]:
 
 
 def every(chosen: Sequence[str] = ()) -> list[Registered]:
-    """Returns the claims of the papers ``chosen``, of all papers without any.
-
-    Raises:
-        RecipeError: two claims have one identifier, or a file has faults.
-    """
+    """Returns the claims of the papers ``chosen``, of all papers without any."""
     claims: list[Registered] = []
     for entry in chosen or [f"{one.distribution}:{one.name}" for one in entries("claims")]:
         claims += of_paper(entry)
@@ -110,11 +106,7 @@ def every(chosen: Sequence[str] = ()) -> list[Registered]:
 
 
 def pick(claims: Sequence[Registered], wanted: Iterable[str]) -> list[Registered]:
-    """Returns those with the identifiers ``wanted``, in the order of the files.
-
-    Raises:
-        UsageError: there is no such claim (with the nearest identifiers).
-    """
+    """Returns those with the identifiers ``wanted``, in the order of the files."""
     known = {one.claim.id: one for one in claims}
     for name in (wanted := list(dict.fromkeys(wanted))):
         if name not in known:

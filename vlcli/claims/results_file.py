@@ -77,11 +77,7 @@ def beside(page: Path) -> Path:
 
 
 def read(file: Path) -> Results:
-    """Reads a file of results; none where there is no file.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """Reads a file of results; none where there is no file."""
     if not file.exists():
         return Results()
     try:

@@ -206,7 +206,7 @@ def where(words: o.RecipesAndWords = None, trust: o.Trust = False, json_: o.Json
 
     if not words:
         if json_:
-            console.out_json({"sources": {name: vars(source) for name, source in SOURCES.items()}})
+            console.out_json({"sources": {name: source._asdict() for name, source in SOURCES.items()}})
             return
         rows = [[name, one.title, one.size, one.licence, one.url] for name, one in sorted(SOURCES.items())]
         console.table(["reader", "data set", "size", "licence", "source"], rows)

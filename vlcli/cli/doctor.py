@@ -57,14 +57,7 @@ LEAST_DISK, LEAST_FILES = 5 * 2**30, 1024
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at.
-
-    Attributes:
-        what: which.
-        state: ``ok``, ``note`` or ``wrong``.
-        detail: what was seen.
-        remedy: what to do.
-    """
+    """One thing looked at; ``state`` is ``ok``, ``note`` or ``wrong``."""
 
     what: str
     state: str
@@ -195,8 +188,8 @@ def component_findings(code: int, out: str, err: str) -> list[Finding]:
 
 
 def _shadows() -> list[Finding]:
-    found = list(shadows([Path(entry or ".") for entry in sys.path]))
-    return found or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
+    findings = list(shadows([Path(entry or ".") for entry in sys.path]))
+    return findings or [Finding("metadata", "ok", "no leftover egg-info hides an installed package")]
 
 
 def shadows(folders: list[Path]) -> Iterator[Finding]:

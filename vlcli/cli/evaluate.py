@@ -108,11 +108,7 @@ def newest(task: str, output: Path) -> Path:
 
 
 def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | None) -> dict[str, Any]:
-    """Returns a recipe of one evaluate stage, its data root and features taken from the checkpoint's record.
-
-    Raises:
-        DataError: the checkpoint is not there.
-    """
+    """Returns a recipe of one evaluate stage, its data root and features taken from the checkpoint's record."""
     from vlcli.recipe import stage_record
 
     if not checkpoint.exists():

@@ -43,10 +43,10 @@ def init(
         raise UsageError("No recipe is written for this task.", got=task, expected=", ".join(GOALS))
     named = {"image": image, "text": text, "answers": answer, "label": label}
     columns = {role: column for role, column in named.items() if column is not None}
-    found = look(folder, columns, fallback=task is not None)
-    plan = plan_for(found, task)
+    scanned = look(folder, columns, fallback=task is not None)
+    plan = plan_for(scanned, task)
     times = times_of(plan)
-    facts = _facts(found, plan, times)
+    facts = _facts(scanned, plan, times)
     if sheet is not None:
         from vlcli.pages.sheet import write_sheet
 
@@ -61,32 +61,32 @@ def init(
     console.out(f"  vlcli run {output}")
 
 
-def _facts(found: Any, plan: Any, times: Any) -> dict[str, Any]:
+def _facts(scanned: Any, plan: Any, times: Any) -> dict[str, Any]:
     from vlcli.starter.plan import GOALS, goals_of
 
-    width, height = found.pictures.sizes()
+    width, height = scanned.pictures.sizes()
     return {
         "pictures": {
-            "count": len(found.pictures),
+            "count": len(scanned.pictures),
             "size": [width, height],
-            "unreadable": {found.name(path): why for path, why in found.unreadable.items()},
+            "unreadable": {scanned.name(path): why for path, why in scanned.unreadable.items()},
         },
         "data": [
             {"file": one.where, "kind": one.kind, "reader": one.entry, "columns": one.columns, "notes": one.notes}
-            for one in found.sources
+            for one in scanned.sources
         ],
         "learnt_from": plan.source.where,
-        "left_aside": found.aside,
-        "boxes": found.boxes,
-        "weights": None if found.weights is None else vars(found.weights),
-        "can_learn": {goal: GOALS[goal][1] for goal in goals_of(found.sources)},
+        "left_aside": scanned.aside,
+        "boxes": scanned.boxes,
+        "weights": None if scanned.weights is None else vars(scanned.weights),
+        "can_learn": {goal: GOALS[goal][1] for goal in goals_of(scanned.sources)},
         "chosen": plan.goal,
         "parts": {
             name: {"options": part.options, "examples": part.examples, "pictures": part.pictures}
             for name, part in plan.parts.items()
         },
         "rows": [
-            {"pictures": [found.name(path) for path in row.files], "text": row.text, "target": row.target}
+            {"pictures": [scanned.name(path) for path in row.files], "text": row.text, "target": row.target}
             for row in plan.rows
         ],
         "features": plan.features,

@@ -134,11 +134,7 @@ def split_words(words: list[str] | None) -> tuple[list[str], list[str]]:
 
 
 def one_name(words: list[str] | None, kind: str = "recipe") -> tuple[str, list[str]]:
-    """Returns the single recipe (task, drawing) that is named, and the overrides.
-
-    Raises:
-        UsageError: none or several are named.
-    """
+    """Returns the single recipe (task, drawing) that is named, and the overrides."""
     named, overrides = split_words(words)
     if len(named) != 1:
         raise UsageError(f"Name one {kind}.", got=" ".join(named) or "none", hint=f"list them: vlcli ls {kind}s")
@@ -146,11 +142,7 @@ def one_name(words: list[str] | None, kind: str = "recipe") -> tuple[str, list[s
 
 
 def refuse_bytes(text: str | None) -> None:
-    """Refuses a text of the command line that is not UTF-8.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Refuses a text of the command line that is not UTF-8."""
     if text is not None and any("\ud800" <= letter <= "\udfff" for letter in text):
         got = text.encode("utf-8", "backslashreplace").decode()
         raise UsageError("The text is not UTF-8.", got=got, hint="set the terminal to UTF-8 (LANG=C.UTF-8)")

@@ -77,22 +77,18 @@ def predict(
     asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
     count = len(asked) if isinstance(asked, list) else 0
     answers = loaded.predict_many(asked, task=task, top=top, batch_size=batch_size, min_score=min_score)
-    found = []
+    shown = []
     with console.progress(verbose, quiet or count == 1).task("predict", count, "requests") as bar:
         for answer in answers:
             if json_:
                 typer.echo(json.dumps(answer.as_dict(), ensure_ascii=False))
             bar.advance()
-            found.append(answer)
-        _show(use, found, top, draw, json_, single=count == 1)
+            shown.append(answer)
+        _show(use, shown, top, draw, json_, single=count == 1)
 
 
 def read_extractor(value: str | None) -> dict[str, Any] | None:
-    """Returns the mapping of ``--extractor``.
-
-    Raises:
-        UsageError: it is no mapping.
-    """
+    """Returns the mapping of ``--extractor``."""
     from vlcli.recipe.yaml import scalar
 
     if value is None:

@@ -16,6 +16,7 @@ from vlcli.progress import Progress
 from vlcli.recipe import plan as planning
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.validate import shallow
 from vlcli.runner.execute import StageOutcome
 from vlcli.tools.table import recipe_table
 
@@ -24,8 +25,6 @@ _WORDS = {"passed": "passed over", "outside": "not chosen"}
 
 def read_plan(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[PlannedStage], list[Problem]]:
     """Plans a run and returns its planner, its stages and what is wrong with those that would run."""
-    from vlcli.recipe.validate import shallow
-
     planner, steps = planning.make(resolved, options)
     return planner, steps, shallow(resolved, [step.name for step in steps if step.works or step.action == "blocked"])
 

@@ -60,7 +60,7 @@ def run(
     elif len(names) <= 1 and (seeds or 1) == 1 and not table:
         run_one(names[0] if names else QUICKSTART, overrides, request)
     else:
-        from vlcli.cli.sweep import sweep
+        from vlcli.cli.rows import sweep
 
         sweep(names or [QUICKSTART], overrides, request, seeds or 1)
 

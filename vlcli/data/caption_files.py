@@ -9,9 +9,8 @@ from typing import Any
 from vlcli.data.concepts import captions_by_image
 from vlcli.data.files import read_json, read_text
 from vlcli.data.reader import Reader
-from vlcli.data.readers.captions import Captions
+from vlcli.data.readers.captions import Captions, Karpathy
 from vlcli.data.readers.coco import CocoCaptions
-from vlcli.data.readers.karpathy import Karpathy
 from vlcli.errors import DataError
 
 

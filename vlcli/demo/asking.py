@@ -1,10 +1,11 @@
-"""What the page can ask of one model: its uses, search in a folder, samples; answers as plain data."""
+"""Answers the page's requests to one model: its uses, search in a folder, samples; as plain data."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from vlcli.demo.looking import look
 from vlcli.demo.samples import Sample
 from vlcli.demo.turns import Turns
 from vlcli.demo.uploads import Remembered, Upload, Uploads, preview
-from vlcli.errors import DataError, UsageError, VlcliError
+from vlcli.errors import DataError, UsageError
 from vlcli.images.files import BadImageError, open_image, read_content
-from vlcli.prediction import MAX_TEXT, Prediction, Use
+from vlcli.prediction import MAX_TEXT, Prediction
 from vlcli.tools.search import Index
 
 TOP = 8
@@ -30,14 +31,7 @@ PICTURES = 5
 
 @dataclass(frozen=True)
 class Limits:
-    """What the page accepts.
-
-    Attributes:
-        upload: bytes of a picture's file.
-        pixels: of a picture.
-        text: characters of a text.
-        waiting: requests that wait for the model.
-    """
+    """Limits of a picture's file (bytes) and pixels, of a text (characters), and of requests that wait."""
 
     upload: int = 20 * 2**20
     pixels: int = 50_000_000
@@ -50,8 +44,6 @@ class Demo:
     """One model behind the page; its methods may be called from several threads.
 
     Attributes:
-        model: what answers.
-        limits: what is accepted.
         samples: examples to begin with.
         index: the folder that can be searched.
         uploads: pictures that are kept.
@@ -93,36 +85,34 @@ class Demo:
             self.ask(use.name, [upload.key for upload in uploads], text if use.text != "none" else "")
 
     def _first(self, count: int) -> tuple[list[Upload], str]:
-        """Pictures and a text to try the model on: the first sample, or grey pictures where there is none."""
+        """Return pictures and a text to try the model on: the first sample, or grey pictures where there is none."""
         sample = next((one for one in self.samples if len(one.pictures) == count), None)
         try:
             if sample is not None:
-                return [self._file(path) for path in sample.pictures], sample.text or TRIED
+                return [self._upload(path) for path in sample.pictures], sample.text or TRIED
         except DataError:
             pass
         grey = preview(Image.new("RGB", (320, 240), (128, 128, 128)), 320)
         return [self.uploads.add(grey) for _ in range(count)], TRIED
 
     def page(self) -> dict[str, Any]:
-        """What the page must know to draw itself."""
-        uses = [_use(use) for use in self.model.uses.values()]
-        samples = [
-            {"pictures": len(sample.pictures), "text": sample.text, "answer": sample.answer} for sample in self.samples
-        ]
-        folder = None if self.index is None else {"name": self.index.folder.name, "pictures": len(self.index.store)}
-        limits = {**vars(self.limits), "pictures": PICTURES}
+        """Return the facts from which the page draws itself."""
+        folder = Path(self.model.folder) if self.model.folder else Path("model")
+        parts = [part for part in folder.absolute().parts if part != "model"]
+        samples = [{"pictures": len(one.pictures), "text": one.text, "answer": one.answer} for one in self.samples]
+        keys = ("name", "kind", "images", "text", "about")
         return {
-            "model": _name(self.model),
+            "model": "/".join(parts[-2:]),  # run and stage
             "about": type(self.model.model).__name__,
-            "uses": uses,
+            "uses": [{key: getattr(use, key) for key in keys} for use in self.model.uses.values()],
             "samples": samples,
-            "folder": folder,
-            "limits": limits,
+            "folder": self.index and {"name": self.index.folder.name, "pictures": len(self.index.store)},
+            "limits": {**vars(self.limits), "pictures": PICTURES},
             "within": self.within(),
         }
 
     def within(self) -> int:
-        """Seconds within which an answer may be expected: twice the slowest of the last, and who waits already."""
+        """Return the seconds in which an answer is expected: twice the slowest of the last, for each that waits."""
         return max(1, math.ceil(2 * self.turns.usual * (1 + self.turns.waiting)))
 
     def ask(self, task: str, keys: Sequence[str], text: str) -> dict[str, Any]:
@@ -139,18 +129,20 @@ class Demo:
         """
         self.check(text)
         uploads = self.uploads.get(keys)
+        tokens = [one.token for one in uploads]
+        with self._timed() as times:
+            prediction = self.model.predict(text or None, tokens, task=task, top=TOP)
+            attention = look(self.model, text, tokens) if text else None
+        return {**_plain(prediction, uploads), "attention": attention, **times, "within": self.within()}
+
+    @contextmanager
+    def _timed(self) -> Iterator[dict[str, float]]:
+        """Wait for a turn; yields a mapping that gets the seconds of the turn and those waited."""
+        times: dict[str, float] = {}
         with self.turns.turn() as waited:
             begun = time.monotonic()
-            found = self.model.predict(text or None, [one.token for one in uploads], task=task, top=TOP)
-            seen = look(self.model, text, [one.token for one in uploads]) if text else None
-            spent = time.monotonic() - begun
-        return {
-            **_plain(found, uploads),
-            "attention": seen,
-            "seconds": round(spent, 3),
-            "waited": round(waited, 3),
-            "within": self.within(),
-        }
+            yield times
+            times |= {"seconds": round(time.monotonic() - begun, 3), "waited": round(waited, 3)}
 
     def check(self, text: str) -> None:
         """Refuse a text that is too long.
@@ -158,8 +150,8 @@ class Demo:
         Raises:
             UsageError: it is.
         """
-        if len(text) > self.limits.text:
-            most, pieces = self.limits.text, self.model.data_spec.text_length
+        most, pieces = self.limits.text, self.model.data_spec.text_length
+        if len(text) > most:
             raise UsageError(
                 "The text is too long.",
                 got=f"{len(text):,} characters",
@@ -168,78 +160,73 @@ class Demo:
             )
 
     def search(self, text: str, keys: Sequence[str], top: int = 12) -> dict[str, Any]:
-        """The pictures of the folder that are nearest to a sentence or to a picture.
+        """Return the pictures of the folder that are nearest to a sentence or to a picture.
 
         Raises:
             VlcliError: there is no folder, or nothing to look for.
             Busy: too many requests wait.
         """
-        if self.index is None:
+        index = self.index
+        if index is None:
             raise UsageError("There is no folder to search.", hint="start the page with --folder FOLDER")
         self.check(text)
         uploads = self.uploads.get(keys[:1])
         if not text.strip() and not uploads:
             raise UsageError("Say what to look for.", expected="a sentence, or a picture")
-        with self.turns.turn() as waited:
-            begun = time.monotonic()
+        with self._timed() as times:
             query = self.model.embed_text(text) if text.strip() else self.model.embed_image([uploads[0].token])
-            found = self.index.nearest(query[0], min(top, len(self.index.store)))
-            spent = time.monotonic() - begun
-        names = {name: row for row, name in enumerate(self.index.store.ids)}
-        rows = [
-            {
-                "name": path.name,
-                "score": round(score, 4),
-                "number": names[path.relative_to(self.index.folder).as_posix()],
-            }
-            for path, score in found
-        ]
-        return {"found": rows, "seconds": round(spent, 3), "waited": round(waited, 3), "within": self.within()}
+            nearest = index.nearest(query[0], min(top, len(index.store)))
+        numbers = {name: row for row, name in enumerate(index.store.ids)}
+        rows = []
+        for path, score in nearest:
+            number = numbers[path.relative_to(index.folder).as_posix()]
+            rows.append({"name": path.name, "score": round(score, 4), "number": number})
+        return {"found": rows, **times, "within": self.within()}
 
     def take_sample(self, number: int) -> dict[str, Any]:
-        """The pictures of a sample as uploads, and its text.
+        """Return the pictures of a sample as uploads, and its text.
 
         Raises:
             DataError: there is no such sample, or its file is gone.
         """
         sample = self._sample(number)
-        made = [self._file(path) for path in sample.pictures]
-        return {"pictures": [described(one) for one in made], "text": sample.text, "answer": sample.answer}
+        uploads = [self._upload(path) for path in sample.pictures]
+        return {"pictures": [described(one) for one in uploads], "text": sample.text, "answer": sample.answer}
 
     def take_found(self, number: int) -> dict[str, Any]:
-        """A picture of the folder as an upload.
+        """Return a picture of the folder as an upload.
 
         Raises:
             DataError: there is no such picture.
         """
-        return {"pictures": [described(self._file(self._found(number)))], "text": "", "answer": ""}
+        return {"pictures": [described(self._upload(self._in_folder(number)))], "text": "", "answer": ""}
 
-    def thumbnail(self, kind: str, number: int, place: int = 0) -> bytes:
-        """A small JPEG of a sample's or of the folder's picture.
+    def thumbnail(self, kind: str, number: int, picture: int = 0) -> bytes:
+        """Return a small JPEG of a sample's or of the folder's picture.
 
         Raises:
             DataError: there is no such picture.
         """
-        pictures = self._sample(number).pictures if kind == "samples" else (self._found(number),)
-        if not 0 <= place < len(pictures):
+        pictures = self._sample(number).pictures if kind == "samples" else (self._in_folder(number),)
+        if not 0 <= picture < len(pictures):
             raise DataError("There is no such picture.")
         try:
             with self.uploads.decoding:
-                return preview(open_image(pictures[place], self.limits.pixels), THUMBNAIL)
+                return preview(open_image(pictures[picture], self.limits.pixels), THUMBNAIL)
         except BadImageError as error:
-            raise DataError("The picture cannot be used.", where=pictures[place].name, got=str(error)) from None
+            raise DataError("The picture cannot be used.", where=pictures[picture].name, got=str(error)) from None
 
     def _sample(self, number: int) -> Sample:
         if not 0 <= number < len(self.samples):
             raise DataError("There is no such sample.")
         return self.samples[number]
 
-    def _found(self, number: int) -> Path:
+    def _in_folder(self, number: int) -> Path:
         if self.index is None or not 0 <= number < len(self.index.store):
             raise DataError("There is no such picture in the folder.")
         return self.index.folder / self.index.store.ids[number]
 
-    def _file(self, path: Path) -> Upload:
+    def _upload(self, path: Path) -> Upload:
         try:
             return self.uploads.add(read_content(path), path.name)
         except BadImageError as error:
@@ -247,48 +234,31 @@ class Demo:
 
 
 def described(upload: Upload) -> dict[str, Any]:
-    """An upload as the page knows it."""
+    """Return an upload's key and size."""
     width, height = upload.size
     return {"key": upload.key, "width": width, "height": height}
 
 
-def error_row(error: VlcliError) -> dict[str, Any]:
-    """A message for the page."""
-    return {"error": error.as_dict()}
-
-
-def _use(use: Use) -> dict[str, Any]:
-    return {"name": use.name, "kind": use.kind, "images": use.images, "text": use.text, "about": use.about}
-
-
-def _name(model: Loaded) -> str:
-    """The last two parts of the model's place: run and stage."""
-    folder = Path(model.folder) if model.folder else Path("model")
-    parts = [part for part in folder.absolute().parts if part != "model"]
-    return "/".join(parts[-2:])
-
-
-def _plain(found: Prediction, uploads: Sequence[Upload]) -> dict[str, Any]:
-    """A prediction for the page; boxes are divided by width and height."""
+def _plain(prediction: Prediction, uploads: Sequence[Upload]) -> dict[str, Any]:
+    """Return a prediction for the page; boxes are divided by width and height."""
     pictures = []
-    for place, upload in enumerate(uploads):
-        width, height = upload.size
-        size = [width, height, width, height]
+    for number, upload in enumerate(uploads):
+        size = [*upload.size, *upload.size]
         boxes = [
             {"box": _share(one.box, size), "label": one.label, "score": round(float(one.score), 4)}
-            for one in found.boxes
-            if one.image == place
+            for one in prediction.boxes
+            if one.image == number
         ]
-        regions: Sequence[Sequence[float]] = list(found.regions[place]) if place < len(found.regions) else []
+        regions = list(prediction.regions[number]) if number < len(prediction.regions) else []
         pictures.append({"boxes": boxes[:100], "regions": [_share(box, size) for box in regions]})
-    choices = [{"label": str(one.label), "probability": round(float(one.probability), 4)} for one in found.choices]
+    choices = [(str(one.label), round(float(one.probability), 4)) for one in prediction.choices]
     return {
-        "task": found.use.name,
-        "kind": found.use.kind,
-        "words": found.words(),
-        "choices": choices,
+        "task": prediction.use.name,
+        "kind": prediction.use.kind,
+        "words": prediction.words(),
+        "choices": [{"label": label, "probability": probability} for label, probability in choices],
         "pictures": pictures,
-        "notes": found.notes,
+        "notes": prediction.notes,
     }
 
 

@@ -1,34 +1,26 @@
-"""Pictures and sentences to begin with: those that the model's run held out, or those of a folder."""
+"""Chooses pictures and sentences to begin with: held out by the model's run, or those of a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vlcli.api import Loaded
 from vlcli.builders.readers import open_readers
-from vlcli.data.files import IMAGE_SUFFIXES, walk
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord
+from vlcli.tools.search import walk_pictures
 
 COUNT = 8
 
 
-@dataclass(frozen=True)
-class Sample:
-    """An example to begin with.
-
-    Attributes:
-        pictures: files.
-        text: question or sentence; empty: none.
-        answer: the label of the data, where it is a word.
-    """
+class Sample(NamedTuple):
+    """An example to begin with: files of pictures, question or sentence, and the label where it is a word."""
 
     pictures: tuple[Path, ...]
     text: str = ""
@@ -36,48 +28,42 @@ class Sample:
 
 
 def of_folder(folder: Path, count: int = COUNT) -> list[Sample]:
-    """The first pictures of a folder.
+    """Return the first pictures of a folder.
 
     Raises:
         DataError: there is no such folder, or no picture in it.
     """
     if not folder.is_dir():
-        raise DataError(
-            "There is no such folder of samples.", where=str(folder), hint="vlcli demo MODEL --samples FOLDER"
-        )
-    found = [Sample((path,)) for path in islice(_pictures(folder), count)]
-    if not found:
+        hint = "vlcli demo MODEL --samples FOLDER"
+        raise DataError("There is no such folder of samples.", where=str(folder), hint=hint)
+    samples = [Sample((path,)) for path in islice(walk_pictures(folder), count)]
+    if not samples:
         raise DataError("There is no picture in the folder of samples.", where=str(folder))
-    return found
+    return samples
 
 
 def of_run(model: Loaded, count: int = COUNT) -> list[Sample]:
-    """Examples of the data on which the model is tested; none where its run, its data or their pictures are gone."""
-    record = _record(model)
+    """Return examples of the data on which the model is tested; none where its run or its data are gone."""
+    folder = Path(model.folder) if model.folder else None
+    folders = [] if folder is None else [folder, folder.parent]
+    record = next((record for folder in folders if (record := stage_record.read(folder)) is not None), None)
     if record is None or not record.root:
         return []
     root, verdict = Path(record.root), bool(model.uses) and model.use.kind == "verdict"
     for reader in _readers(model, record, root):
-        found = list(islice(_examples(reader, verdict, count), count))
-        if found:
-            return found
-    return [Sample((path,)) for path in islice(_pictures(root), count)] if root.is_dir() else []
-
-
-def _record(model: Loaded) -> StageRecord | None:
-    """The record of the stage that trained the model."""
-    folder = Path(model.folder) if model.folder else None
-    places = [] if folder is None else [folder, folder.parent]
-    return next((record for place in places if (record := stage_record.read(place)) is not None), None)
+        samples = list(islice(_examples(reader, verdict, count), count))
+        if samples:
+            return samples
+    return [Sample((path,)) for path in islice(walk_pictures(root), count)] if root.is_dir() else []
 
 
 def _readers(model: Loaded, record: StageRecord, root: Path) -> Iterator[Reader]:
-    """Data sets to look into: those on which the task is tested, then validation, then training."""
+    """Yield data sets: those on which the task is tested, then validation, then training."""
     config, specs = record.config, []
     if model.task is not None:
         splits = dict.fromkeys([getattr(model.task, "eval_split", ""), "dev", "val", "test"])
-        given = config.get("data") or [model.task.dataset()]
-        specs += [{**spec, "split": split} for split in splits if split for spec in given if isinstance(spec, dict)]
+        data = config.get("data") or [model.task.dataset()]
+        specs += [{**spec, "split": split} for split in splits if split for spec in data if isinstance(spec, dict)]
     specs += [*(config.get("validation") or []), *(config.get("data") or [])]
     for spec in specs:
         try:
@@ -87,7 +73,7 @@ def _readers(model: Loaded, record: StageRecord, root: Path) -> Iterator[Reader]
 
 
 def _examples(reader: Reader, verdict: bool, count: int) -> Iterator[Sample]:
-    """Examples from all over the data whose pictures are there; no picture and no text twice."""
+    """Yield examples from all over the data whose pictures are there; no picture and no text twice."""
     seen: set[str] = set()
     try:
         examples = reader.examples()
@@ -105,17 +91,10 @@ def _examples(reader: Reader, verdict: bool, count: int) -> Iterator[Sample]:
 
 
 def _answer(targets: dict[str, Any], verdict: bool) -> str:
-    """What the data say, where it is a word: the best of several answers, a label's name, or true and false."""
+    """Return the best of several answers, a label's name, or true and false; empty for other labels."""
     answers, label = targets.get("answers"), targets.get("label")
     if isinstance(answers, dict) and answers:
         return str(max(answers, key=lambda answer: float(answers[answer])))
     if verdict and label in (0, 1):
         return str(bool(label))
     return label if isinstance(label, str) else ""
-
-
-def _pictures(folder: Path) -> Iterator[Path]:
-    for place, names in walk(folder):
-        for name in sorted(names):
-            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
-                yield place / name

@@ -1,8 +1,8 @@
-"""The page's HTTP server: the standard library's, on this machine alone unless told otherwise.
+"""Serves the page by the standard library's HTTP server, on this machine alone unless told otherwise.
 
-Every request is checked before anything is done: the Host header (a page of another site whose name leads to this
-machine is refused), the Origin header, the size of the body, the pixels of a picture. The page may load nothing from
-elsewhere (Content-Security-Policy), and other sites may read nothing here (no CORS headers).
+Every request is checked first: the Host header (a page of another site whose name leads to this machine is refused),
+the Origin header, the size of the body, the pixels of a picture. The page may load nothing from elsewhere
+(Content-Security-Policy), and other sites may read nothing here (no CORS headers).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any, ClassVar
 
-from vlcli.demo.asking import Demo, described, error_row
+from vlcli.demo.asking import Demo, described
 from vlcli.demo.turns import Busy
 from vlcli.errors import UsageError, VlcliError
 from vlcli.version import __version__
@@ -58,12 +58,7 @@ _PICTURE = re.compile(r"/pictures/([\w-]{1,40})")
 
 
 class Refused(Exception):  # noqa: N818 - an answer
-    """A request that gets no further.
-
-    Attributes:
-        status: of the answer.
-        error: the message.
-    """
+    """A request that is answered by a status and a message alone."""
 
     def __init__(self, status: HTTPStatus, what: str, **more: str) -> None:
         super().__init__(what)
@@ -74,10 +69,10 @@ class Server(ThreadingHTTPServer):
     """Serves one demo.
 
     Args:
-        demo: what is asked; may be set later, before :meth:`serve_forever`.
+        demo: may be set later, before :meth:`serve_forever`.
         host: name or address to listen on.
         port: 0: any that is free.
-        log: gets a line for each request.
+        log: called with a line for each request.
 
     Raises:
         UsageError: the port is in use, or the host is not of this machine.
@@ -101,12 +96,12 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds the page."""
+        """Address of the page for a browser on this machine."""
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host  # noqa: S104 - compared, not bound
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}/"
 
     def knows(self, name: str) -> bool:
-        """Whether a Host header names this server.
+        """Return whether a Host header names this server.
 
         An address does: only names can be made to lead here by a stranger's name server.
         """
@@ -128,27 +123,22 @@ class Server(ThreadingHTTPServer):
         return self.host == "localhost"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that is gone is no fault; anything else is logged."""
+        """Log a fault; a client that is gone is none."""
         fault = sys.exception()
         if self.log is not None and not isinstance(fault, (ConnectionError, TimeoutError)):
             self.log(f"{client_address}: {fault!r}")
 
 
 def _unusable(host: str, port: int, error: Exception) -> UsageError:
-    """Why nothing can listen there, and what can be done."""
-    reason = getattr(error, "strerror", None) or str(error)
+    reason, where = getattr(error, "strerror", None) or str(error), f"{host}:{port}"
     with contextlib.suppress(OSError), socket.socket() as other:
         other.bind(("127.0.0.1", 0))
-        free = other.getsockname()[1]
         if isinstance(error, OSError) and "in use" in reason.lower():
-            return UsageError(
-                f"Port {port} is in use by another program.",
-                where=f"{host}:{port}",
-                hint=f"choose another port, such as one that is free now: --port {free}",
-            )
+            hint = f"choose another port, such as one that is free now: --port {other.getsockname()[1]}"
+            return UsageError(f"Port {port} is in use by another program.", where=where, hint=hint)
     return UsageError(
         "The page cannot be served there.",
-        where=f"{host}:{port}",
+        where=where,
         got=reason,
         expected="an address of this machine, and a port from 1 to 65535 (below 1024 for administrators)",
         hint="leave out --host and --port",
@@ -164,54 +154,53 @@ class Handler(BaseHTTPRequestHandler):
     allowed: ClassVar[tuple[str, ...]] = ("GET", "HEAD", "POST")
 
     def do_GET(self) -> None:
-        """The page, its files, pictures and what it must know."""
+        """Answer with the page, its files, pictures and facts; HEAD without content."""
         self._guarded(self._get)
 
-    def do_HEAD(self) -> None:
-        """As GET, without content."""
-        self._guarded(self._get)
+    do_HEAD = do_GET  # noqa: N815 - the name that the standard library calls
 
     def do_POST(self) -> None:
-        """Pictures and questions."""
+        """Take pictures and questions."""
         self._guarded(self._post)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """To the server's log, if any."""
+        """Write to the server's log, if any."""
         if self.server.log is not None:
             self.server.log(f"{self.client_address[0]} {format % args}")
 
     def _guarded(self, answer: Callable[[], None]) -> None:
         """Check and answer; whatever goes wrong becomes one message."""
         if not self.server.places.acquire(blocking=False):
-            self._json(HTTPStatus.SERVICE_UNAVAILABLE, _busy(CONNECTIONS), {"Retry-After": "5"})
+            self._busy(CONNECTIONS, 5)
             return
         try:
             self._check_origin()
             answer()
         except Refused as refused:
-            self._json(refused.status, error_row(refused.error))
+            self._error(refused.status, refused.error)
         except Busy as busy:
-            after = str(max(1, round(busy.seconds)))
-            self._json(HTTPStatus.SERVICE_UNAVAILABLE, _busy(busy.waiting), {"Retry-After": after})
+            self._busy(busy.waiting, max(1, round(busy.seconds)))
         except VlcliError as error:
-            self._json(HTTPStatus.BAD_REQUEST, error_row(error))
+            self._error(HTTPStatus.BAD_REQUEST, error)
         except (ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception as error:  # the page goes on for all others
             self.log_message("%s", repr(error))
-            known = VlcliError(
-                "Something unforeseen went wrong.", got=type(error).__name__, hint="see the terminal: -v"
-            )
-            self._json(HTTPStatus.INTERNAL_SERVER_ERROR, error_row(known))
+            got, hint = type(error).__name__, "see the terminal: -v"
+            known = VlcliError("Something unforeseen went wrong.", got=got, hint=hint)
+            self._error(HTTPStatus.INTERNAL_SERVER_ERROR, known)
         finally:
             self.server.places.release()
 
-    def _check_origin(self) -> None:
-        """Refuse what other sites send.
+    def _error(self, status: HTTPStatus, error: VlcliError, headers: dict[str, str] | None = None) -> None:
+        self._json(status, {"error": error.as_dict()}, headers)
 
-        Raises:
-            Refused: the Host or the Origin header names another site.
-        """
+    def _busy(self, waiting: int, seconds: int) -> None:
+        got, hint = f"{waiting} requests wait already", "try again in a moment"
+        error = VlcliError("The model is busy.", got=got, hint=hint)
+        self._error(HTTPStatus.SERVICE_UNAVAILABLE, error, {"Retry-After": str(seconds)})
+
+    def _check_origin(self) -> None:
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         if not self.server.knows(host):
             what = "This name is not the page's."
@@ -245,36 +234,26 @@ class Handler(BaseHTTPRequestHandler):
             take = demo.take_sample if match[1] == "samples" else demo.take_found
             self._json(HTTPStatus.OK, take(int(match[2])))
         elif self.path in ("/api/ask", "/api/search"):
-            self._asked(self.path)
+            task, text, pictures = _fields(self._body(JSON_BYTES, "text"))
+            asked = self.path == "/api/ask"
+            self._json(HTTPStatus.OK, demo.ask(task, pictures, text) if asked else demo.search(text, pictures))
         else:
             self._body(JSON_BYTES, "request")
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.", got=self.path[:80])
 
-    def _asked(self, path: str) -> None:
-        demo = self.server.demo
-        fields = _fields(self._body(JSON_BYTES, "text"))
-        if path == "/api/ask":
-            self._json(HTTPStatus.OK, demo.ask(fields["task"], fields["pictures"], fields["text"]))
-        else:
-            self._json(HTTPStatus.OK, demo.search(fields["text"], fields["pictures"]))
-
     def _body(self, most: int, what: str) -> bytes:
-        """The request's content.
-
-        Raises:
-            Refused: it does not say its length, or is longer than ``most`` bytes.
-        """
-        given = self.headers.get("Content-Length", "")
-        if not (given.isascii() and given.isdigit()) or len(given) > 15:
+        """Return the request's content of at most ``most`` bytes."""
+        text = self.headers.get("Content-Length", "")
+        if not (text.isascii() and text.isdigit()) or len(text) > 15:
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "The request does not say how long it is.")
-        length = int(given)
+        length = int(text)
         if length > most:
-            self._discard(length)
-            got, expected = f"{length:,} bytes", f"at most {most:,} bytes"
+            left = min(length, DISCARDED)
+            while left > 0 and (discarded := self.rfile.read(min(left, 2**20))):
+                left -= len(discarded)
+            status, expected = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {most:,} bytes"
             hint = "make the picture smaller" if what == "picture" else "shorten it"
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The {what} is too large.", got=got, expected=expected, hint=hint
-            )
+            raise Refused(status, f"The {what} is too large.", got=f"{length:,} bytes", expected=expected, hint=hint)
         until, data = time.monotonic() + QUIET + length / SLOWEST, bytearray()
         while len(data) < length:
             part = self.rfile.read1(min(length - len(data), 2**20))
@@ -282,11 +261,6 @@ class Handler(BaseHTTPRequestHandler):
                 raise ConnectionError("the sender has gone, or sends too slowly")
             data += part
         return bytes(data)
-
-    def _discard(self, length: int) -> None:
-        left = min(length, DISCARDED)
-        while left > 0 and (part := self.rfile.read(min(left, 2**20))):
-            left -= len(part)
 
     def _json(self, status: HTTPStatus, value: Any, headers: dict[str, str] | None = None) -> None:
         self._send(status, json.dumps(value).encode(), "application/json", headers)
@@ -303,15 +277,11 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(content)
 
 
-def _fields(body: bytes) -> dict[str, Any]:
-    """The fields of a question, each of its kind.
-
-    Raises:
-        Refused: the body is no such question.
-    """
+def _fields(body: bytes) -> tuple[Any, str, list[str]]:
+    """Return task, text and keys of pictures of a question."""
     try:
-        given = json.loads(body)
-        task, text, pictures = given.get("task"), given.get("text") or "", given.get("pictures") or []
+        fields = json.loads(body)
+        task, text, pictures = fields.get("task"), fields.get("text") or "", fields.get("pictures") or []
     except (ValueError, AttributeError, RecursionError):
         raise Refused(HTTPStatus.BAD_REQUEST, "The request is no JSON object.") from None
     named = isinstance(pictures, list) and len(pictures) <= 10 and all(isinstance(one, str) for one in pictures)
@@ -320,9 +290,4 @@ def _fields(body: bytes) -> dict[str, Any]:
         raise Refused(HTTPStatus.BAD_REQUEST, "The request has fields of a wrong kind.", expected=expected)
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise Refused(HTTPStatus.BAD_REQUEST, "The text holds half of a surrogate pair, which is no character.")
-    return {"task": task, "text": text, "pictures": pictures}
-
-
-def _busy(waiting: int) -> dict[str, Any]:
-    hint = "try again in a moment"
-    return error_row(VlcliError("The model is busy.", got=f"{waiting} requests wait already", hint=hint))
+    return task, text, pictures

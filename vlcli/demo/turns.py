@@ -1,4 +1,4 @@
-"""One after another: requests wait for the model in the order in which they came, a limited number of them."""
+"""Lets requests to the model one after another, in the order of arrival, a limited number of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from contextlib import contextmanager
 
 
 class Busy(Exception):  # noqa: N818 - a state, which the page shows as such
-    """Too many requests wait already.
-
-    Attributes:
-        waiting: how many.
-        seconds: until a place is free, about.
-    """
+    """Too many requests wait already; ``seconds`` estimates when one more may."""
 
     def __init__(self, waiting: int, seconds: float) -> None:
         super().__init__(f"{waiting} requests wait already")
@@ -23,11 +18,7 @@ class Busy(Exception):  # noqa: N818 - a state, which the page shows as such
 
 
 class Turns:
-    """Lets one thread at a time to the model, in the order of arrival.
-
-    Args:
-        most: threads that may wait; one more is refused.
-    """
+    """Lets one thread at a time to the model; of more than ``most`` that wait, one is refused."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -37,7 +28,7 @@ class Turns:
 
     @property
     def usual(self) -> float:
-        """Seconds that a turn takes at most, by the slowest of the last five."""
+        """Seconds of the slowest of the last five turns."""
         return max(self._times)
 
     @property

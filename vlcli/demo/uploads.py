@@ -1,4 +1,4 @@
-"""The pictures that the page works on: checked before they are decoded, kept within bounds of memory."""
+"""Keeps the pictures of the page: checked before they are decoded, within bounds of memory."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Upload:
         data: its file.
         size: width and height in pixels, upright.
         preview: a JPEG of the picture, for the page.
-        token: stands for the picture in requests to the model, see :class:`Remembered`.
-        sample: the picture as the model read it, once it has.
+        token: replaces the picture in requests to the model, see :class:`Remembered`.
+        sample: the picture as the model has read it.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Upload:
 
 
 class Uploads:
-    """The pictures of all who have the page open; the one that was not used for longest goes first.
+    """The pictures of all who have the page open; the least recently used one goes first.
 
     Args:
         max_pixels: larger pictures are refused by their header.
@@ -63,15 +63,15 @@ class Uploads:
         """
         with self.decoding:  # one at a time: a large picture takes some hundred megabytes
             image = self.decoded(data, name)
-            made = Upload(secrets.token_urlsafe(12), data, image.size, preview(image, PREVIEW))
+            upload = Upload(secrets.token_urlsafe(12), data, image.size, preview(image, PREVIEW))
         with self._lock:
-            self._kept[made.key] = made
+            self._kept[upload.key] = upload
             while len(self._kept) > KEPT or (len(self._kept) > 1 and self._bytes() > KEPT_BYTES):
                 self._kept.popitem(last=False)
-        return made
+        return upload
 
     def decoded(self, data: bytes, name: str = "the picture") -> Image.Image:
-        """A picture's pixels, upright 8-bit RGB.
+        """Return a picture's pixels, upright 8-bit RGB.
 
         Raises:
             DataError: no picture, damaged, or too large.
@@ -84,7 +84,7 @@ class Uploads:
             raise DataError("The picture cannot be used.", where=name, got=str(error), hint=hint) from None
 
     def get(self, keys: Sequence[str]) -> list[Upload]:
-        """The pictures of these keys.
+        """Return the pictures of these keys.
 
         Raises:
             DataError: one is no longer kept.
@@ -98,7 +98,7 @@ class Uploads:
             return [self._kept[key] for key in keys]
 
     def of_token(self, token: Image.Image) -> Upload | None:
-        """The upload for which an image stands; None for other images."""
+        """Return the upload of a token; None for other images."""
         with self._lock:
             return next((upload for upload in self._kept.values() if upload.token is token), None)
 
@@ -107,7 +107,7 @@ class Uploads:
 
 
 def preview(image: Image.Image, side: int) -> bytes:
-    """A JPEG with at most ``side`` pixels a side."""
+    """Return a JPEG with at most ``side`` pixels a side."""
     small = image.copy()
     small.thumbnail((side, side))
     out = io.BytesIO()
@@ -116,12 +116,7 @@ def preview(image: Image.Image, side: int) -> bytes:
 
 
 class Remembered:
-    """A model's reader of pictures that reads each upload once: further questions need no extraction.
-
-    Args:
-        reader: a ``vlcli.prediction.pictures.PictureReader``.
-        uploads: the pictures that are kept.
-    """
+    """A ``vlcli.prediction.pictures.PictureReader`` that reads each upload once: further questions extract nothing."""
 
     def __init__(self, reader: Any, uploads: Uploads) -> None:
         self._reader, self._uploads = reader, uploads
@@ -130,15 +125,14 @@ class Remembered:
         return getattr(self._reader, name)
 
     def read(self, pictures: Sequence[Any], names: Sequence[str] = ()) -> list[ImageSample]:
-        """Pictures as the model reads them, see ``PictureReader.read``."""
-        names = names or [f"image-{place}" for place in range(len(pictures))]
-        return [self._one(picture, name) for picture, name in zip(pictures, names, strict=True)]
-
-    def _one(self, picture: Any, name: str) -> ImageSample:
-        upload = self._uploads.of_token(picture) if isinstance(picture, Image.Image) else None
-        if upload is None:
-            found: ImageSample = self._reader.read([picture], [name])[0]
-            return found
-        if upload.sample is None:
-            upload.sample = self._reader.read([self._uploads.decoded(upload.data)], [upload.key])[0]
-        return replace(upload.sample, key=name)
+        """Return pictures as the model reads them, see ``PictureReader.read``."""
+        samples: list[ImageSample] = []
+        for picture, name in zip(pictures, names or [f"image-{n}" for n in range(len(pictures))], strict=True):
+            upload = self._uploads.of_token(picture) if isinstance(picture, Image.Image) else None
+            if upload is None:
+                samples += self._reader.read([picture], [name])
+                continue
+            if upload.sample is None:
+                upload.sample = self._reader.read([self._uploads.decoded(upload.data)], [upload.key])[0]
+            samples.append(replace(upload.sample, key=name))
+        return samples

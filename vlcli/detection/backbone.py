@@ -1,9 +1,10 @@
-"""A convolutional (or patch) backbone with RoIAlign: images and boxes in, one vector per box out."""
+"""Computes region features with a convolutional or patch backbone and RoIAlign."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,33 +79,40 @@ class RegionBackbone(nn.Module):
         self.arch, self.layout, self.head, self.sampling = arch, layout, head, sampling
         self.resolution = resolution or (14 if head == "c4-res5" else 7)
         self.kind = _kind(arch)
-        self._check_options()
+        if self.kind != "resnet" and (head == "c4-res5" or layout != "torchvision"):
+            raise UsageError(f"{arch} has neither the head c4-res5 nor the layout caffe", expected="a ResNet for these")
+        if self.kind != "timm" and head == "final":
+            raise UsageError(f"{arch} has no head final", expected="a timm model for it, else c5")
         self.fixed_size = self.own_size = 0
-        body, self.dim, self.stride = self._build()
-        self.body: Any = body  # of torchvision or timm, which have no types
-        mean, std = _normalisation(self.kind, layout, self.body)
+        self.body: Any  # of torchvision or timm, which have no types
+        mean: Sequence[float] = IMAGENET_MEAN_255
+        std: Sequence[float] = IMAGENET_STD_255
+        if self.kind == "tiny":
+            self.body, self.dim, self.stride = tiny_conv(), TINY_WIDTHS[-1], 8
+            mean = std = (127.5,) * 3
+        elif self.kind == "resnet":
+            self.body = resnet(arch, layout)
+            norms = [part for part in self.body.layer4[-1].children() if isinstance(part, nn.BatchNorm2d)]
+            self.dim, self.stride = norms[-1].num_features, 16 if head == "c4-res5" else 32
+            if layout == "caffe":
+                mean, std = CAFFE_MEAN, (1.0,) * 3
+        else:
+            with _in_words(arch):
+                self.body, self.fixed_size = _timm(arch)
+                config = self.body.pretrained_cfg
+                self.own_size = int(config["input_size"][-1])
+                self.dim, self.stride = _probe(self.body, self.fixed_size or self.own_size, head)
+            mean, std = ([255 * value for value in config[name]] for name in ("mean", "std"))
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 
-    def _check_options(self) -> None:
-        if self.kind != "resnet" and (self.head == "c4-res5" or self.layout != "torchvision"):
-            got = f"{self.arch} has neither the head c4-res5 nor the layout caffe"
-            raise UsageError(got, expected="a ResNet for these")
-        if self.kind != "timm" and self.head == "final":
-            raise UsageError(f"{self.arch} has no head final", expected="a timm model for it, else c5")
-
-    def _build(self) -> tuple[Any, int, int]:
-        if self.kind == "tiny":
-            return tiny_conv(), TINY_WIDTHS[-1], 8
-        if self.kind == "resnet":
-            body: Any = resnet(self.arch, self.layout)
-            return body, _out_channels(body.layer4), 16 if self.head == "c4-res5" else 32
-        with _in_words(self.arch):
-            body, self.fixed_size = _timm(self.arch)
-            self.own_size = int(body.pretrained_cfg["input_size"][-1])
-            return body, *_probe(body, self.fixed_size or self.own_size, self.head)
-
     def forward(self, images: Tensor, boxes: Sequence[Tensor]) -> Tensor:
+        """Return features of every box, image after image (sum N_i, D).
+
+        Args:
+            images: RGB in 0..255 (B, 3, H, W).
+            boxes: per image x1 y1 x2 y2 in pixels of ``images`` (N_i, 4).
+        """
         maps = self.feature_map(images)  # (B, C, H / stride, W / stride)
         scale = maps.shape[-1] / images.shape[-1] if self.kind == "timm" else 1.0 / self.stride
         rois = [box.to(maps.dtype) for box in boxes]
@@ -114,72 +122,66 @@ class RegionBackbone(nn.Module):
         out: Tensor = regions.mean(dim=(2, 3))
         return out
 
-    def feature_map(self, images: Tensor) -> Tensor:
-        """The map that regions are cut from (B, C, h, w)."""
+    def _normalised(self, images: Tensor) -> Tensor:
         x = (images.to(self.mean.dtype) - self.mean) / self.std
-        if self.kind == "tiny":
-            out: Tensor = self.body(x)
-            return out
+        return x.flip(1) if self.layout == "caffe" else x
+
+    def feature_map(self, images: Tensor) -> Tensor:
+        """Return the map that regions are cut from (B, C, h, w), of RGB in 0..255."""
+        x = self._normalised(images)
         if self.kind == "timm":
             return _last_map(self.body, x, self.head)
-        return resnet_stages(self.body, x.flip(1) if self.layout == "caffe" else x, last=self.head == "c5")
+        if self.kind == "resnet":
+            return next(islice(resnet_stages(self.body, x), 3 if self.head == "c5" else 2, None))
+        out: Tensor = self.body(x)
+        return out
 
     def last_map(self, images: Tensor) -> Tensor:
-        """The map whose cells are regions themselves (B, D, h, w): with ``c4-res5`` the last stage of whole pictures.
-
-        Args:
-            images: RGB in 0..255 (B, 3, H, W).
-        """
+        """Return the map whose cells are regions (B, D, h, w); with ``c4-res5`` the last stage of whole pictures."""
         maps = self.feature_map(images)
         out: Tensor = self.body.layer4(maps) if self.head == "c4-res5" else maps
         return out
 
     def cell_stride(self, images: Tensor, cells: Sequence[int]) -> tuple[float, float]:
-        """Height and width of a cell of :meth:`last_map` in pixels of ``images``.
+        """Return height and width of a cell of :meth:`last_map` in pixels of ``images`` (B, 3, H, W).
 
         Args:
-            images: what was looked at (B, 3, H, W).
+            images: the network's input.
             cells: rows and columns of the map.
         """
-        if self.kind == "timm":
-            return self._timm_stride(images.shape[-2], cells[0]), self._timm_stride(images.shape[-1], cells[1])
-        stride = float(2 * self.stride if self.head == "c4-res5" else self.stride)
-        return stride, stride
-
-    def _timm_stride(self, side: int, cells: int) -> float:
-        # What timm says of its last map, where the map has as many cells as that makes of ``side`` pixels
+        if self.kind != "timm":
+            return (float(2 * self.stride if self.head == "c4-res5" else self.stride),) * 2
+        # timm's reduction of its last map, where the map has as many cells as that makes of the input
         reduction = int((getattr(self.body, "feature_info", None) or [{}])[-1].get("reduction", 0))
-        return float(reduction) if reduction and -(-side // reduction) == cells else side / cells
+        height, width = (
+            float(reduction) if reduction and -(-side // reduction) == count else side / count
+            for side, count in zip(images.shape[-2:], cells, strict=True)
+        )
+        return height, width
 
     def stages(self, images: Tensor) -> list[Tensor]:
-        """The maps after all stages (B, C, h, w), finest first: of a ResNet strides 4, 8, 16 and 32.
-
-        Args:
-            images: RGB in 0..255 (B, 3, H, W).
-        """
-        x = (images.to(self.mean.dtype) - self.mean) / self.std
-        if self.kind == "tiny":
-            return _tiny_stages(self.body, x)
+        """Return the maps after all stages (B, C, h, w), finest first: of a ResNet strides 4, 8, 16 and 32."""
+        x = self._normalised(images)
+        if self.kind == "resnet":
+            return list(resnet_stages(self.body, x))
         if self.kind == "timm":
             with _in_words(self.arch):
                 return list(self.body.forward_intermediates(x, output_fmt="NCHW", intermediates_only=True))
-        body, found = self.body, []
-        x = body.maxpool(body.relu(body.bn1(body.conv1(x.flip(1) if self.layout == "caffe" else x))))
-        for stage in (body.layer1, body.layer2, body.layer3, body.layer4):
-            x = stage(x)
-            found.append(x)
-        return found
+        maps = []
+        for layer in self.body:
+            x = layer(x)
+            maps.append(x)
+        return maps[::2]
 
     @torch.no_grad()
     def stage_channels(self) -> tuple[int, ...]:
-        """The channels of these maps, by asking for one."""
+        """Return the channels of these maps."""
         if self.kind == "tiny":
             return TINY_CHANNELS
-        side = self.fixed_size or 64
-        training = self.training
-        found = self.eval().stages(torch.zeros(1, 3, side, side, device=self.mean.device))
+        side, training = self.fixed_size or 64, self.training
+        maps = self.eval().stages(torch.zeros(1, 3, side, side, device=self.mean.device))
         self.train(training)
-        return tuple(one.shape[1] for one in found)
+        return tuple(one.shape[1] for one in maps)
 
     def load(self, path: str | Path) -> WeightsReport:
         """Load local weights completely; see :func:`vlcli.nn.weights.load_tensors`.
@@ -218,42 +220,26 @@ def tiny_conv() -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _tiny_stages(body: nn.Module, x: Tensor) -> list[Tensor]:
-    found = []
-    for layer in body:  # type: ignore[attr-defined]
-        x = layer(x)
-        found.append(x)
-    return [found[number] for number in (0, 2, 4)]
-
-
 def resnet(arch: str, layout: str) -> nn.Module:
-    """A torchvision ResNet without its classifier, its stride where ``layout`` wants it."""
-    body = torchvision.models.get_model(arch, weights=None)
+    """Return a torchvision ResNet without its classifier.
+
+    With the layout ``caffe`` the stride of every bottleneck is in its first 1x1 convolution instead of the 3x3 one.
+    """
+    body: Any = torchvision.models.get_model(arch, weights=None)
     del body.fc
-    if layout == "caffe":
-        stride_in_1x1(body)
-    made: nn.Module = body
-    return made
-
-
-def stride_in_1x1(body: nn.Module) -> None:
-    """Move the stride of every bottleneck from its 3x3 to its first 1x1 convolution (the original, Caffe layout)."""
-    blocks: list[Any] = list(body.modules())
-    for block in blocks:
+    for block in body.modules() if layout == "caffe" else ():
         if hasattr(block, "conv3") and hasattr(block, "downsample"):
             block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
+    network: nn.Module = body
+    return network
 
 
-def resnet_stages(body: Any, x: Tensor, last: bool = True) -> Tensor:
-    """A torchvision ResNet's map after its last stage (stride 32), or before it (stride 16)."""
+def resnet_stages(body: Any, x: Tensor) -> Iterator[Tensor]:
+    """Yield a torchvision ResNet's maps after its stages: strides 4, 8, 16 and 32."""
     x = body.maxpool(body.relu(body.bn1(body.conv1(x))))
-    before: Tensor = body.layer3(body.layer2(body.layer1(x)))
-    after: Tensor = body.layer4(before) if last else before
-    return after
-
-
-def _out_channels(stage: Any) -> int:
-    return next(m.num_features for m in reversed(list(stage[-1].children())) if isinstance(m, nn.BatchNorm2d))
+    for stage in (body.layer1, body.layer2, body.layer3, body.layer4):
+        x = stage(x)
+        yield x
 
 
 def _timm(arch: str) -> tuple[Any, int]:
@@ -299,12 +285,3 @@ def _last_map(body: Any, x: Tensor, head: str = "c5") -> Tensor:
     # Some models (Swin) keep the channels last.
     out: Tensor = maps.permute(0, 3, 1, 2) if maps.shape[1] != body.num_features == maps.shape[-1] else maps
     return out
-
-
-def _normalisation(kind: str, layout: str, body: Any) -> tuple[Sequence[float], Sequence[float]]:
-    if kind == "tiny":
-        return (127.5,) * 3, (127.5,) * 3
-    if kind == "resnet":
-        return (CAFFE_MEAN, (1.0,) * 3) if layout == "caffe" else (IMAGENET_MEAN_255, IMAGENET_STD_255)
-    config = body.pretrained_cfg
-    return [255 * value for value in config["mean"]], [255 * value for value in config["std"]]

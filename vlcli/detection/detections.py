@@ -1,4 +1,4 @@
-"""What a two-stage detector says of one image, in one convention for every detector, and the record made of it.
+"""Outputs of a two-stage detector for one image, in one convention for every detector, and their record.
 
 Detectors differ in where they keep the background, in the widths of their boxes and in their heads; extractors turn
 what they get into :class:`Detections`, so that the rules of :mod:`vlcli.detection.selection` are written once.
@@ -23,7 +23,7 @@ ClassProbs = Literal["none", "classes", "all"]
 
 @dataclass
 class Detections:
-    """One image's proposals with what the detector's heads say of each.
+    """One image's proposals with the outputs of the detector's heads.
 
     Attributes:
         boxes: proposals in pixels of the original image (N, 4).
@@ -47,7 +47,7 @@ class Detections:
         return int(self.boxes.shape[0])
 
     def stored_probs(self, kind: ClassProbs, rows: Tensor) -> Tensor | None:
-        """Class probabilities of ``rows`` as a store keeps them: (K, C), or (K, C + 1) in the detector's own order."""
+        """Return class probabilities of ``rows`` for a store: (K, C), or (K, C + 1) in the detector's own order."""
         if kind == "none":
             return None
         probs, background = self.probs[rows], self.background[rows, None]
@@ -61,10 +61,10 @@ class Selection:
     """The boxes a rule keeps, in its order.
 
     Attributes:
-        rows: which proposal each comes from (K,).
+        rows: proposal of each (K,).
         boxes: pixels of the original image (K, 4).
-        scores: what the rule ranked it by (K,).
-        classes: class of each (K,).
+        scores: that the rule ranks by (K,).
+        classes: (K,).
         class_scores: probability of that class (K,).
     """
 
@@ -126,34 +126,34 @@ MAX_LOG_SCALE = float(np.log(1000.0 / 16))  # A box grows at most from 16 to 1,0
 
 
 def clip_boxes(boxes: Tensor, size: tuple[float, float], extra: int = 0) -> Tensor:
-    """Boxes cut to an image of ``size`` (height, width); with ``extra`` 1 the last pixel is the limit."""
+    """Clip boxes to an image of ``size`` (height, width); with ``extra`` 1 the last pixel is the limit."""
     height, width = size
     limit = boxes.new_tensor([width, height, width, height]) - extra
     return boxes.clamp(min=0).minimum(limit)
 
 
 def detection_record(
-    item: Prepared, found: Detections, kept: Selection | None, class_probs: ClassProbs, attributes: bool
+    item: Prepared, detections: Detections, kept: Selection | None, class_probs: ClassProbs, attributes: bool
 ) -> Record:
-    """The record of one image.
+    """Return the record of one image.
 
     Args:
         item: the prepared image.
-        found: what the detector said.
-        kept: what a rule kept of it; None for given boxes, all of which stay.
+        detections: of the image.
+        kept: selected by a rule; None for given boxes, all of which stay.
         class_probs: which class probabilities to store.
         attributes: whether to store attributes.
     """
-    rows = torch.arange(len(found), device=found.boxes.device) if kept is None else kept.rows
-    fields: dict[str, Any] = {"class_probs": found.stored_probs(class_probs, rows)}
+    rows = torch.arange(len(detections), device=detections.boxes.device) if kept is None else kept.rows
+    fields: dict[str, Any] = {"class_probs": detections.stored_probs(class_probs, rows)}
     if kept is None:
-        fields["class_scores"], fields["classes"] = _best(found.probs)
+        fields["class_scores"], fields["classes"] = _best(detections.probs)
     else:
         fields |= {"scores": kept.scores, "classes": kept.classes, "class_scores": kept.class_scores}
-    if attributes and found.attributes is not None:
-        fields["attribute_scores"], fields["attributes"] = _best(found.attributes[rows])
+    if attributes and detections.attributes is not None:
+        fields["attribute_scores"], fields["attributes"] = _best(detections.attributes[rows])
     arrays = {name: value.detach().cpu().numpy() for name, value in fields.items() if value is not None}
-    features = found.features[rows].float().cpu().numpy()
+    features = detections.features[rows].float().cpu().numpy()
     if kept is None:
         return to_record(item, features, **arrays)
     height, width = item.size

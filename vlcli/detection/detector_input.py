@@ -1,4 +1,4 @@
-"""From a photograph to a detector's input, as each family's own program does it."""
+"""Resizes and normalises photographs for detectors, as each family's own program does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST_SIDE = 16  # Pixels of a resized side that still give the coarsest map a c
 
 @dataclass
 class DetectorPreparation(Preparation):
-    """Resize to what a detector sees, BGR minus the mean.
+    """Resizes for a detector, and subtracts the mean from BGR.
 
     Attributes:
         resize: ``float``, as OpenCV resizes the image whose mean is off, by one factor;
@@ -35,7 +35,7 @@ class DetectorPreparation(Preparation):
     mean: tuple[float, float, float] = DETECTRON_MEAN
 
     def factor(self, size: tuple[int, int]) -> float:
-        """From original to resized pixels, as OpenCV is told it; the longer side never passes ``long``."""
+        """Return the factor from original to resized pixels for OpenCV; the longer side never passes ``long``."""
         factor = self.short / min(size)
         return self.long / max(size) if round(factor * max(size)) > self.long else factor
 
@@ -56,29 +56,25 @@ class DetectorPreparation(Preparation):
         target = self.input_size(size)
         if min(target) < LEAST_SIDE:
             raise ValueError(f"{size[1]} x {size[0]} pixels are too narrow for a detector")
+        scale = (target[1] / size[1], target[0] / size[0])
         if self.resize == "image":
-            resized = image.resize((target[1], target[0]), Image.Resampling.BILINEAR)
-            pixels, scale = self._centred(resized), (target[1] / size[1], target[0] / size[0])
-        else:
-            factor = self.factor(size)
-            pixels, scale = _sampled(self._centred(image), target, factor), (factor, factor)
+            image = image.resize((target[1], target[0]), Image.Resampling.BILINEAR)
+        bgr = np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(self.mean, dtype=np.float32)
+        pixels = torch.from_numpy(np.ascontiguousarray(bgr.transpose(2, 0, 1)))  # (3, h, w)
+        if self.resize == "float":  # bilinear samples at the factor itself, which the rounded sides do not quite give
+            scale = (self.factor(size),) * 2
+            (upper, lower, down), (left, right, across) = (
+                _samples(*pair, scale[0]) for pair in zip(size, target, strict=True)
+            )
+            rows = pixels[:, :, left].lerp(pixels[:, :, right], across)  # (3, h, W)
+            pixels = rows[:, upper].lerp(rows[:, lower], down[:, None])
         return Prepared(pixels, size, scale, self._regions(size, boxes))
 
-    def _centred(self, image: Image.Image) -> Tensor:
-        pixels = np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(self.mean, dtype=np.float32)
-        return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
-
-def _sampled(pixels: Tensor, target: tuple[int, int], factor: float) -> Tensor:
-    (upper, lower, down), (left, right, across) = (
-        _places(*pair, factor) for pair in zip(pixels.shape[1:], target, strict=True)
-    )
-    rows = pixels[:, :, left].lerp(pixels[:, :, right], across)  # (3, h, W)
-    return rows[:, upper].lerp(rows[:, lower], down[:, None])
-
-
-def _places(length: int, target: int, factor: float) -> tuple[Tensor, Tensor, Tensor]:
-    place = ((np.arange(target) + 0.5) / factor - 0.5).clip(0, length - 1)
-    before = np.floor(place).astype(np.int64)
+def _samples(length: int, target: int, factor: float) -> tuple[Tensor, Tensor, Tensor]:
+    # For every sample along one side: the pixels before and after it, and how far it lies between them; in float64 as
+    # in OpenCV, for float32 would cost a hundredth of a grey level
+    exact = ((np.arange(target) + 0.5) / factor - 0.5).clip(0, length - 1)
+    before = np.floor(exact).astype(np.int64)
     after = np.minimum(before + 1, length - 1)
-    return torch.from_numpy(before), torch.from_numpy(after), torch.from_numpy((place - before).astype(np.float32))
+    return torch.from_numpy(before), torch.from_numpy(after), torch.from_numpy((exact - before).astype(np.float32))

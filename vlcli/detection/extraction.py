@@ -106,10 +106,6 @@ def extract_images(
 
     Returns:
         The totals of all processes; complete in the first of them only.
-
-    Raises:
-        DataError: ids are not unique, the store there was made differently, no image could be read, or ``strict``.
-        VlcliError: the disk is full, a worker died.
     """
     out, progress, share, started = Path(out), progress or Silent(), share or Share(), monotonic()
     chosen = list(images[:max_images])

@@ -1,8 +1,7 @@
-"""What an extractor is: (images, given boxes or none) -> records.
+"""Base class of extractors: images, with given boxes or none, to records of region features.
 
-A plugin subclasses :class:`Extractor`. Its keyword-only parameters are what a recipe may set. It prepares
-one image at a time in worker processes (a picklable :class:`Preparation`, which holds no weights) and
-extracts from a batch of prepared images on the device. Files, resuming and sharding are not its concern.
+An extractor prepares one image at a time in worker processes (a picklable :class:`Preparation`, which holds no weights)
+and extracts from a batch of prepared images on the device.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ class Prepared:
     record: Record | None = None
 
     def pin_memory(self) -> Prepared:
-        """With pixels in page-locked memory, as a loader asks for on a GPU machine."""
+        """Return the image with pixels in page-locked memory."""
         return replace(self, pixels=self.pixels.pin_memory())
 
     def scaled_boxes(self) -> Tensor:
-        """The boxes in resized pixels (N, 4), float32."""
+        """Return the boxes in resized pixels (N, 4), float32."""
         if self.boxes is None:
             return torch.zeros(0, 4)
         x, y = self.scale
@@ -59,7 +58,7 @@ class Prepared:
 
 @dataclass
 class Preparation:
-    """Turn a decoded image into what an extractor takes: shorter side to ``short``, longer at most ``long``.
+    """Resizes a decoded image: shorter side to ``short``, longer at most ``long``.
 
     Attributes:
         short: pixels of the shorter side; 0 keeps the original size.
@@ -81,7 +80,7 @@ class Preparation:
     square: bool = False
 
     def input_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width after resizing an image of ``size``."""
+        """Return height and width after resizing an image of ``size``."""
         if self.square and self.short:
             return self.short, self.short
         height, width = size
@@ -117,7 +116,7 @@ class Preparation:
 
 
 def grid_boxes(size: tuple[int, int], grid: tuple[int, int]) -> BoxList:
-    """Boxes that tile an image of ``size`` (height, width) in rows and columns, row by row."""
+    """Return boxes that tile an image of ``size`` (height, width) in rows and columns, row by row."""
     rows, columns = grid
     y = np.linspace(0, size[0], rows + 1, dtype=np.float32)
     x = np.linspace(0, size[1], columns + 1, dtype=np.float32)
@@ -266,18 +265,7 @@ class Extractor(ABC):
 
 
 def to_record(item: Prepared, features: np.ndarray, **fields: Any) -> Record:
-    """The record of a prepared image with given boxes.
-
-    Args:
-        item: the image and its boxes.
-        features: one row per box (N, D).
-        fields: more per-row fields of the record.
-    """
+    """Return the record of a prepared image with given boxes: features (N, D), and more fields with a row per box."""
     boxes = item.boxes or BoxList(np.zeros((0, 4), np.float32))
-    given = {
-        "classes": boxes.classes,
-        "scores": boxes.scores,
-        "attributes": boxes.attributes,
-        "box_ids": boxes.box_ids,
-    }
-    return Record(id=item.id, features=features, boxes=boxes.boxes, size=item.size, **{**given, **fields})
+    columns = {name: getattr(boxes, name) for name in ("classes", "scores", "attributes", "box_ids")}
+    return Record(id=item.id, features=features, boxes=boxes.boxes, size=item.size, **{**columns, **fields})

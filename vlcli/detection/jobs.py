@@ -28,19 +28,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Job:
-    """One image to prepare.
+    """One image to prepare."""
 
-    Attributes:
-        id: image id.
-        path: file, or remote address.
-        boxes: given boxes.
-        content: bytes of the file, where they were read already.
-    """
-
-    id: str
-    path: Path | str
-    boxes: BoxList | None
-    content: bytes | None = None
+    id: str  # image id
+    path: Path | str  # file, or remote address
+    boxes: BoxList | None  # given boxes
+    content: bytes | None = None  # bytes of the file, where they were read already
 
     @property
     def raw(self) -> tuple[int, int] | None:
@@ -174,11 +167,7 @@ def make_records(extractor: Extractor, items: Items) -> Extracted:
 
 
 def check_ids(images: Sequence[tuple[str, Path | str]]) -> None:
-    """Refuse an empty list, and two images of one id.
-
-    Raises:
-        DataError: either.
-    """
+    """Refuse an empty list, and two images of one id."""
     seen: dict[str, Path | str] = {}
     for name, path in images:
         if name in seen:

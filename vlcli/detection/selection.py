@@ -1,4 +1,4 @@
-"""Which of a detector's proposals become an image's regions: the rules behind the published features.
+"""Selects a detector's proposals as an image's regions, by the rules behind the published features.
 
 The field's files were made by three programs that choose differently; a model pre-trained on one loses accuracy on
 another's choice (huggingface/transformers#8769), so each is kept exactly:
@@ -11,7 +11,6 @@ another's choice (huggingface/transformers#8769), so each is kept exactly:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,24 +29,16 @@ FLOORS = (0.05, 0.01, 1e-3, 1e-5, 0.0)
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of selection with its settings.
+    """A rule of selection with its settings."""
 
-    Attributes:
-        name: which rule.
-        least: fewest boxes of an image.
-        most: most boxes of an image.
-        nms: overlap above which the weaker box goes; a start for the rules that raise it.
-        confidence: a box below it stays only to make up ``least``.
-    """
+    name: RuleName  # which rule
+    least: int  # fewest boxes of an image
+    most: int  # most boxes of an image
+    nms: float  # overlap above which the weaker box goes; a start for the rules that raise it
+    confidence: float  # a box below it stays only to make up ``least``
 
-    name: RuleName
-    least: int
-    most: int
-    nms: float
-    confidence: float
-
-    def __call__(self, found: Detections) -> Selection:
-        return {"caffe": _caffe, "airsplay": _airsplay, "vlp": _vlp, "detectron2": _detectron2}[self.name](found, self)
+    def __call__(self, proposals: Detections) -> Selection:
+        return {"caffe": _caffe, "vlp": _vlp}.get(self.name, _loosened)(proposals, self)
 
 
 # Non-maximum suppression and confidence of each rule where nothing else is said
@@ -60,15 +51,13 @@ DEFAULTS: dict[RuleName, tuple[float, float]] = {
 
 
 def make_rule(name: RuleName, least: int, most: int, nms: float | None = None, confidence: float | None = None) -> Rule:
-    """A rule with its own settings where none are given."""
-    own_nms, own_confidence = DEFAULTS[name]
-    return Rule(
-        name, least, most, own_nms if nms is None else nms, own_confidence if confidence is None else confidence
-    )
+    """Return a rule with its defaults where ``nms`` or ``confidence`` is None."""
+    usual = DEFAULTS[name]
+    return Rule(name, least, most, usual[0] if nms is None else nms, usual[1] if confidence is None else confidence)
 
 
 def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -> Tensor:
-    """Greedy non-maximum suppression; rows kept, best first.
+    """Return the rows that greedy non-maximum suppression keeps, best first.
 
     Args:
         boxes: (N, 4).
@@ -85,11 +74,11 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Every proposal's best score among the classes whose own suppression it survives, and that class.
+    """Return every proposal's best score among the classes whose suppression it survives, and that class.
 
     Args:
         probs: (N, C).
-        boxes: shared by the classes (N, 4), or each class's own (N, C, 4).
+        boxes: shared by the classes (N, 4), or of each class (N, C, 4).
         threshold: of the suppression.
         floor: scores below it are left out. A weaker box never removes a stronger one, so results from ``floor`` on
             are those of the whole table.
@@ -108,17 +97,18 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
     return alive.gather(1, best[:, None])[:, 0], best
 
 
-def _ranked(found: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    scores, classes = found.probs[:, 0], torch.zeros(0)
+def _ranked(proposals: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    # :func:`best_surviving` with the highest floor that leaves the outcome as it is
+    scores, classes = proposals.probs[:, 0], torch.zeros(0)
     for floor in (rule.confidence, *(floor for floor in FLOORS if floor < rule.confidence)):
-        scores, classes = best_surviving(found.probs, boxes, rule.nms, floor)
-        if int((scores >= max(floor, 1e-30)).sum()) >= min(rule.least, len(found)):
+        scores, classes = best_surviving(proposals.probs, boxes, rule.nms, floor)
+        if int((scores >= max(floor, 1e-30)).sum()) >= min(rule.least, len(proposals)):
             break
     return scores, classes
 
 
 def _keep(scores: Tensor, passed: Tensor, rule: Rule) -> Tensor:
-    # Rows that passed, in their order; the best ``least`` where those are too few, ``most`` where too many
+    # rows that passed, in their order; the best ``least`` where those are too few, ``most`` where too many
     count = int(passed.sum())
     if rule.least <= count <= rule.most:
         return passed.nonzero()[:, 0]
@@ -126,47 +116,45 @@ def _keep(scores: Tensor, passed: Tensor, rule: Rule) -> Tensor:
     return best[: rule.least if count < rule.least else rule.most]
 
 
-def _caffe(found: Detections, rule: Rule) -> Selection:
-    scores, _ = _ranked(found, found.boxes, rule)
+def _caffe(proposals: Detections, rule: Rule) -> Selection:
+    # suppression inside every class on the unregressed proposals; the label is the most likely class
+    scores, _ = _ranked(proposals, proposals.boxes, rule)
     rows = _keep(scores, scores >= rule.confidence, rule)
-    best, classes = found.probs[rows].max(1)
-    return Selection(rows, found.boxes[rows], scores[rows], classes, best)
+    best, classes = proposals.probs[rows].max(1)
+    return Selection(rows, proposals.boxes[rows], scores[rows], classes, best)
 
 
-def _vlp(found: Detections, rule: Rule) -> Selection:
-    boxes = _regressed(found)
-    scores, classes = _ranked(found, boxes, rule)
+def _vlp(proposals: Detections, rule: Rule) -> Selection:
+    # suppression inside every class on that class's regressed boxes; box and label of the best surviving class
+    boxes = _regressed(proposals)
+    scores, classes = _ranked(proposals, boxes, rule)
     rows = _keep(scores, scores > rule.confidence, rule)
     return Selection(rows, boxes[rows, classes[rows]], scores[rows], classes[rows], scores[rows])
 
 
-def _airsplay(found: Detections, rule: Rule) -> Selection:
-    best, classes = found.probs.max(1)
-    boxes = _regressed(found)[torch.arange(len(found), device=classes.device), classes]
-    rows = classes[:0]
-    for threshold in _loosened(rule.nms):
-        rows = nms(boxes, best, threshold)[: rule.most]
-        if len(rows) >= rule.least:
-            break
-    return Selection(rows, boxes[rows], best[rows], classes[rows], best[rows])
-
-
-def _detectron2(found: Detections, rule: Rule) -> Selection:
-    rows, classes = (found.probs > rule.confidence).nonzero(as_tuple=True)
-    boxes, scores = _regressed(found)[rows, classes], found.probs[rows, classes]
+def _loosened(proposals: Detections, rule: Rule) -> Selection:
+    # airsplay: suppression across classes on the most likely class's regressed box. detectron2: suppression inside
+    # every class of all boxes above the confidence; one proposal may stay under several classes. Both are loosened by
+    # tenths until enough remain.
+    if rule.name == "airsplay":
+        scores, classes = proposals.probs.max(1)
+        rows = torch.arange(len(proposals), device=classes.device)
+    else:
+        rows, classes = (proposals.probs > rule.confidence).nonzero(as_tuple=True)
+        scores = proposals.probs[rows, classes]
+    boxes = _regressed(proposals)[rows, classes]
     kept = rows[:0]
-    for threshold in _loosened(rule.nms):
-        kept = batched_nms(boxes, scores, classes, threshold)[: rule.most]
+    for threshold in np.arange(rule.nms, 1.0, 0.1).tolist():
+        if rule.name == "airsplay":
+            kept = nms(boxes, scores, threshold)[: rule.most]
+        else:
+            kept = batched_nms(boxes, scores, classes, threshold)[: rule.most]
         if len(kept) >= rule.least:
             break
     return Selection(rows[kept], boxes[kept], scores[kept], classes[kept], scores[kept])
 
 
-def _loosened(start: float) -> Iterator[float]:
-    yield from np.arange(start, 1.0, 0.1).tolist()
-
-
-def _regressed(found: Detections) -> Tensor:
-    if found.regress is None:
+def _regressed(proposals: Detections) -> Tensor:
+    if proposals.regress is None:
         raise ValueError("these detections have no box regression")
-    return found.regress()
+    return proposals.regress()

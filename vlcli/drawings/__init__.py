@@ -12,34 +12,5 @@ if TYPE_CHECKING:
     from vlcli.drawings.pictures import Album, pieces, scaled, token_boxes
     from vlcli.drawings.predictions import paired, side_by_side
 
-_HOMES = {
-    "Album": "pictures",
-    "heated": "grad_cam",
-    "opened": "grad_cam",
-    "paired": "predictions",
-    "pieces": "pictures",
-    "scaled": "pictures",
-    "side_by_side": "predictions",
-    "token_boxes": "pictures",
-    "with_truth": "grad_cam",
-}
 
-__all__ = [
-    "PLOTS",
-    "Album",
-    "Drawing",
-    "DrawingContext",
-    "heated",
-    "new_figure",
-    "opened",
-    "paired",
-    "pieces",
-    "save_numbers",
-    "save_picture",
-    "scaled",
-    "side_by_side",
-    "token_boxes",
-    "with_truth",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -22,17 +22,12 @@ from vlcli.nn.model import EncoderOutput, Recorder
 from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 
+ALL_WORDS = "all words"
+
 
 @dataclass
 class Seen:
-    """What one pass over an example returns.
-
-    Attributes:
-        image: states of the image tokens, a row a picture.
-        text: how many tokens the sentence has; 0 without one.
-        attention: probabilities (P, H, Tq, Tk) of the chosen layer.
-        name: of that layer.
-    """
+    """States of the image tokens, tokens of the sentence, and one layer's attention (P, H, Tq, Tk)."""
 
     image: EncoderOutput
     text: int
@@ -108,15 +103,11 @@ class Attention(Drawing):
         sentence = view.text.raw[0] if seen.text and view.text is not None else key
         cells = [Cell(draw_boxes(picture, boxes, width=1), [(sentence, INK)])]
         rows = self._rows(seen, pair, tokens)
-        if seen.text and len(rows) in (seen.text, seen.text + len(layout)):
-            words = pieces(bundle, batch)
-            mean = rows[[place for place, _ in words]].mean(0) if words else rows[: seen.text].mean(0)
-            panels = [("all words", mean), *((word, rows[place]) for place, word in words[: self.words])]
-            if (left := len(words) - self.words) > 0:
-                cells[0].lines.append((f"(the last {left} words have no panel: words={self.words})", INK))
-        else:
-            special = layout.special[0].nonzero()[:, 0].tolist() if len(rows) == len(layout) else []
-            panels = [("mean", rows.mean(0)), *((f"special token {place}", rows[place]) for place in special)]
+        whole, *others = self._panels(bundle, batch, seen, rows)
+        worded = whole[0] == ALL_WORDS
+        if worded and (left := len(others) - self.words) > 0:
+            cells[0].lines.append((f"(the last {left} words have no panel: words={self.words})", INK))
+        panels = [whole, *(others[: self.words] if worded else others)]
         top = max(float(weights.max(initial=0)) for _, weights in panels)
         for label, weights in panels:
             shown = draw_attention(picture, boxes, weights, top=top)
@@ -124,6 +115,18 @@ class Attention(Drawing):
         even = 1 / max(int((seen.attention[pair].mean(0)[0] > 0).sum()), 1)
         what = f"attention of {seen.name}, one scale for all panels; evenly spread it would be {even:.3f}"
         return cells, (attention_bar(), "0", f"{top:.3f}", what)
+
+    def _panels(
+        self, bundle: Bundle, batch: Batch, seen: Seen, rows: NDArray[np.float32]
+    ) -> list[tuple[str, NDArray[np.float32]]]:
+        # label and weights (tokens,) of the mean, then of single queries: words, or class tokens of a picture alone
+        layout = seen.image.layout
+        if seen.text and len(rows) in (seen.text, seen.text + len(layout)):
+            words = pieces(bundle, batch)
+            mean = rows[[place for place, _ in words]].mean(0) if words else rows[: seen.text].mean(0)
+            return [(ALL_WORDS, mean), *((word, rows[place]) for place, word in words)]
+        special = layout.special[0].nonzero()[:, 0].tolist() if len(rows) == len(layout) else []
+        return [("mean", rows.mean(0)), *((f"special token {place}", rows[place]) for place in special)]
 
     def _rows(self, seen: Seen, pair: int, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         weights = seen.attention[pair]  # (heads, queries, keys)

@@ -28,11 +28,7 @@ class Album:
             self.files |= reader.image_files()
 
     def open(self, name: str) -> Image.Image:
-        """Opens a picture by its id.
-
-        Raises:
-            DataError: its file is missing or damaged.
-        """
+        """Opens a picture by its id."""
         return load_image(self.files[name])
 
 

@@ -122,11 +122,7 @@ def _label(record: Record, row: int, names: Mapping[str, Sequence[str]], scores:
 
 
 def read_names(path: str | Path) -> list[str]:
-    """Reads a vocabulary, a name a line; of several spellings divided by commas (Visual Genome's) the first.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Reads a vocabulary, a name a line; of several spellings divided by commas (Visual Genome's) the first."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:

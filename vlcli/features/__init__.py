@@ -20,25 +20,5 @@ from vlcli.lazy import lazily
 if TYPE_CHECKING:
     from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
 
-_HOMES = dict.fromkeys(("ForeignImage", "Format", "FormatOptions", "ImageNames"), "formats")
 
-__all__ = [
-    "CONCEPTS",
-    "DEFAULT_SET",
-    "WORDS",
-    "ConceptStore",
-    "FeatureStore",
-    "FeatureWriter",
-    "ForeignImage",
-    "Format",
-    "FormatOptions",
-    "ImageNames",
-    "Record",
-    "concept_record",
-    "info",
-    "join",
-    "merge",
-    "verify",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

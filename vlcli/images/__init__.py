@@ -11,24 +11,5 @@ if TYPE_CHECKING:
     from vlcli.images.files import open_image, to_rgb
     from vlcli.images.labels import Labels
 
-_HOMES = {
-    "BoxList": "boxes",
-    "Labels": "labels",
-    "boxes_for": "boxes",
-    "image_id": "boxes",
-    "open_image": "files",
-    "read_boxes": "boxes",
-    "to_rgb": "files",
-}
 
-__all__ = [
-    "BoxList",
-    "Labels",
-    "boxes_for",
-    "image_id",
-    "open_image",
-    "read_boxes",
-    "to_rgb",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -1,4 +1,4 @@
-"""What tasks report: pure functions on numbers and strings, no files, no torch.
+"""Scores of predictions: pure functions on numbers and strings, no files, no torch.
 
 One module a family: ``vqa``, ``nlvr2``, ``ranking``, ``interval``.
 """
@@ -12,12 +12,5 @@ from vlcli.lazy import lazily
 if TYPE_CHECKING:
     from vlcli.metrics.vqa import table_form
 
-_HOMES = {
-    "table_form": "vqa",
-}
 
-__all__ = [
-    "table_form",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -14,7 +14,6 @@ def average_precision(scores: Sequence[float], positive: Sequence[bool]) -> floa
 
     Args:
         scores: N, higher for what is more likely positive.
-        positive: N.
 
     Raises:
         ValueError: nothing is positive.

@@ -38,7 +38,6 @@ def score_interval(values: Values, clusters: Clusters | None = None, level: floa
     Args:
         values: by example, at least one.
         clusters: of the examples; None: each stands for itself.
-        level: probability with which the interval holds the true mean.
     """
     scores = np.fromiter(values.values(), np.float64)
     if not (scores.min() >= 0 and scores.max() <= 1):
@@ -62,7 +61,6 @@ def difference_interval(columns: Sequence[Values], clusters: Clusters | None = N
         columns: differences by example, one mapping per seed, all with the same keys. With several seeds the variance
             is clustered by image and by seed (Cameron, Gelbach and Miller 2011).
         clusters: of the examples; None: each stands for itself.
-        level: probability with which the interval holds the true difference.
     """
     values = np.array([list(column.values()) for column in columns], np.float64)  # (seeds, examples)
     groups = groups_of(columns[0], clusters)
@@ -87,10 +85,8 @@ class _Sums:
     """A mean and its clustered variance, with what :data:`PRIOR` adds.
 
     Attributes:
-        mean: with the clusters at both ends.
         variance: of the mean, no less than that of independent examples.
         total: examples, with those at both ends.
-        clusters: how many there are.
         freedom: degrees of freedom: clusters of equal size that would be as good, less one.
     """
 

@@ -1,7 +1,4 @@
-"""Which examples share an image: their results depend on one another, and they belong to one cluster.
-
-So do two that are joined by others (pairs of images that overlap).
-"""
+"""Reads clusters of examples that share an image, directly or through other examples (pairs of images)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 Count = int | Literal["own"]
-"""How many words are predicted: M, or as many as the picture truly has."""
+"""Number of predicted words: M, or as many as the picture truly has."""
 Ranks = Sequence[Sequence[int]]
 
 
@@ -23,7 +23,6 @@ def per_image(ranks: Ranks, count: Count) -> dict[str, float]:
 
     Args:
         ranks: for each picture, the rank of each of its true words.
-        count: M.
     """
     rows = [pooled([picture], count) for picture in ranks if picture]
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else {}

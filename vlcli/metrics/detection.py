@@ -25,14 +25,10 @@ def average_precision(
     Args:
         truth: a COCO instances document; ``area`` and ``iscrowd`` may be missing.
         detections: COCO results: ``image_id``, ``category_id``, ``bbox`` (x, y, width, height), ``score``.
-        by_class: give ``AP/NAME`` too.
 
     Returns:
         ``AP`` (mean over the thresholds .50 to .95), ``AP50``, ``AP75``, ``APs``, ``APm``, ``APl`` (areas below 32²,
         below 96² and above), ``AR1``, ``AR10``, ``AR100``. What no box of the truth decides is left out.
-
-    Raises:
-        ComponentError: pycocotools is not installed.
     """
     pair = (_document(truth, truth["annotations"]), _document(truth, detections))
     evaluated = _pycocotools("cocoeval").COCOeval(*pair, "bbox")

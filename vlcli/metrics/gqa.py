@@ -16,7 +16,7 @@ from vlcli.metrics.vqa import same
 
 Row = Mapping[str, Any]
 COMMON = ("color", "material", "shape")
-"""What may be answered to questions after what two objects have in common, whatever the file of choices says."""
+"""Valid answers to questions about what two objects have in common, whatever the file of choices says."""
 
 
 def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]]] | None = None) -> dict[str, float]:

@@ -14,9 +14,7 @@ class Interval:
     """A mean with its interval.
 
     Attributes:
-        mean: arithmetic mean.
         low: lower end; None where nothing says how sure the mean is.
-        high: upper end.
         count: seeds, or clusters of examples.
         p: two-sided p value of a mean of 0; None where it is not tested.
     """
@@ -39,11 +37,7 @@ class Interval:
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """Return Student's t interval of the mean of ``values``, one per seed; none where all values are the same.
-
-    Raises:
-        ValueError: no value was given.
-    """
+    """Return Student's t interval of the mean of ``values``, one per seed; none where all values are the same."""
     count = len(values)
     if not count:
         raise ValueError("an interval needs at least one value")

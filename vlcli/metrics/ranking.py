@@ -18,7 +18,7 @@ Scores = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Standing:
-    """Where the best right candidate of each query stands.
+    """Rank of the best right candidate of each query, with ties.
 
     Attributes:
         above: (Q,) wrong candidates that score strictly higher.
@@ -99,7 +99,6 @@ def both_ways(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] =
     Args:
         scores: (N, M) of N texts with M images.
         relevant: (N, M) which belong together.
-        ks: how far down the list to look.
     """
     image = {f"image/{name}": value for name, value in recall(scores, relevant, ks).items()}
     text = {f"text/{name}": value for name, value in recall(scores.T, relevant.T, ks).items()}

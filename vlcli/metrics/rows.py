@@ -1,4 +1,4 @@
-"""From the rows of ``predictions.jsonl`` to intervals: which field a metric is the mean of, and how sure that mean is.
+"""Computes intervals of metrics from the rows of ``predictions.jsonl``.
 
 A metric gets an interval only where its value is, to six digits, the mean of a field over rows: then the interval is
 of just this number.
@@ -28,7 +28,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "top1": ("correct",),
     "top5": ("in_top",),
 }
-"""Which fields of a row a metric may be the mean of, beside the field of its own name."""
+"""Fields of a row of which a metric may be the mean, besides the field of its name."""
 _CLOSE = 1e-6
 
 
@@ -37,10 +37,7 @@ class Measured:
     """A metric with its interval.
 
     Attributes:
-        name: of the metric.
-        value: as the stage recorded it.
         low: lower end of the 95 % interval; None where the rows do not say.
-        high: upper end.
         count: rows that the metric is the mean of; 0 where the rows do not say.
         images: clusters of rows that share an image; 0 where the images are not known.
         baseline: what the most frequent answer or chance scores; None where neither is known.
@@ -62,11 +59,7 @@ class Paired:
     """The difference of one metric between two sets of predictions for the same keys.
 
     Attributes:
-        name: of the metric.
-        first: its value in the first.
-        second: in the second.
         low: lower end of the 95 % interval of ``second - first``; None where the rows do not pair.
-        high: upper end.
         count: keys that both have; 0 where the rows do not pair.
         images: clusters of keys that share an image; 0 where the images are not known.
     """
@@ -90,8 +83,6 @@ def column(name: str, value: float, rows: Sequence[Row]) -> dict[str, float] | N
 
     Args:
         name: of the metric: ``accuracy``, ``accuracy/KIND``, ``image/r@5`` ...
-        value: of the metric.
-        rows: predictions.
     """
     for values in _candidates(name, rows):
         if values and math.isclose(math.fsum(values.values()) / len(values), value, abs_tol=_CLOSE):
@@ -128,7 +119,6 @@ def measured(metrics: Mapping[str, float], rows: Sequence[Row], clusters: Cluste
     """Return every metric of a stage with its interval and its baseline.
 
     Args:
-        metrics: as the stage recorded them.
         rows: its predictions; none where they are lost.
         clusters: of the rows that share an image; None where the images are not known.
     """
@@ -154,9 +144,6 @@ def paired(
     """Return every metric of two stages, and how much they differ.
 
     Args:
-        first: metrics of the first.
-        second: of the second.
-        first_rows: predictions of the first.
         second_rows: of the second; where both sets of rows have the same keys, differences get an interval.
         clusters: of the rows that share an image; None where the images are not known.
     """

@@ -40,7 +40,6 @@ def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -
     Args:
         queries: (Q, D).
         vectors: (N, D).
-        k: how many; fewer where N is smaller.
         memory_mb: bound of what is held beside queries and results, in MiB.
 
     Returns:
@@ -55,7 +54,7 @@ def search(queries: Tensor, vectors: Vectors, k: int, *, memory_mb: int = 256) -
 
 
 class _Kept:
-    """The best so far, and what has since been found above the last of them.
+    """Keeps the best rows of each query, and the rows above the worst of them that wait to be sorted in.
 
     Args:
         queries: (Q, D).
@@ -146,11 +145,7 @@ def _inside(scores: Tensor, query: Tensor, piece: Tensor, floor: Tensor) -> tupl
 
 
 def search_faiss(queries: Tensor, vectors: Vectors, k: int, *, rows: int = 1 << 16) -> tuple[Tensor, Tensor]:
-    """Search as :func:`search` by FAISS (an exact inner-product index), which holds all vectors in memory.
-
-    Raises:
-        ComponentError: FAISS is not installed.
-    """
+    """Search as :func:`search` by FAISS (an exact inner-product index), which holds all vectors in memory."""
     try:
         import faiss
     except ImportError as error:

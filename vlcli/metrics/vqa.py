@@ -89,7 +89,6 @@ def accuracy(answer: str, people: Sequence[str]) -> float:
     written, and so does this, since scores must agree with the server's.
 
     Args:
-        answer: the one to be judged.
         people: one answer, or one of each person; no answer scores 0.
     """
     answer, *people = _alike([answer, *people])

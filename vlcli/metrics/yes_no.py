@@ -13,7 +13,6 @@ def yes_no(predictions: Sequence[str], labels: Sequence[str]) -> dict[str, float
     A ratio whose denominator is 0 is 0.
 
     Args:
-        predictions: what was said.
         labels: what is true, in the same order; nothing is returned where another word than yes and no occurs.
     """
     if not labels or not WORDS.issuperset(labels):

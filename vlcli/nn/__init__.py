@@ -52,6 +52,7 @@ from vlcli.nn.names import (
     from_public,
     from_vit,
     has_vit_names,
+    layer_number,
     modern_norms,
     substitute,
     to_public,

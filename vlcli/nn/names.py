@@ -72,6 +72,21 @@ def substitute(name: str, patterns: Iterable[tuple[str, str | Callable[[re.Match
     return name
 
 
+def layer_number(name: str, stacks: Mapping[str, int], above: tuple[str, ...], depth: int) -> int:
+    """Returns the depth of a parameter for ``Model.layer_of``: 0 of embeddings, ``depth`` + 1 above the last layer.
+
+    Args:
+        name: of the parameter.
+        stacks: beginnings of names that end before a layer's number, with the depth of what lies below layer 0.
+        above: beginnings of names that lie above all layers.
+        depth: of the last layer.
+    """
+    for prefix, below in stacks.items():
+        if name.startswith(prefix):
+            return below + int(name.removeprefix(prefix).split(".", 1)[0]) + 1
+    return depth + 1 if name.startswith(above) else 0
+
+
 def modern_norms(name: str) -> str:
     """Replaces the norms' ``gamma`` and ``beta`` of early BERT files by ``weight`` and ``bias``."""
     return substitute(name, ((r"\.beta$", ".bias"), (r"\.gamma$", ".weight")))

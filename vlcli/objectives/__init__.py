@@ -18,46 +18,5 @@ if TYPE_CHECKING:
     from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
     from vlcli.objectives.momentum_contrast import MomentumContrast
 
-_HOMES = {
-    "AnswerTable": "answers",
-    "Known": "contrast",
-    "MASKED_WORDS": "mlm:MARK",
-    "MATCHED": "matching:MARK",
-    "MaskWords": "mlm",
-    "MaskedLanguageModelling": "mlm",
-    "Matching": "matching",
-    "MomentumContrast": "momentum_contrast",
-    "MomentumHeads": "momentum",
-    "ROLE_OPTIONS": "masked_roles",
-    "SwapSentence": "matching",
-    "checked_share": "momentum",
-    "momentum_copy": "momentum",
-    "ramped": "momentum",
-    "role_picker": "masked_roles",
-    "softened": "momentum",
-}
 
-__all__ = [
-    "MASKED_WORDS",
-    "MATCHED",
-    "ROLE_OPTIONS",
-    "AnswerTable",
-    "Known",
-    "MaskWords",
-    "MaskedLanguageModelling",
-    "Matching",
-    "Mean",
-    "MomentumContrast",
-    "MomentumHeads",
-    "Objective",
-    "ObjectiveOutput",
-    "SwapSentence",
-    "checked_share",
-    "full_precision",
-    "momentum_copy",
-    "ramped",
-    "role_picker",
-    "softened",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -27,8 +27,6 @@ class AnswerGeneration(Objective):
     worlds), the score times ``alone`` counts. The loss is a mean over questions.
 
     Args:
-        model: fuses question and picture, and has a decoder that speaks of them.
-        data_spec: padding, and what begins and ends an answer.
         distill: share of the momentum copy's words in the right ones.
         ramp: steps over which that share rises from 0.
         momentum: what the copy keeps of itself a step.

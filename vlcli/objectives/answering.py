@@ -35,8 +35,6 @@ class Answering(Objective):
     theirs.
 
     Args:
-        model: the model it trains.
-        data_spec: ``answers`` is the table.
         loss: which loss.
         sample: with ``ce``: draw the answer (pre-training) instead of taking the best.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``answer``.
@@ -167,8 +165,6 @@ class ImageQA(Answering):
     pass. The paper starts it at epoch 10 (``from_epoch: 10``), the released code at once.
 
     Args:
-        model: gives the width and the head.
-        data_spec: ``answers`` is the table.
         answers: file of the answer table under the data root; None: ``lxmert/all_ans.json`` where it is there, else a
             table made of the training questions.
         answer_sets: only the table's answers that belong to one of these data sets (``vqa``, ``gqa``, ``visual7w``).

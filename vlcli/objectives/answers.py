@@ -118,9 +118,6 @@ def class_ids(values: Any, rows: int, index: Mapping[str, int], count: int) -> T
         rows: number of examples.
         index: the number of each label string; empty where classes have numbers only.
         count: number of classes.
-
-    Raises:
-        DataError: a label that is none of the classes.
     """
     if values is None:
         return torch.full((rows,), -1, dtype=torch.long)

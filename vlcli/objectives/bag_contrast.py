@@ -31,8 +31,6 @@ class BagContrast(Contrast):
     and loss, and the score is the mean of their cosines: a vector is the members' vectors one after the other.
 
     Args:
-        model: not read; it is trained by the other objectives of the stage.
-        data_spec: vocabulary and width of a region feature.
         width: of the shared space of one member.
         members: how many pairs of linear layers are trained side by side.
         pooling: what a picture is: the mean of its region features, their maximum in each number, or both one after the
@@ -124,11 +122,7 @@ class BagContrast(Contrast):
         return F.normalize(counts.scatter_add_(1, text.ids, self.rarity[text.ids] * real), dim=-1)
 
     def pooled(self, images: Images) -> Tensor:
-        """Return each picture's region features as one vector of length 1 (M, F); (M, 2 F) of mean and maximum.
-
-        Raises:
-            DataError: the batch has no region features.
-        """
+        """Return each picture's region features as one vector of length 1 (M, F); (M, 2 F) of mean and maximum."""
         regions = images.regions
         if regions is None:
             hint = "use a model that reads region features (image: features), or contrast"

@@ -111,11 +111,16 @@ class Objective(nn.Module):
 
     @classmethod
     def labels(cls, spec: Mapping[str, Any], readers: Sequence[Any]) -> tuple[str, ...]:  # noqa: ARG003
-        """Strings of the head's rows where no task names them; called once before the model is built. None by default.
+        """Strings that the head chooses from.
+
+        Called once before the model is built, where no task names them. None by default.
 
         Args:
             spec: the recipe's entry.
             readers: of the training data.
+
+        Returns:
+            One string per row of the head.
         """
         return ()
 
@@ -142,13 +147,28 @@ class Objective(nn.Module):
         return None
 
     def corruption(self) -> Corruption | None:
-        """Changes that loader workers make to every sample (words masked, sentences exchanged), None by default.
+        """How samples are changed for this objective (words masked, sentences exchanged).
 
         Called once when data are opened.
+
+        Returns:
+            A corruption, run by loader workers on every sample; None for no change.
         """
         return None
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
+        """Compute the losses; called once per training step and once per validation batch. Subclasses define it.
+
+        Args:
+            step: forward passes over the batch, shared with the other objectives.
+            others: outcomes of the objectives named in ``reads``, by that name.
+
+        Returns:
+            Losses as sums with counts, tensors for other objectives, metrics.
+
+        Raises:
+            NotImplementedError: the subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
@@ -181,10 +201,19 @@ class Objective(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} gives no vectors")
 
     def before_step(self, step: ForwardPasses) -> None:
-        """Update momentum copies of heads; called once per optimizer step, before the first forward pass."""
+        """Update what must move before the forward pass (momentum copies of heads); called once per optimizer step.
+
+        Args:
+            step: forward passes over the first batch of the optimizer step; none has been computed.
+        """
 
     def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
-        """Update queues; called after each optimizer step, once per accumulated batch with its outcome."""
+        """Update what moves with the optimizer (queues); called after each optimizer step, once per accumulated batch.
+
+        Args:
+            step: forward passes over that batch.
+            outcome: what :meth:`forward` returned for it.
+        """
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         """Convert this objective's part of a checkpoint before it is loaded (rows of answers); called once per source.

@@ -24,8 +24,6 @@ class Classification(Objective):
     left out. An example without a label counts for nothing.
 
     Args:
-        model: the model it trains.
-        data_spec: ``answers`` are the label strings.
         classes: number of labels; None takes the strings of the data.
         images: pictures an example has (two for NLVR2), whose vectors are put side by side.
         head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).
@@ -82,11 +80,7 @@ class Classification(Objective):
         return label_entropy(targets, {} if self.numbered else self.table.index, self.count, self.smoothing)
 
     def numbers(self, values: Any, logits: Tensor) -> Tensor:
-        """Return class ids (B,), -1 where an example has no label.
-
-        Raises:
-            DataError: a label that is none of the classes.
-        """
+        """Return class ids (B,), -1 where an example has no label."""
         index = {} if self.numbered else self.table.index
         return class_ids(values, len(logits), index, self.count).to(logits.device)
 
@@ -100,8 +94,6 @@ class DistilledClassification(MomentumHeads, Classification):
     The target is ``label``, as in ``classification``.
 
     Args:
-        model: the model it trains.
-        data_spec: ``answers`` are the label strings.
         classes: number of labels; None takes the strings of the data.
         images: pictures an example has (two for NLVR2).
         head: a head of ``vlcli.nn.heads``; None takes the model's own (role ``pair`` for two pictures, else ``label``).

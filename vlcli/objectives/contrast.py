@@ -21,17 +21,11 @@ Positives = Literal["own", "shared", "masked"]
 
 @dataclass
 class Known:
-    """Ids of the examples of all processes.
+    """Ids of the examples of all processes."""
 
-    Attributes:
-        texts: (N,) ids of the sentences of all examples, in rank order.
-        images: (N,) ids of their pictures.
-        own: (B,) indices of this process's examples among them.
-    """
-
-    texts: Tensor
-    images: Tensor
-    own: Tensor
+    texts: Tensor  # (N,) ids of the sentences of all examples, in rank order
+    images: Tensor  # (N,) ids of their pictures
+    own: Tensor  # (B,) indices of this process's examples among them
 
     @classmethod
     def of(cls, step: ForwardPasses, view: str) -> Known:
@@ -85,8 +79,6 @@ class Contrast(Objective):
     projections and a temperature of its own (``Model.similarity``) gives the vectors and the scale as they are.
 
     Args:
-        model: gives the vectors.
-        data_spec: not used.
         width: of the shared space; None: the model's own.
         bias: whether the projections have one (ALBEF).
         temperature: to begin with; the scale is log(1 / temperature).
@@ -233,8 +225,6 @@ class SigmoidContrast(Contrast):
     ``contrast-matching`` draws hard negatives by the logits.
 
     Args:
-        model: gives the vectors.
-        data_spec: not used.
         width: of the shared space; None: the model's own.
         bias: whether the projections have one.
         temperature: to begin with; the scale is log(1 / temperature).

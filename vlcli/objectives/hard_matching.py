@@ -22,8 +22,6 @@ class HardMatching(Objective):
     cheap similarity to draw by. With ``candidates`` equal to ``negatives`` they are random, nothing is scored twice.
 
     Args:
-        model: the model it trains.
-        data_spec: not needed.
         negatives: wrong pictures a sentence and wrong sentences a picture.
         candidates: how many are looked at to find them.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for the role ``matching``.
@@ -52,13 +50,7 @@ class HardMatching(Objective):
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         view = step.view(self.view)
         texts, images = view.text_rows, view.image_rows[:, 0]
-        together = set(zip(texts.tolist(), images.tolist(), strict=True))
-        allowed = torch.tensor([[(t, i) not in together for i in images.tolist()] for t in texts.tolist()])  # (B, B)
-        if not bool(allowed.any()):
-            what, hint = "A batch holds one picture only: there are no negatives in it.", "raise batch_size, or shuffle"
-            raise DataError(what, hint=hint)
-        rng = torch.Generator().manual_seed(int(step.batch.seeds[0]) & 0x7FFFFFFFFFFF)
-        wrong = [self._pick(step, texts, images, allowed, rng, swap_images=swap) for swap in (True, False)]
+        wrong = self.wrong_pairs(step, texts, images)
         all_texts = torch.cat([texts, *(pair[0] for pair in wrong)])
         all_images = torch.cat([images, *(pair[1] for pair in wrong)])
         logits = full_precision(self.head(step.fuse_rows(all_texts, all_images, self.view).pooled))  # (P, 2)
@@ -68,6 +60,16 @@ class HardMatching(Objective):
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         return {"logits": self.head(step.fused(self.view).pooled)}
+
+    def wrong_pairs(self, step: ForwardPasses, texts: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Return pairs (text rows, image rows) with wrong pictures, and with wrong sentences."""
+        together = set(zip(texts.tolist(), images.tolist(), strict=True))
+        allowed = torch.tensor([[(t, i) not in together for i in images.tolist()] for t in texts.tolist()])  # (B, B)
+        if not bool(allowed.any()):
+            what, hint = "A batch holds one picture only: there are no negatives in it.", "raise batch_size, or shuffle"
+            raise DataError(what, hint=hint)
+        rng = torch.Generator().manual_seed(int(step.batch.seeds[0]) & 0x7FFFFFFFFFFF)
+        return [self._pick(step, texts, images, allowed, rng, swap_images=swap) for swap in (True, False)]
 
     def _pick(
         self,
@@ -107,8 +109,6 @@ class ContrastMatching(Objective):
     positives and both sorts of negatives are one pass.
 
     Args:
-        model: fuses the pairs.
-        data_spec: not used.
         pool: where negatives come from.
         same: whether other captions of one picture are negatives, as in the released codes of VLMo and ALBEF.
         sampler: ``softmax``: drawn; ``best``: the highest score.

@@ -22,19 +22,12 @@ MIXED = "mixed"
 
 @dataclass(frozen=True)
 class Mixing:
-    """Mixes a batch with itself in reverse order by mixup or CutMix, with the draws of ``timm.data.Mixup`` by batch.
+    """Mixes a batch with itself in reverse order by mixup or CutMix, with the draws of ``timm.data.Mixup`` by batch."""
 
-    Attributes:
-        mixup: alpha of the Beta distribution of shares; 0 for no blending (Zhang et al. 2018).
-        cutmix: the same for patches; 0 for none (Yun et al. 2019).
-        probability: how often a batch is mixed.
-        switch: how often CutMix is taken where both are on.
-    """
-
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    probability: float = 1.0
-    switch: float = 0.5
+    mixup: float = 0.0  # alpha of the Beta distribution of shares; 0 for no blending (Zhang et al. 2018).
+    cutmix: float = 0.0  # the same for patches; 0 for none (Yun et al. 2019).
+    probability: float = 1.0  # how often a batch is mixed
+    switch: float = 0.5  # how often CutMix is taken where both are on
 
     @property
     def active(self) -> bool:
@@ -80,8 +73,6 @@ class ImageClassification(Objective):
     of the model's own classifier where it has one, else of a head on its pooled vector.
 
     Args:
-        model: the model it trains.
-        data_spec: ``answers`` are the label strings.
         classes: number of labels; None takes the strings of the data.
         head: a head of ``vlcli.nn.heads``, for a model without a classifier; None takes the model's usual.
         smoothing: share of the target that is spread over all classes.
@@ -135,11 +126,7 @@ class ImageClassification(Objective):
         return scores[step.view(view).image_rows[:, 0]]
 
     def summary(self, step: ForwardPasses, states: EncoderOutput) -> Tensor:
-        """Return one vector for each picture (M, D).
-
-        Raises:
-            ComponentError: the model gives none.
-        """
+        """Return one vector for each picture (M, D)."""
         if states.pooled is None:
             raise ComponentError(
                 "The model gives no vector for a whole picture, and has no classifier of pictures.",
@@ -171,11 +158,7 @@ class ImageClassification(Objective):
         return None if self.mixing.active else label_entropy(targets, self.table.index, self.count, self.smoothing)
 
     def targets(self, step: ForwardPasses) -> Tensor:
-        """Return the distribution of each example's label (B, C); zeros where it has none.
-
-        Raises:
-            DataError: a label that is none of the classes.
-        """
+        """Return the distribution of each example's label (B, C); zeros where it has none."""
         values = step.batch.targets.get("label")
         device = step.batch.seeds.device
         if isinstance(values, Tensor) and values.dim() == 2:
@@ -210,8 +193,6 @@ class MultiLabel(ImageClassification):
     without a vector for a whole picture, such as LXMERT, gives the mean of its regions.
 
     Args:
-        model: the model it trains.
-        data_spec: ``answers`` are the names of the classes.
         head: a head of ``vlcli.nn.heads``, for a model without a classifier; None takes the model's usual.
         view: the view that is classified.
     """

@@ -154,9 +154,6 @@ def build_target(model: Model, data_spec: DataSpec, kind: Kind, options: dict[st
         data_spec: width of stored features.
         kind: of target.
         options: ``tokenizer``, ``codes``, ``backbone``, ``backbone_weights``.
-
-    Raises:
-        ComponentError: the model has no grid of patches, or what the target needs is not named.
     """
     needs, grid = model.input_spec(), model.grid
     if grid is None:

@@ -147,11 +147,7 @@ def _resized(pixels: Tensor, size: list[int]) -> Tensor:
 
 
 def read_tokenizer(file: str | Path) -> Tokenizer:
-    """Read a tokenizer from safetensors, or from a checkpoint that loads with ``weights_only``.
-
-    Raises:
-        DataError: it is missing, or no tokenizer known here, or incomplete.
-    """
+    """Read a tokenizer from safetensors, or from a checkpoint that loads with ``weights_only``."""
     state = read_weights(file)
     codebook = "quantize.embedding.weight" in state
     if not codebook and "blocks.input.w" not in state:

@@ -28,20 +28,13 @@ TRIES = 10
 
 @dataclass(frozen=True)
 class PatchMasks:
-    """How patches are chosen; every picture of a grid loses the same number, so that losses weigh them alike.
+    """How patches are chosen; every picture of a grid loses the same number, so that losses weigh them alike."""
 
-    Attributes:
-        rule: ``blocks``: rectangles one after another (BEiT, Algorithm 1); ``random``: squares of ``unit`` patches
-            (SimMIM).
-        ratio: share of the patches that is hidden.
-        smallest: patches of the smallest rectangle, less where fewer are still to be hidden.
-        unit: side of a square, in patches.
-    """
-
+    # ``blocks``: rectangles one after another (BEiT, Algorithm 1); ``random``: squares of ``unit`` patches (SimMIM)
     rule: Literal["blocks", "random"] = "blocks"
-    ratio: float = 0.4
-    smallest: int = 16
-    unit: int = 1
+    ratio: float = 0.4  # share of the patches that is hidden
+    smallest: int = 16  # patches of the smallest rectangle, less where fewer are still to be hidden
+    unit: int = 1  # side of a square, in patches
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio < 1 or self.smallest < 1 or self.unit < 1:
@@ -96,8 +89,6 @@ class MaskedImage(Objective):
     ``{target: pixels, loss: l1, mask: random, unit: 2, ratio: 0.6}``.
 
     Args:
-        model: encodes the pictures, and shows the embedding for hidden patches.
-        data_spec: width of stored features.
         target: ``pixels`` as the model is fed them, ``normalised-pixels`` (each patch by itself), ``tokens`` of a
             tokenizer, ``features`` of a backbone or of the store; ``auto``: tokens where a tokenizer is named, features
             where a backbone is named or the model reads stored ones, else normalised pixels.

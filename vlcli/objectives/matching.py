@@ -153,8 +153,6 @@ class Matching(Objective):
     (question answering) can leave mismatched ones out.
 
     Args:
-        model: gives the width and the head.
-        data_spec: not used.
         probability: of replacing the sentence by one that is not the picture's.
         foils: share of the replaced that are near misses of their own sentence (see :class:`SwapSentence`) instead of
             another picture's sentence.

@@ -24,7 +24,6 @@ class MaskWords(Corruption):
     """Hides pieces of the sentence and marks what they were.
 
     Args:
-        data_spec: the mask's id and the vocabulary's size.
         probability: of hiding a piece, or the share of pieces to hide.
         shares: of the hidden that become the mask and that become a random piece; the rest stay as they are.
         whole_word: hide all pieces of a word or none.
@@ -120,8 +119,6 @@ class MaskedLanguageModelling(Objective):
     The head sees the hidden places alone, and its decoder is the model's word table unless the head has its own.
 
     Args:
-        model: gives width, word table and head.
-        data_spec: vocabulary.
         probability: of hiding a piece.
         mask_share: of the hidden that become [MASK].
         random_share: of the hidden that become a random piece of the whole vocabulary; the rest stay.

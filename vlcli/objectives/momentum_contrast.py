@@ -27,8 +27,6 @@ class MomentumContrast(MomentumHeads):
     order in which one process would hold them.
 
     Args:
-        model: gives the vectors.
-        data_spec: not used.
         width: of the shared space.
         temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
         clamp: whether it is.

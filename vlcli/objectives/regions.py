@@ -30,8 +30,6 @@ class RegionLabels(Objective):
     """Classify given boxes: an object class each, and an attribute.
 
     Args:
-        model: a model that encodes the boxes of a picture.
-        data_spec: ``region_classes`` and ``region_attributes``.
         attributes: how much the attribute loss counts beside the class loss; 0 leaves the head out.
         view: the view whose boxes are classified.
     """
@@ -92,8 +90,6 @@ class RegionSelection(Objective):
     A region is right where its overlap with the target box (intersection over union) is above ``overlap``.
 
     Args:
-        model: fuses words and regions.
-        data_spec: not used.
         loss: ``bce``: every region by itself, the mean over regions (VL-BERT, DiMBERT); ``softmax``: over the regions
             of a picture, where one is right (UNITER).
         overlap: see above.
@@ -152,11 +148,7 @@ class RegionSelection(Objective):
 
 
 def target_boxes(batch: Batch, like: Tensor) -> Tensor:
-    """Return the boxes that the expressions describe, in shares of their pictures (B, 4).
-
-    Raises:
-        DataError: the examples name no box.
-    """
+    """Return the boxes that the expressions describe, in shares of their pictures (B, 4)."""
     if not {"box", "pixel_box"} & set(batch.targets):
         raise DataError(
             "The examples do not say which box they speak of.",
@@ -179,11 +171,7 @@ def picture_sides(batch: Batch) -> Tensor:
 
 
 def region_states(fused: FusionOutput, count: int) -> Tensor:
-    """Return the states of a picture's regions, wherever the model keeps them among its image tokens (P, R, D).
-
-    Raises:
-        DataError: the model has another number of them.
-    """
+    """Return the states of a picture's regions, wherever the model keeps them among its image tokens (P, R, D)."""
     layout = fused.image.layout
     columns = ((layout.route == IMAGE) & ~layout.special).any(0).nonzero()[:, 0]
     if len(columns) != count:
@@ -197,8 +185,6 @@ class Detection(Objective):
     """The losses a detector defines for itself (of proposals, classes, boxes, attributes).
 
     Args:
-        model: a model that detects.
-        data_spec: not needed.
         view: the view whose pictures are searched.
     """
 
@@ -229,11 +215,7 @@ def as_outputs(detections: DetectionOutput, step: ForwardPasses, view: str = "cl
 
 
 def pictures_of(step: ForwardPasses, view: str) -> Images:
-    """Return the pictures of a view.
-
-    Raises:
-        DataError: they were not loaded as pixels.
-    """
+    """Return the pictures of a view."""
     images = step.view(view).images
     if images is None or images.pixels is None:
         raise DataError(

@@ -32,8 +32,6 @@ class SelfCritical(Objective):
     computed in a thread of their own while the baseline's captions are made.
 
     Args:
-        model: draws the captions.
-        data_spec: special ids.
         baseline: the reward of the greedy caption, made without dropout (``greedy``), or the mean reward of the
             picture's other samples (``samples``).
         samples: captions drawn of each picture; ``samples`` as baseline needs two or more.

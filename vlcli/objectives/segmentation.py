@@ -22,8 +22,6 @@ class Segmentation(Objective):
     """Classify every pixel of a picture whose label map is read.
 
     Args:
-        model: gives the states of its layers, or a pyramid of maps.
-        data_spec: ``answers`` are the names of the classes.
         head: ``light``: one linear layer a patch; ``upernet``: context and pyramid, with an auxiliary head.
         width: channels inside UPerNet's head; None: the model's own (512 in its paper).
         layers: layers to read, 1-based; None: the last, for UPerNet four, evenly. BEiT's are 4, 6, 8, 12 of 12.
@@ -88,11 +86,7 @@ class Segmentation(Objective):
         return ObjectiveOutput(losses, metrics={"accuracy": Mean.of(right, truth >= 0)})
 
     def truth(self, images: Images) -> Tensor:
-        """Return classes from 0, -1 where a pixel has none (M, H, W).
-
-        Raises:
-            DataError: the data have no label maps, or one names a class there is not.
-        """
+        """Return classes from 0, -1 where a pixel has none (M, H, W)."""
         if images.pixels is None or images.pixels.label_map is None:
             hint = "name a data set with label maps (ade20k), and the task `segmentation`"
             raise DataError("The pictures come without label maps.", where="segmentation", hint=hint)
@@ -110,11 +104,7 @@ def _loss(logits: Tensor, truth: Tensor) -> Mean:
 
 
 def classes_of(labels: Tensor, count: int, zero_is_void: bool) -> Tensor:
-    """Convert the values of label files to classes from 0, -1 where a pixel has none.
-
-    Raises:
-        DataError: a class there is not.
-    """
+    """Convert the values of label files to classes from 0, -1 where a pixel has none."""
     void = (labels < 0) | (labels == VOID) | ((labels == 0) & zero_is_void)
     classes = torch.where(void, -1, labels - int(zero_is_void))
     if classes.numel() and int(classes.max()) >= count:

@@ -27,8 +27,6 @@ class TextAssignment(Objective):
     a batch has too few others, an example is given its own picture, or left out.
 
     Args:
-        model: fuses a sentence with two pictures in one sequence.
-        data_spec: not used.
         neither: how often neither picture is the sentence's.
         width: of the vectors.
         temperature: of their likeness.

@@ -12,32 +12,5 @@ if TYPE_CHECKING:
     from vlcli.prediction.pictures import MAX_PIXELS
     from vlcli.prediction.records import Box, Choice, Failure, Picture, Prediction, RegionFeatures, Request, Use
 
-_HOMES = {
-    "Box": "records",
-    "Choice": "records",
-    "Failure": "records",
-    "MAX_PIXELS": "pictures",
-    "MAX_TEXT": "batches",
-    "Picture": "records",
-    "Prediction": "records",
-    "RegionFeatures": "records",
-    "Request": "records",
-    "Use": "records",
-    "draw": "drawing",
-}
 
-__all__ = [
-    "MAX_PIXELS",
-    "MAX_TEXT",
-    "Box",
-    "Choice",
-    "Failure",
-    "Picture",
-    "Prediction",
-    "RegionFeatures",
-    "Request",
-    "Use",
-    "draw",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -31,11 +31,6 @@ class Answerer:
     """Answers requests with one use of a model.
 
     Attributes:
-        asked: the use.
-        module: model and objectives.
-        tokenizer: turns texts into ids.
-        data_spec: longest text, id of padding.
-        reader: of pictures.
         top: answers or labels of a prediction.
         min_score: boxes below it are left out; None: the task's own bound for drawings.
     """
@@ -60,11 +55,7 @@ class Answerer:
             yield from (one if isinstance(one, Failure) else next(answers) for one in some)
 
     def one(self, request: Request) -> Prediction:
-        """Return the prediction of one request.
-
-        Raises:
-            VlcliError: what is wrong with it.
-        """
+        """Return the prediction of one request."""
         (answer,) = self._some([request])
         if isinstance(answer, Failure):
             raise answer.error

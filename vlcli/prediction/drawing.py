@@ -1,4 +1,4 @@
-"""A prediction drawn on its pictures: boxes with labels, answers with probabilities below."""
+"""Draws predictions on their pictures: boxes with labels, answers with probabilities below."""
 
 from __future__ import annotations
 
@@ -19,16 +19,7 @@ ANSWER = "#1f5fbf"
 
 
 def draw(prediction: Prediction, images: Sequence[Picture], file: Path | None = None) -> Image.Image:
-    """Draw the pictures of a prediction side by side, with boxes, the text above and the answers below.
-
-    Args:
-        prediction: what is drawn.
-        images: its pictures, in the order of the request.
-        file: where to write it; None: nowhere.
-
-    Raises:
-        DataError: a picture cannot be read.
-    """
+    """Draw the pictures of a prediction side by side, with boxes, the text above and the answers below."""
     return draw_all([(prediction, images)], file)
 
 
@@ -36,7 +27,6 @@ def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: 
     """Draw several predictions in one sheet, a cell each picture.
 
     Args:
-        predictions: each with its pictures.
         file: where to write it; None: nowhere.
     """
     cells = [

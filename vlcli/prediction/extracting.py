@@ -41,9 +41,7 @@ class OnTheFly:
 
     Attributes:
         extractions: what made the regions and the concepts.
-        device: where extractors run.
         boxes: given boxes by image id.
-        where: the model, for messages.
         strict: whether weights that the store was not made with are refused.
     """
 

@@ -36,13 +36,9 @@ class PictureReader:
     store: the one that the caller named, else the one that the model was trained with.
 
     Attributes:
-        needs: what the model is fed.
         region_dim: width of the features that it reads.
-        transform: how pictures become pixels.
         features: the store of regions that the caller named.
-        concepts: the store of concepts that the caller named.
         trained: the store of regions that the model was trained with, where it is still there.
-        trained_concepts: the same for concepts.
         fresh: extracts the regions and the concepts of new pictures.
     """
 
@@ -59,7 +55,6 @@ class PictureReader:
         """Return pictures as the model reads them; new ones are extracted together.
 
         Args:
-            pictures: files, ids, open images or regions.
             names: what they are called; by default :func:`name_of`.
 
         Raises:
@@ -121,11 +116,7 @@ class PictureReader:
         return images
 
     def check(self, features: NDArray[Any], boxes: NDArray[Any]) -> None:
-        """Refuse regions that the model cannot read.
-
-        Raises:
-            DataError: the shapes are wrong.
-        """
+        """Refuse regions that the model cannot read."""
         dim = self.region_dim
         if features.ndim != 2 or features.shape[1] != dim or boxes.shape != (len(features), 4):
             got = f"features {features.shape}, boxes {boxes.shape}"
@@ -154,11 +145,7 @@ def open_picture(picture: Picture, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Open a picture as upright 8-bit RGB.
 
     Args:
-        picture: a file or an open image.
         max_pixels: larger ones are refused by their header, before anything is decoded.
-
-    Raises:
-        DataError: it is missing, unreadable or too large.
     """
     where = shown(str(picture))[1:-1] if isinstance(picture, str | Path) else "image"
     if isinstance(picture, str | Path) and not is_file(picture):

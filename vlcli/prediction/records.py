@@ -1,4 +1,4 @@
-"""What a request holds and what a model answers, as plain records."""
+"""Records of requests to a trained model and of its predictions."""
 
 from __future__ import annotations
 
@@ -58,10 +58,9 @@ class Use:
 
 @dataclass(frozen=True)
 class Request:
-    """What one prediction is about.
+    """Input of one prediction.
 
     Attributes:
-        images: as many as the use takes.
         text: a question, a sentence or an expression; None where the use takes none.
         key: what the prediction is called; empty: the name of the first image.
     """
@@ -102,13 +101,9 @@ class Box:
 
 @dataclass(eq=False)
 class Prediction(Mapping[str, Any]):
-    """What a model says of one request; as a mapping, the row that the task writes into ``predictions.jsonl``.
+    """Prediction for one request; as a mapping, the row that the task writes into ``predictions.jsonl``.
 
     Attributes:
-        use: what was asked.
-        key: of the request.
-        images: names of the pictures.
-        text: of the request.
         prediction: the answer, the verdict (bool), the label, the probability of a match, the caption, the box in
             pixels, or the number of boxes.
         choices: the best answers or labels, likeliest first.

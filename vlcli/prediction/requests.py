@@ -20,7 +20,6 @@ def split_words(words: Sequence[str], text: str | None) -> tuple[list[str], str 
     """Split positional words into pictures and a text: the last word is the text if it names no file and no folder.
 
     Args:
-        words: as they were typed.
         text: of the option ``--text``; then all words are pictures.
     """
     if text is not None or len(words) < 2 or _exists(words[-1]):
@@ -42,8 +41,6 @@ def requests_of(words: Sequence[str], text: str | None, use: Use) -> list[Reques
 
     Args:
         words: files, folders (with all pictures below) and ids in a store.
-        text: the same for all requests.
-        use: what is asked.
 
     Raises:
         DataError: a folder has no pictures.

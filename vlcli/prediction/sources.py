@@ -1,4 +1,4 @@
-"""Where the regions of new pictures come from: the extractor and the stores that a model was trained with."""
+"""Finds a trained model, and where the regions of new pictures come from: its extractor and its stores."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Any
 
 from vlcli.builders.extractions import STORE, Extraction, extractions_of
 from vlcli.builders.stores import open_stores
-from vlcli.engine.bundle import Bundle
+from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
+from vlcli.engine.training_module import build_training_module
+from vlcli.engine.weights import load_exactly, read_tensors
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.concepts import CONCEPTS
 from vlcli.images.boxes import read_boxes
 from vlcli.nn.model import InputSpec
 from vlcli.prediction.extracting import OnTheFly
 from vlcli.recipe import stage_record
+from vlcli.recipe.stage_record import earlier, made_in, similar
 
 
 @dataclass
 class Sources:
-    """What regions are read from besides a store that the caller names.
+    """Sources of regions besides a store that the caller names.
 
     Attributes:
-        fresh: extracts new pictures.
         stores: ``trained`` and ``trained_concepts``: the stores that the model was trained with, where they are there.
     """
 
@@ -43,12 +45,9 @@ def find_sources(
     """Return the extractor of a model's training data: the one named, else its config's, else its stage's record.
 
     Args:
-        bundle: the model.
-        needs: what it reads.
         features_from: the folder of an extract stage, or its store.
         extractor: an extractor as in recipes; without ``name`` it changes options of the one that is known.
         boxes: a file of given boxes.
-        device: where extractors run.
 
     Raises:
         DataError: ``features_from`` names no store, or the boxes cannot be read.
@@ -103,3 +102,26 @@ def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> E
     if known is None:
         return None
     return replace(known, spec={**known.spec, **spec}, weights=weights or known.weights)
+
+
+RUNS = "runs"
+
+
+def find_model(name: str | Path) -> Path:
+    """Return the folder of a model: as named, or under ``runs/``; of a stage of another run, the folder in that run."""
+    if (path := earlier(Path(RUNS), str(name))) is not None:
+        return made_in(path)
+    expected = f"a folder, or RECIPE/STAGE under {RUNS}/"
+    hint = similar(Path(RUNS), str(name)) or "train it: vlcli run RECIPE"
+    raise DataError("There is no such model.", got=str(name), expected=expected, hint=hint)
+
+
+def load_any(path: Path, device: str) -> Bundle:
+    """Load a bundle, or the weights of a checkpoint in the bundle of its stage."""
+    if find_bundle(path) is not None or not (path / WEIGHTS).is_file():
+        return load_bundle(path, device)
+    bundle = read_bundle(path.parent.parent)
+    module = build_training_module(bundle.model_spec, bundle.objectives_specs, bundle.data_spec)
+    load_exactly(module, read_tensors(path / WEIGHTS), str(path / WEIGHTS))
+    bundle.module, bundle.folder = module.to(device).eval(), path
+    return bundle

@@ -1,4 +1,4 @@
-"""What a trained model can be asked: the task it was fine-tuned on, and the heads of its objectives."""
+"""Lists the uses of a trained model: the task it was fine-tuned on, and the heads of its objectives."""
 
 from __future__ import annotations
 
@@ -67,26 +67,14 @@ HEADS = {
 
 @dataclass
 class Asked:
-    """A use with the task that carries it out.
-
-    Attributes:
-        use: what it is.
-        task: turns outputs into predictions.
-    """
+    """A use with the task that carries it out."""
 
     use: Use
     task: Task
 
 
 def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_spec: DataSpec) -> dict[str, Asked]:
-    """Return what a model can be asked, by name: its task first, then heads of objectives that the task does not train.
-
-    Args:
-        module: model and objectives.
-        task: that it was fine-tuned on.
-        spec: of the task.
-        data_spec: answers and labels.
-    """
+    """Return a model's uses by name: its task first, then heads of objectives that the task does not train."""
     reads = module.model.input_spec().text
     uses: dict[str, Asked] = {}
     if task is not None and spec is not None:
@@ -133,10 +121,7 @@ def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequenc
     """Return the use of that name, else the first.
 
     Args:
-        asked: of :func:`uses_of`.
         name: of a task or an objective; None takes the first.
-        where: the model, for messages.
-        heads: the objectives it has, for messages.
 
     Raises:
         UsageError: the model cannot be asked that, or nothing at all.
@@ -158,10 +143,6 @@ def rows_of(
     """Return the rows of one batch, as the task writes them into ``predictions.jsonl``.
 
     Args:
-        asked: the use.
-        module: model and objectives.
-        step: forward passes over the batch.
-        tokenizer: turns ids into sentences.
         regions: boxes of the pictures in pixels, among which grounding chooses.
 
     Raises:

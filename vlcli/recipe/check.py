@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import replace
@@ -10,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from vlcli.errors import Problem, RecipeError, shown
-from vlcli.recipe.components import CHANGED, Use, dotted, of_recipe, of_stage
+from vlcli.errors import Problem, RecipeError, did_you_mean, shown
+from vlcli.recipe.components import CHANGED, Use, of_recipe, of_stage
 from vlcli.recipe.patterns import Searcher
 from vlcli.recipe.schema import STAGE_KINDS, STAGES, ObjectiveOptions, ReaderOptions, Recipe, Stage, Training, kind_of
 from vlcli.recipe.wiring import names_a_place
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, dotted
 from vlcli.registry.bounds import MOST_INT
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
@@ -30,14 +29,12 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
     stages = document.value.get("stages")
     if isinstance(stages, dict) and len(stages) > MOST_STAGES:
         got, expected = f"{len(stages):,} stages", f"at most {MOST_STAGES:,}"
-        hint = "split the recipe into several"
-        return None, [Problem("stages", "too many stages", document.place(("stages",)), got, expected, hint)]
+        return None, [document.fault(("stages",), "too many stages", got, expected, "split the recipe into several")]
     raw = {**document.value, "stages": stages if isinstance(stages, dict) else {}}
     recipe, problems = _validate(Recipe, raw, (), document)
     if not isinstance(stages, dict):
         got = "nothing" if stages is None else type(stages).__name__
-        where, expected = document.place(("stages",)), "name: {kind: ...}"
-        problems.append(Problem("stages", "a mapping of stages must be given", where, got, expected))
+        problems.append(document.fault(("stages",), "a mapping of stages must be given", got, "name: {kind: ...}"))
     typed: dict[str, Stage] = {}
     for name, stage in raw["stages"].items():
         typed_stage, faults = _stage(name, stage, document)
@@ -60,20 +57,17 @@ def typed(model: type[BaseModel], document: Document) -> tuple[Any, list[Problem
 
 def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[Problem]]:
     path: Path_ = ("stages", name)
-    where = document.place(path)
     if not isinstance(raw, dict):
-        return None, [Problem(dotted(path), "a stage is a mapping", where, repr(raw), "keys such as kind, data, from")]
+        return None, [document.fault(path, "a stage is a mapping", repr(raw), "keys such as kind, data, from")]
     if not _STAGE_NAME.match(name) or len(name) > MOST_NAME:
         expected = f"letters, digits, _ and -, {MOST_NAME} at most"
-        return None, [Problem(dotted(path), "this name cannot be a folder", where, shown(name), expected)]
+        return None, [document.fault(path, "this name cannot be a folder", shown(name), expected)]
     kind = kind_of(name, raw)
     if kind not in STAGES:
         said = str(raw.get("kind", ""))
-        close = difflib.get_close_matches(said or name, STAGE_KINDS, n=1)
         what = f"there is no stage kind {said!r}" if said else f"'kind' must be given: {name!r} is not one"
-        hint = f"did you mean {close[0]!r}?" if close else ""
-        where = document.place((*path, "kind")) if said else where
-        return None, [Problem(f"{dotted(path)}.kind", what, where, said, ", ".join(STAGE_KINDS), hint)]
+        hint = did_you_mean(said or name, STAGE_KINDS)
+        return None, [document.fault((*path, "kind"), what, said, ", ".join(STAGE_KINDS), hint)]
     return _validate(STAGES[kind], {**raw, "kind": kind}, path, document)
 
 
@@ -102,9 +96,7 @@ def _options(use: Use, document: Document) -> list[Problem]:
     problems = _validate(model, options, use.path, document)[1] if model else []
     for key, value in use.spec.items():
         if not _all_finite(value):
-            path: Path_ = (*use.path, key)
-            what, where = "this value does not fit", document.place(path)
-            problems.append(Problem(dotted(path), what, where, shown(value), _FINITE))
+            problems.append(document.fault((*use.path, key), "this value does not fit", shown(value), _FINITE))
     return problems
 
 
@@ -154,18 +146,18 @@ def _walk(raw: Any, fault: Any) -> Path_:
 
 def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, document: Document) -> Problem:
     full = (*path, *at)
-    key, where = dotted(full), document.place(full)
     if fault["type"] == "extra_forbidden":
         known = _keys(model, at[:-1])
-        close = [_MEANT[said]] if (said := str(at[-1])) in _MEANT else difflib.get_close_matches(said, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close and close[0] in known else ""
-        return Problem(key, f"unknown key {at[-1]!r}", where, expected=", ".join(known), hint=hint)
+        meant = _MEANT.get(str(at[-1]))
+        hint = did_you_mean(meant or str(at[-1]), known, cutoff=1.0 if meant else 0.6)
+        return document.fault(full, f"unknown key {at[-1]!r}", expected=", ".join(known), hint=hint)
     if fault["type"] == "missing":
-        return Problem(key, f"{at[-1]!r} must be given" if at else "must be given", where)
+        return document.fault(full, f"{at[-1]!r} must be given" if at else "must be given")
     if fault["input"] is None:
-        return Problem(key, "this key has no value", where, hint="write a value behind the colon, or leave the key out")
+        hint = "write a value behind the colon, or leave the key out"
+        return document.fault(full, "this key has no value", hint=hint)
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return Problem(key, "this value does not fit", where, shown(fault["input"]), message)
+    return document.fault(full, "this value does not fit", shown(fault["input"]), message)
 
 
 def _keys(model: Any, at: Path_) -> list[str]:
@@ -195,26 +187,24 @@ def _wiring(raw: dict[str, Any], typed: dict[str, Stage], document: Document) ->
         for field, value in words:
             if value in earlier or names_a_place(value):
                 continue
-            path: Path_ = ("stages", name, field)
-            close = difflib.get_close_matches(value, earlier, n=1) if value not in raw else []
             what = f"the stage {value!r} does not come before this one"
             what = what if value in raw else "there is no such stage, file or folder"
             expected = ", ".join(earlier) or "there is no earlier stage"
-            hint = f"did you mean {close[0]!r}?" if close else ""
-            problems.append(Problem(dotted(path), what, document.place(path), value, expected, hint))
+            hint = "" if value in raw else did_you_mean(value, earlier)
+            problems.append(document.fault(("stages", name, field), what, value, expected, hint))
         fitted = bool(getattr(stage, "fit", []))  # without a model
         if stage is not None and stage.needs_source and not stage.source and not fitted:
             what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
-            where, expected = document.place(("stages", name)), ", ".join(earlier) or "an earlier stage"
+            expected = ", ".join(earlier) or "an earlier stage"
             expected += "; or `fit: DATA` for a task without a model" if stage.kind == "evaluate" else ""
-            problems.append(Problem(f"stages.{name}.from", what, where, expected=expected))
+            problems.append(document.fault(("stages", name, "from"), what, expected=expected))
         earlier.append(name)
     table = document.value.get("table")
     rows = table.get("rows") if isinstance(table, dict) else None
     for label, name in rows.items() if isinstance(rows, dict) else ():
         if isinstance(name, str) and name not in raw:
-            path = ("table", "rows", label)
-            problems.append(Problem(dotted(path), "there is no such stage", document.place(path), name, ", ".join(raw)))
+            path: Path_ = ("table", "rows", label)
+            problems.append(document.fault(path, "there is no such stage", name, ", ".join(raw)))
     return problems
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
+from vlcli.recipe.yaml import Path_, dotted
 from vlcli.registry.schema import Spec, as_spec
 
 READER_OPTIONS = ("weight", "if_missing", "augments", "ids")
@@ -35,32 +36,17 @@ _OPTIONS = {"datasets": READER_OPTIONS, "objectives": OBJECTIVE_OPTIONS}
 
 @dataclass(frozen=True)
 class Use:
-    """One component that a recipe names.
-
-    Attributes:
-        kind: registry kind.
-        spec: name and parameters of the component.
-        path: keys and positions in the recipe.
-        options: vlcli's keys beside the parameters.
-    """
+    """A component that a recipe names at ``path``; ``options`` are vlcli's keys beside the parameters."""
 
     kind: str
     spec: Spec
-    path: tuple[str | int, ...]
+    path: Path_
     options: dict[str, Any]
 
     @property
     def key(self) -> str:
         """The path, dotted."""
         return dotted(self.path)
-
-
-def dotted(path: tuple[str | int, ...]) -> str:
-    """Returns ``("stages", "a", "data", 0)`` as ``stages.a.data[0]``."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
 
 
 def split_options(kind: str, spec: Spec) -> tuple[Spec, dict[str, Any]]:
@@ -91,7 +77,7 @@ def of_stage(name: str, stage: Stage) -> Iterator[Use]:
         yield from _of_text(stage.text, ("stages", name, "text"))
 
 
-def _changed(kind: str, value: Spec, path: tuple[str | int, ...]) -> Iterator[Use]:
+def _changed(kind: str, value: Spec, path: Path_) -> Iterator[Use]:
     changes = value.get("changes", ()) if kind == "objectives" else ()
     spec = split_options(kind, value)[0]
     for index, change in enumerate(changes if isinstance(changes, list) else ()):
@@ -110,12 +96,12 @@ def of_raw_stage(name: str, stage: dict[str, Any]) -> Iterator[Use]:
                 yield _use(kind, as_spec(item), (*path, index) if isinstance(value, list) else path)
 
 
-def _of_text(text: TextOptions, path: tuple[str | int, ...]) -> Iterator[Use]:
+def _of_text(text: TextOptions, path: Path_) -> Iterator[Use]:
     if isinstance(text.vocabulary, TrainVocabulary):
         for index, item in enumerate(text.vocabulary.train):
             yield _use("datasets", item, (*path, "vocabulary", "train", index))
 
 
-def _use(kind: str, value: Spec, path: tuple[str | int, ...]) -> Use:
+def _use(kind: str, value: Spec, path: Path_) -> Use:
     spec, options = split_options(kind, value)
     return Use(kind, spec, path, options)

@@ -11,11 +11,10 @@ A name stands for one entry or for a list of entries. Keys beside the name repla
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
-from vlcli.errors import Problem, shown
+from vlcli.errors import Problem, did_you_mean, shown
 from vlcli.plain import as_list
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import names
@@ -54,8 +53,7 @@ def expand(document: Document) -> list[Problem]:
 
 def suggestion(name: str, recipe_datasets: dict[str, Any]) -> str:
     """Returns a hint at a named data set that is spelt nearly as ``name``; empty if there is none."""
-    close = difflib.get_close_matches(name, list(recipe_datasets), n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
+    return did_you_mean(name, recipe_datasets)
 
 
 def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries], list[Problem]]:
@@ -63,21 +61,20 @@ def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries
     sound = {}
     for name, value in named.items():
         path: Path_ = (KEY, name)
-        where, key = document.place(path), f"{KEY}.{name}"
         if not isinstance(name, str) or not _NAME.match(name):
             expected = "a letter, then letters, digits, '_', '-' and '.'"
-            problems.append(Problem(key, "this cannot be the name of a data set", where, shown(name), expected))
+            problems.append(document.fault(path, "this cannot be the name of a data set", shown(name), expected))
         elif name in readers:
             what, hint = "a reader has this name", f"choose another name, such as my-{name}"
-            problems.append(Problem(key, what, where, name, "a name that no reader has", hint))
+            problems.append(document.fault(path, what, name, "a name that no reader has", hint))
         else:
             sound[name] = value
     entries: dict[str, Entries] = {}
     for name in sound:
         of_name, circle = _stands_for(name, sound, ())
         if circle:
-            where, got = document.place((KEY, name)), " -> ".join(circle)
-            problems.append(Problem(f"{KEY}.{name}", "data sets stand for one another in a circle", where, got))
+            what = "data sets stand for one another in a circle"
+            problems.append(document.fault((KEY, name), what, " -> ".join(circle)))
         elif of_name is not None:
             entries[name] = of_name
     return entries, problems

@@ -12,10 +12,9 @@ A stage's own keys take precedence, mappings key by key, as a child's do over it
 from __future__ import annotations
 
 import copy
-import difflib
 from typing import Any
 
-from vlcli.errors import Problem, shown
+from vlcli.errors import Problem, did_you_mean, shown
 from vlcli.recipe import merge
 from vlcli.recipe.schema import STAGES, kind_of
 from vlcli.recipe.yaml import Document, Path_
@@ -56,22 +55,19 @@ def _merge_under(document: Document, name: str, kind: str, shared: dict[str, Any
 def _faults(shared: Any, document: Document) -> list[Problem]:
     if not isinstance(shared, dict):
         what, expected = "defaults are a mapping from kinds of stages to keys", "finetune: {batch_size: 64}"
-        return [Problem(KEY, what, document.place((KEY,)), shown(shared, 60), expected)]
+        return [document.fault((KEY,), what, shown(shared, 60), expected)]
     problems = []
     for kind, keys in shared.items():
-        path, key = document.place((KEY, kind)), f"{KEY}.{kind}"
+        path, expected = (KEY, kind), ", ".join(STAGES)
         if kind not in STAGES:
-            close = difflib.get_close_matches(str(kind), list(STAGES), n=1)
-            hint = f"did you mean {close[0]!r}?" if close else ""
-            problems.append(Problem(key, f"there is no stage kind {kind!r}", path, "", ", ".join(STAGES), hint))
+            what, hint = f"there is no stage kind {kind!r}", did_you_mean(str(kind), STAGES)
+            problems.append(document.fault(path, what, "", expected, hint))
         elif keys is not None and not isinstance(keys, dict):
-            problems.append(Problem(key, "the defaults of a kind are a mapping", path, shown(keys, 60)))
+            problems.append(document.fault(path, "the defaults of a kind are a mapping", shown(keys, 60)))
         else:
             known = [info.alias or name for name, info in STAGES[kind].model_fields.items() if name != "kind"]
             for word in keys or {}:
                 if word not in known:
-                    close = difflib.get_close_matches(str(word), known, n=1)
-                    hint = f"did you mean {close[0]!r}?" if close else ""
-                    where, what = document.place((KEY, kind, word)), f"unknown key {word!r}"
-                    problems.append(Problem(f"{key}.{word}", what, where, "", ", ".join(known), hint))
+                    hint = did_you_mean(str(word), known)
+                    problems.append(document.fault((*path, word), f"unknown key {word!r}", "", ", ".join(known), hint))
     return problems

@@ -52,14 +52,9 @@ def seed_of(recipe: Recipe, stage: Stage) -> int:
 def stage_key(
     recipe: Recipe, name: str, prints: Mapping[str, str], implied: tuple[str, ...], earlier: list[str]
 ) -> str:
-    """Returns the key of a stage.
+    """Returns the key of a stage, from the fingerprints ``prints`` of its input stages.
 
-    Args:
-        recipe: checked.
-        name: of the stage.
-        prints: fingerprints of its input stages.
-        implied: the extract stages it reads without naming them, skipped ones left out.
-        earlier: the stages before it.
+    ``implied`` are the extract stages it reads without naming them, ``earlier`` all stages before it.
     """
     stage = recipe.stages[name]
     model = named_model(recipe, stage) if isinstance(stage, Training) else None

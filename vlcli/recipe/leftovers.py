@@ -41,8 +41,7 @@ class Run:
         stages: state by stage: ``running`` while a process holds it, ``stopped`` if that process is gone, ``not
             begun``, or the status of its record.
         size: bytes, leftovers included.
-        changed: when its newest file was written, seconds since 1970.
-        progress: of a run that has not ended, or that failed.
+        changed: time of its newest file, seconds since 1970.
     """
 
     folder: Path

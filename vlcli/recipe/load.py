@@ -72,9 +72,7 @@ def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
 def merged(source: RecipeFile, within: tuple[RecipeFile, ...] = ()) -> tuple[Document, list[RecipeFile]]:
     """Returns the same with rows and with stages that are set to null; of a row, the row alone.
 
-    Args:
-        source: a recipe, a table, or a row of it.
-        within: the recipes that extend it, outermost first.
+    ``within`` are the recipes that extend it, outermost first.
     """
     if source.row:
         document, chain, _ = merged_row(source, within)
@@ -210,15 +208,7 @@ def load(
 def resolve(
     source: RecipeFile, document: Document, chain: list[RecipeFile], loading: Loading, row: Row | None = None
 ) -> Resolved:
-    """Applies overrides, defaults and named data sets to a merged recipe, and checks it.
-
-    Args:
-        source: the recipe, or the row.
-        document: merged with its parents; not changed.
-        chain: its files.
-        loading: overrides and how to check.
-        row: the row of a table that this is.
-    """
+    """Applies overrides, defaults and named data sets to a copy of a merged recipe (or row), and checks it."""
     document = Document(copy.deepcopy(document.value), dict(document.places))
     stages = document.value.get("stages")
     gone = [name for name, stage in stages.items() if stage is None] if row and isinstance(stages, dict) else []

@@ -7,14 +7,13 @@ stage (``epochs=3``). A list item is named by its position or by its ``as`` or `
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlcli.errors import UsageError
+from vlcli.errors import UsageError, did_you_mean
 from vlcli.recipe import yaml
 from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document, Path_
@@ -22,15 +21,7 @@ from vlcli.recipe.yaml import Document, Path_
 
 @dataclass(frozen=True)
 class Override:
-    """One override.
-
-    Attributes:
-        text: as typed.
-        keys: the dotted path, split.
-        remove: the path is removed; ``value`` is unused.
-        origin: ``command line`` or ``VLCLI_SET``.
-        file: that ``@file`` named.
-    """
+    """One override; ``text`` is as typed, ``origin`` the command line or ``VLCLI_SET``, ``file`` that of ``@file``."""
 
     text: str
     keys: tuple[str, ...]
@@ -87,11 +78,7 @@ def parse(text: str, origin: str = "command line") -> Override:
 def absolute(override: Override, roots: list[str], stages: list[str], verb_stage: str | None) -> tuple[str, ...]:
     """Returns the override's path from the recipe's root.
 
-    Args:
-        override: as typed.
-        roots: keys of the recipe's root.
-        stages: names of the recipe's stages, in order.
-        verb_stage: the stage of the verb (or ``--only``); None if it is not one stage.
+    ``roots`` are the keys of the recipe's root; ``verb_stage`` is the stage of the verb or ``--only``, if it is one.
 
     Raises:
         UsageError: the path is relative and no single stage is meant.
@@ -103,13 +90,12 @@ def absolute(override: Override, roots: list[str], stages: list[str], verb_stage
     first = override.keys[0]
     tail = ".".join(override.keys[1:]) if first in stages else ".".join(override.keys)
     stage = first if first in stages else (stages[0] if stages else "STAGE")
-    close = difflib.get_close_matches(first, roots, n=1)
     raise UsageError(
         f"{first!r} is no key of the recipe's root, and it is not clear which stage is meant.",
         where=override.origin,
         got=override.text,
         expected=f"stages are {', '.join(stages) or 'none'}; root keys are {', '.join(roots)}",
-        hint=f"did you mean {close[0]!r}?" if close else f"name the stage: stages.{stage}.{tail}=..., or --only STAGE",
+        hint=did_you_mean(first, roots) or f"name the stage: stages.{stage}.{tail}=..., or --only STAGE",
     )
 
 
@@ -168,13 +154,12 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
 
 def _remove(document: Document, holder: Any, key: Any, target: Path_, override: Override) -> None:
     if isinstance(holder, dict) and key not in holder:
-        close = difflib.get_close_matches(str(key), list(holder), n=1)
         raise UsageError(
             "There is nothing to remove.",
             where=override.origin,
             got=override.text,
             expected=", ".join(map(str, holder)) or "no keys here",
-            hint=f"did you mean {close[0]!r}?" if close else "",
+            hint=did_you_mean(str(key), holder),
         )
     del holder[key]
     _forget(document, target)

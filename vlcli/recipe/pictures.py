@@ -41,9 +41,7 @@ def note_pictures(paths: Iterable[Path | str]) -> None:
 def noted(folder: Path, keep: Callable[[dict[str, Any]], None]) -> Iterator[None]:
     """Writes the files of :func:`note_pictures` into a stage's folder while the context lasts.
 
-    Args:
-        folder: of the stage.
-        keep: called with the row of ``StageRecord.data`` each time that more pictures are known.
+    ``keep`` is called with the row of ``StageRecord.data`` each time that more pictures are known.
     """
     known: dict[str, tuple[Facts, str]] = {}
 

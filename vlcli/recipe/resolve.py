@@ -77,7 +77,7 @@ class ResolvedStage:
 
     def _own_data(self) -> list[Spec]:
         task, bases = self.built_task, CONTRACTS["tasks"].bases
-        if task is None or not (task.usual_data or overrides(type(task), "dataset", bases)):
+        if task is None or not (getattr(task, "usual_data", "") or overrides(type(task), "dataset", bases)):
             return []
         return self._asked(lambda task: [dict(as_spec(task.dataset()))])
 

@@ -36,13 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """A recipe's file.
-
-    Attributes:
-        name: as the user wrote it.
-        tree: the folder that relative ``extends`` must not leave (a package's data); None: any.
-        row: of a table; empty: the recipe itself.
-    """
+    """A recipe's file, or a row of it; relative ``extends`` must not leave ``tree``, the data of a package."""
 
     name: str
     file: Path
@@ -62,12 +56,9 @@ class Resolved:
     Attributes:
         name: of its run folder.
         reference: the name or path it was loaded by.
-        recipe: with typed stages.
-        document: merged, with the line of every key.
         sources: its file, then its parents'.
         words: the overrides, as typed.
         plugins: the Python files of its ``plugins:`` that were run.
-        row: of a table; None: a recipe by itself.
     """
 
     name: str

@@ -7,7 +7,6 @@ a row is ``LABEL/LABEL``.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
@@ -16,9 +15,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vlcli.errors import Problem, shown
+from vlcli.errors import Problem, did_you_mean, shown
 from vlcli.plain import as_list
-from vlcli.recipe.components import dotted
 from vlcli.recipe.locate import slug
 from vlcli.recipe.resolved import Published, Row
 from vlcli.recipe.schema import Recipe
@@ -44,10 +42,7 @@ class Rows:
         rows: by label, in order; in a grid, without skipped cells.
         axes: labels of each axis; empty if the rows are no grid.
         skipped: reasons of skipped cells, by label.
-        reference: the row that others are compared with, or None.
-        seeds: number of seeds of a run of the table.
-        cells: rows of the whole grid.
-        problems: every fault, with its line.
+        cells: number of rows of the whole grid.
     """
 
     rows: dict[str, Row] = field(default_factory=dict)
@@ -70,7 +65,7 @@ def read_rows(document: Document) -> Rows:
     written = document.value["rows"]
     if not isinstance(written, dict) or not written:
         what, expected = "rows are a mapping from labels to what each row changes", "LABEL: {model: {...}}"
-        table.problems.append(_fault(document, ("rows",), what, shown(written, 60), expected))
+        table.problems.append(document.fault(("rows",), what, shown(written, 60), expected))
         return table
     axes = _axes(written, document, table)
     if axes is None:
@@ -82,7 +77,7 @@ def read_rows(document: Document) -> Rows:
         other = folders.setdefault(slug(label).lower(), label)
         if other != label:
             what = f"this label differs from {other!r} only in signs or case: both runs would have one folder"
-            table.problems.append(_fault(document, row.path, what, label))
+            table.problems.append(document.fault(row.path, what, label))
     _beside(document, table)
     return table
 
@@ -104,21 +99,20 @@ def _axes(written: dict[str, Any], document: Document, table: Rows) -> dict[str,
     kinds = {name: _kind_of(value) for name, value in written.items()}
     if "axis" not in kinds.values():
         return None
-    near = (difflib.get_close_matches(key, _RECIPE_KEYS, 1, 0.75) for row in written.values() for key in row)
+    near = (did_you_mean(key, _RECIPE_KEYS, cutoff=0.75) for row in written.values() for key in row)
     if len(kinds) == 1 and any(near):
         return None
     if "row" in kinds.values():  # the axes are likely rows with a misspelt key, or labels are keys of recipes
-        for axis, key in ((name, key) for name in kinds if kinds[name] == "axis" for key in written[name]):
-            close = difflib.get_close_matches(key, _RECIPE_KEYS, 1)
-            hint = f"did you mean {close[0]!r}?" if close else "all of `rows` are rows, or all are axes"
+        for axis, key in [(name, key) for name in kinds if kinds[name] == "axis" for key in written[name]]:
+            hint = did_you_mean(key, _RECIPE_KEYS) or "all of `rows` are rows, or all are axes"
             what = f"{key!r} is no key of a recipe, as those of other rows are"
-            table.problems.append(_fault(document, ("rows", axis, key), what, hint=hint))
+            table.problems.append(document.fault(("rows", axis, key), what, hint=hint))
         return {}
     for name in (name for name, kind in kinds.items() if kind == "nothing"):
-        table.problems.append(_fault(document, ("rows", name), "an axis has at least one label", "nothing"))
+        table.problems.append(document.fault(("rows", name), "an axis has at least one label", "nothing"))
     if len(kinds) == 1:
         what, expected = "a grid has two axes or more", "rows: {AXIS: {LABEL: {...}}, AXIS: {LABEL: {...}}}"
-        table.problems.append(_fault(document, ("rows", next(iter(kinds))), what, "one", expected))
+        table.problems.append(document.fault(("rows", next(iter(kinds))), what, "one", expected))
     return {name: value for name, value in written.items() if kinds[name] == "axis"}
 
 
@@ -150,7 +144,7 @@ def _grid(axes: dict[str, dict[str, Any]], document: Document, table: Rows) -> N
             if isinstance(value, dict) and "published" in value:
                 what = "a published number belongs to a cell, not to one of its axes"
                 hint = "published: {LABEL/LABEL: {METRIC: NUMBER}} beside `rows`"
-                table.problems.append(_fault(document, (*path, "published"), what, hint=hint))
+                table.problems.append(document.fault((*path, "published"), what, hint=hint))
                 continue
             level = _level(label, {} if value is None else value, path, document, table)
             if level is not None:
@@ -173,27 +167,27 @@ def too_many(document: Document, cells: int) -> Problem:
     """Returns the fault of a very large grid."""
     got, expected = f"{cells:,} rows", f"at most {MOST_CELLS:,}"
     hint = "leave cells out by `skip`, run some by --rows, or say --yes"
-    return Problem("rows", "the grid is very large", document.place(("rows",)), got, expected, hint)
+    return document.fault(("rows",), "the grid is very large", got, expected, hint)
 
 
 def _level(label: str, value: Any, path: Path_, document: Document, table: Rows) -> Any:
     problems = []
     if not _LABEL.match(label) or label.endswith(" "):
-        problems.append(_fault(document, path, "this cannot be the label of a row", shown(label), _EXPECTED))
+        problems.append(document.fault(path, "this cannot be the label of a row", shown(label), _EXPECTED))
     if value is None:
         value = {}
     if not isinstance(value, dict):
         expected = "keys of a recipe, such as model and stages"
-        table.problems += [*problems, _fault(document, path, "a row is a mapping", shown(value, 60), expected)]
+        table.problems += [*problems, document.fault(path, "a row is a mapping", shown(value, 60), expected)]
         return None
     for key in value:
         if key in NOT_IN_ROWS:
             what = "this key belongs to the table, not to a row"
-            problems.append(_fault(document, (*path, key), what))
+            problems.append(document.fault((*path, key), what))
     published, faults = _numbers(value.get("published"), (*path, "published"), document)
     unchanged = value.get("unchanged", False)
     if not isinstance(unchanged, bool):
-        problems.append(_fault(document, (*path, "unchanged"), "this value does not fit", shown(unchanged), "true"))
+        problems.append(document.fault((*path, "unchanged"), "this value does not fit", shown(unchanged), "true"))
     table.problems += problems + faults
     if problems:
         return None
@@ -208,14 +202,14 @@ def _numbers(written: Any, path: Path_, document: Document) -> tuple[dict[str, P
         return {}, []
     if not isinstance(written, dict) or not written:
         what, expected = "published numbers are a mapping from metrics to numbers", "{accuracy: 0.72}"
-        return {}, [_fault(document, path, what, shown(written, 60), expected)]
+        return {}, [document.fault(path, what, shown(written, 60), expected)]
     published: dict[str, Published] = {}
     problems = []
     for metric, value in written.items():
         numbers = value if isinstance(value, list) else [value]
         if len(numbers) not in (1, 2) or not all(_is_number(one) for one in numbers):
             what = "a published number is a number, or [mean, spread]"
-            problems.append(_fault(document, (*path, metric), what, shown(value, 60), "0.72 or [0.72, 0.003]"))
+            problems.append(document.fault((*path, metric), what, shown(value, 60), "0.72 or [0.72, 0.003]"))
         else:
             published[metric] = float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None
     return published, problems
@@ -235,7 +229,7 @@ def _skip(document: Document, table: Rows) -> None:
         chosen, unknown = select(table.rows, [pattern])
         if unknown and pattern not in table.skipped:
             what = "no cell of the grid has this label"
-            table.problems.append(_fault(document, path, what, pattern, "LABEL/LABEL, or a pattern such as */LABEL"))
+            table.problems.append(document.fault(path, what, pattern, "LABEL/LABEL, or a pattern such as */LABEL"))
         for label in chosen:
             table.skipped[label] = str(why or "")
             del table.rows[label]
@@ -248,16 +242,14 @@ def _beside(document: Document, table: Rows) -> None:
         values = [value for axis in table.axes.values() for value in axis]  # of a grid: the cell beside each
         if table.reference not in [*table.rows, *values] and not table.problems:
             expected = ", ".join(list(table.rows)[:20])
-            table.problems.append(_fault(document, ("reference",), "no row has this label", table.reference, expected))
+            table.problems.append(document.fault(("reference",), "no row has this label", table.reference, expected))
     if isinstance(seeds, int) and seeds >= 1:
         table.seeds = seeds
     if published is None:
         return
     if not isinstance(published, dict):
         expected = "LABEL: {METRIC: NUMBER}"
-        table.problems.append(
-            _fault(document, ("published",), "this value does not fit", shown(published, 60), expected)
-        )
+        table.problems.append(document.fault(("published",), "this value does not fit", shown(published, 60), expected))
         return
     for label, numbers in published.items():
         read, faults = _numbers(numbers, ("published", label), document)
@@ -266,8 +258,4 @@ def _beside(document: Document, table: Rows) -> None:
             table.rows[label].published.update(read)
         elif label not in table.skipped and not table.problems:
             what, expected = "no row has this label", ", ".join(list(table.rows)[:20])
-            table.problems.append(_fault(document, ("published", label), what, label, expected))
-
-
-def _fault(document: Document, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "") -> Problem:
-    return Problem(dotted(path), what, document.place(path), got, expected, hint)
+            table.problems.append(document.fault(("published", label), what, label, expected))

@@ -1,6 +1,6 @@
-"""What a recipe may say: one strict model per stage kind.
+"""Defines the schema of recipes: one strict model per stage kind.
 
-Components (``model``, ``objectives``) stay mappings: ``vlcli.registry.check`` checks them. Torch is never imported.
+Components (``model``, ``objectives``) stay mappings: ``vlcli.registry.check`` checks them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vlcli.registry.bounds import (
 
 
 class TrainVocabulary(Section):
-    """A WordPiece vocabulary to be trained on one's own texts."""
+    """A WordPiece vocabulary that is trained on the texts of data sets."""
 
     train: DataField
     size: Annotated[int, Between(1, 10**7)] = 1000
@@ -44,10 +44,10 @@ class TrainVocabulary(Section):
 
 
 class TextOptions(Section):
-    """How sentences become ids: ``vocabulary`` is a folder, a file, a hub name, or ``{train: DATA, size: N}``.
+    """Tokenization: ``vocabulary`` is a folder, a file, a hub name, or ``{train: DATA, size: N}``.
 
-    ``prepare`` is a published model's preparation of sentences, cut after ``words`` words (None: as that model cuts
-    them); ``end: none`` leaves out the ``[SEP]`` behind a sentence.
+    ``prepare`` is a published model's preparation of sentences, cut after ``words`` words (None: as that model does);
+    ``end: none`` leaves out the ``[SEP]`` behind a sentence.
     """
 
     vocabulary: str | TrainVocabulary = "bert-base-uncased"
@@ -61,7 +61,7 @@ class TextOptions(Section):
 
 
 class ObjectiveChange(BaseModel):
-    """What of an objective is different from an epoch on: its weight, and parameters of its own beside these keys."""
+    """Weight and parameters of an objective that change from an epoch on."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=(), frozen=True)
 
@@ -69,8 +69,8 @@ class ObjectiveChange(BaseModel):
     weight: Weight | None = None
 
     @property
-    def own(self) -> dict[str, Any]:
-        """The objective's own parameters among what changes."""
+    def parameters(self) -> dict[str, Any]:
+        """The changed parameters of the objective."""
         return dict(self.model_extra or {})
 
 
@@ -82,10 +82,9 @@ def _rising(changes: list[ObjectiveChange]) -> list[ObjectiveChange]:
 
 
 class ObjectiveOptions(Section):
-    """When and how much an objective counts: keys that stand beside its own parameters in a recipe.
+    """Keys beside an objective's parameters: its weight, its epochs, and changes from an epoch on.
 
-    ``changes`` says what is different from an epoch on, one change after another; what a change does not name stays as
-    the one before left it.
+    A key that a change does not name keeps its value.
     """
 
     weight: Weight = 1.0
@@ -94,29 +93,29 @@ class ObjectiveOptions(Section):
     changes: Annotated[list[ObjectiveChange], AfterValidator(_rising)] = []
 
     def weight_in(self, epoch: int) -> float:
-        """The weight in an epoch of its own."""
-        said = [change.weight for change in self.changes if change.from_epoch <= epoch and change.weight is not None]
-        return said[-1] if said else self.weight
+        """Returns the weight in an epoch."""
+        weights = [change.weight for change in self.changes if change.from_epoch <= epoch and change.weight is not None]
+        return weights[-1] if weights else self.weight
 
     def phases(self) -> list[tuple[int, int | None, dict[str, Any]]]:
-        """First epoch, first epoch behind it (None: to the end) and changed parameters of each stretch of epochs."""
-        own: dict[str, Any] = {}
-        found: list[tuple[int, dict[str, Any]]] = [(self.from_epoch, {})]
+        """Returns first epoch, end (None: to the end) and changed parameters of each stretch of epochs."""
+        starts: list[tuple[int, dict[str, Any]]] = [(self.from_epoch, {})]
         for change in self.changes:
-            if change.own:
-                own = {**own, **change.own}
-                found.append((max(change.from_epoch, self.from_epoch), own))
-        ends = [*(start for start, _ in found[1:]), self.until_epoch]
+            if change.parameters:
+                changed = {**starts[-1][1], **change.parameters}
+                starts.append((max(change.from_epoch, self.from_epoch), changed))
+        ends = [*(start for start, _ in starts[1:]), self.until_epoch]
         if self.until_epoch is not None:
             ends = [min(end, self.until_epoch) for end in ends if end is not None]
-        return [(start, end, own) for (start, own), end in zip(found, ends, strict=True) if end is None or start < end]
+        stretches = zip(starts, ends, strict=True)
+        return [(start, end, changed) for (start, changed), end in stretches if end is None or start < end]
 
 
 class CurriculumStep(Section):
-    """Which examples an epoch before ``until_epoch`` draws from: the easy ones; an epoch keeps its length.
+    """The examples that epochs before ``until_epoch`` draw from; an epoch keeps its length.
 
-    ``words`` and ``regions`` are the most an example may have; ``targets`` are values that its targets must have;
-    ``without`` are words that its sentence must not have.
+    ``words`` and ``regions`` are upper limits; ``targets`` are required values of the example's targets; ``without``
+    are words that its sentence must not have.
     """
 
     until_epoch: Count
@@ -127,7 +126,7 @@ class CurriculumStep(Section):
 
 
 class ReaderOptions(Section):
-    """Keys that stand beside a reader's own parameters: how it takes part in a mixture, and what image ids are."""
+    """Keys beside a reader's parameters: its part in a mixture, and the kind of its image ids."""
 
     weight: NotNegative = 1.0
     if_missing: Literal["error", "skip"] = "error"
@@ -136,24 +135,24 @@ class ReaderOptions(Section):
 
 
 class Stage(Section):
-    """What every stage may say.
+    """Keys of every stage.
 
     ``from`` names stages (or folders) whose results it uses; ``if_missing: skip`` skips a stage whose data files are
-    missing, and the stages that build on it. ``seed`` sets the seed of this stage alone.
+    missing, and the stages that build on it; ``seed`` is for this stage alone.
     """
 
     gives_weights: ClassVar[bool] = True
-    """Whether ``from`` may name a stage of this kind for its weights; else for its features or data."""
+    """``from`` may name a stage of this kind for its weights; else for its features or data."""
     needs_source: ClassVar[bool] = False
-    """Whether ``from`` must be given: a trained model is what the stage works on."""
+    """``from`` is required."""
     joint: ClassVar[bool] = False
-    """Whether every process of a run takes part (evaluation: if the task is joint); else the first alone."""
+    """Every process of a run takes part (evaluation: if the task is joint); else the first alone."""
     reads_root: ClassVar[bool] = False
-    """Whether the data root decides its result, and so its key."""
+    """The data root is part of its key."""
     seeded: ClassVar[bool] = False
-    """Whether the run's seed decides its result; a made world has a seed among its parameters."""
+    """The run's seed is part of its key; a made world has a seed among its parameters."""
     continues: ClassVar[bool] = False
-    """Whether it leaves checkpoints from which a lost result is made again."""
+    """Its checkpoints can restore a lost result."""
 
     kind: str
     about: str = ""
@@ -174,13 +173,12 @@ class Make(Stage):
 
 
 class Extract(Stage):
-    """Turn images into region features: an HDF5 store.
+    """Extract region features of images to an HDF5 store.
 
-    ``boxes`` names box files; without it the data's own boxes are used where it has any, else the extractor's.
-    ``from`` gives the extractor the weights that a training stage made; ``features`` the regions, where it reads those
-    of another extraction instead of pictures. ``images`` is a folder, or a text file with a picture a line, also at a
-    remote address; ``set`` the box set written and ``batch_size`` the images at a time, both the extractor's own where
-    they are not said. ``engine: ray`` extracts on a cluster, whose ``workers`` extract.
+    ``boxes`` names box files; without it the data's boxes are used, else the extractor's. ``from`` names a training
+    stage for the extractor's weights; ``features`` another extraction whose regions it reads instead of pictures.
+    ``images`` is a folder, or a text file with a picture a line, also at a remote address; ``set`` (the box set that is
+    written) and ``batch_size`` are the extractor's by default. ``engine: ray`` extracts on a cluster by ``workers``.
     """
 
     gives_weights: ClassVar[bool] = False
@@ -204,7 +202,7 @@ class Extract(Stage):
 
 
 class Training(Stage):
-    """What pre-training and fine-tuning share; ``steps: 0`` only imports what it starts from."""
+    """Keys of pre-training and fine-tuning; ``steps: 0`` only imports the model that it starts from."""
 
     joint: ClassVar[bool] = True
     reads_root: ClassVar[bool] = True
@@ -250,15 +248,15 @@ class Training(Stage):
 
     @field_validator("stop")
     @classmethod
-    def _has_validation(cls, stop: StopOptions | None, given: ValidationInfo) -> StopOptions | None:
-        if stop is not None and stop.patience is not None and not given.data.get("validation"):
+    def _has_validation(cls, stop: StopOptions | None, info: ValidationInfo) -> StopOptions | None:
+        if stop is not None and stop.patience is not None and not info.data.get("validation"):
             raise ValueError("`validation` beside `patience`, which counts validations; or `stop: {minutes: N}` alone")
         return stop
 
     @field_validator("sharding")
     @classmethod
-    def _has_range(cls, sharding: str, given: ValidationInfo) -> str:
-        if sharding != "none" and given.data.get("precision") == "fp16":
+    def _has_range(cls, sharding: str, info: ValidationInfo) -> str:
+        if sharding != "none" and info.data.get("precision") == "fp16":
             raise ValueError("precision bf16 or float32 beside it: the loss scaler of fp16 knows no shared parameters")
         return sharding
 
@@ -284,7 +282,7 @@ class Average(Stage):
 
 
 class Reading(Stage):
-    """What stages that read data with a trained model share."""
+    """Keys of stages that read data with a trained model."""
 
     reads_root: ClassVar[bool] = True
 
@@ -340,14 +338,14 @@ STAGE_KINDS = tuple(STAGES)
 
 
 def kind_of(name: str, stage: Any) -> str:
-    """A stage's kind: what it says, else its name where that is a kind; empty where neither."""
-    said = stage.get("kind", name) if isinstance(stage, dict) else name
-    kind = "evaluate" if said == "eval" else str(said)
+    """Returns a stage's kind: its ``kind``, else its name if that is a kind; empty if neither."""
+    word = stage.get("kind", name) if isinstance(stage, dict) else name
+    kind = "evaluate" if word == "eval" else str(word)
     return kind if kind in STAGES or (isinstance(stage, dict) and "kind" in stage) else ""
 
 
 class TableOptions(Section):
-    """The table a run ends with: ``rows`` maps labels to evaluate stages, ``metrics`` are patterns (``accuracy/*``)."""
+    """The table at the end of a run: evaluate stages by label, and patterns of metrics (``accuracy/*``)."""
 
     title: str = ""
     rows: dict[str, str]
@@ -355,24 +353,24 @@ class TableOptions(Section):
 
 
 class ImageOptions(Section):
-    """How pictures of more than 8 bits become 8-bit: the values that are black and white."""
+    """Black and white of pictures of more than 8 bits."""
 
     range: tuple[float, float] | None = None
 
     @field_validator("range")
     @classmethod
-    def _rises(cls, given: tuple[float, float] | None) -> tuple[float, float] | None:
-        if given is not None and not given[0] < given[1]:
+    def _rises(cls, ends: tuple[float, float] | None) -> tuple[float, float] | None:
+        if ends is not None and not ends[0] < ends[1]:
             raise ValueError("the first number must be below the second")
-        return given
+        return ends
 
 
 class Recipe(Section):
-    """A whole recipe; ``stages`` holds one of :data:`STAGES` per name, in order.
+    """A whole recipe; ``stages`` has one of :data:`STAGES` per name, in order.
 
     ``rows``, ``reference``, ``skip``, ``published`` and ``seeds`` make it a table (``vlcli.recipe.rows``); ``defaults``
-    says what the stages of a kind share (``vlcli.recipe.defaults``). A resolved recipe has none of them. A training
-    that does not get on for ``hang_timeout`` seconds counts as hung.
+    are keys that the stages of a kind share (``vlcli.recipe.defaults``). A resolved recipe has none of them. A training
+    without progress for ``hang_timeout`` seconds counts as hung.
     """
 
     schema_version: Annotated[int, Between(1, 1), Field(alias="schema")] = 1

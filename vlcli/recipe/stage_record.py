@@ -1,10 +1,7 @@
-"""``stage.json``: what a stage folder says about itself, and who is working in it.
+"""Reads and writes stage.json, the record of a stage, and holds the lock of a stage's folder.
 
-A stage is done when its ``stage.json`` says so, written last and atomically. Its *fingerprint* is its key (kind,
-config, inputs) together with the content of the data files it read, so that what builds on it notices when either
-changed.
-
-``.stage.json.copy`` is the same record a second time, written first: where one of the two is damaged, the other stands.
+The record is written last and atomically; ``.stage.json.copy``, written first, replaces a damaged one. The
+*fingerprint* of a stage is its key (kind, config, inputs) with the content of the data files it read.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ FILE = "stage.json"
 SCHEMA_VERSION = 2
 COPY = ".stage.json.copy"
 LOCK_PATIENCE = 3.0
-"""Seconds that a process waits for another one that holds a lock."""
+"""Seconds to wait for another process that holds a lock."""
 
 
 @dataclass
@@ -36,29 +33,19 @@ class StageRecord:
     """The content of a ``stage.json``.
 
     Attributes:
-        stage: its name in the recipe.
-        kind: its kind.
         status: ``running``, ``done``, ``failed`` or ``skipped``.
         key: hash of kind, config and inputs.
-        config: the resolved section.
+        config: the resolved section of the recipe.
         inputs: fingerprint and path of every input stage, by name.
         data: digests of the data files it read outside its inputs.
-        root: the data root.
         features: the feature stores it read.
-        recipe: the recipe's name.
-        seed: the seed it ran with; None where it draws nothing.
+        seed: None if the stage draws no random numbers.
         versions: of Python, torch, vlcli and the packages of its components.
-        started: when, ISO 8601 UTC.
-        finished: when.
-        seconds: time spent.
-        metrics: numbers worth comparing.
-        files: what it made, by role.
-        notes: lines for the user.
-        facts: anything else worth keeping.
-        error: what went wrong.
-        sizes: bytes of what it made, by path: see ``vlcli.recipe.artifacts``.
+        started: ISO 8601 UTC, as ``finished``.
+        files: paths by role.
+        sizes: bytes by path: see ``vlcli.recipe.artifacts``.
         replaces: the folder that this stage replaces when it is done (``--force``).
-        artifact: where the artifact lies if another run made it (relative to this folder).
+        artifact: folder of the artifact if another run made it (relative to this folder).
     """
 
     stage: str
@@ -88,21 +75,19 @@ class StageRecord:
 
     @property
     def fingerprint(self) -> str:
-        """Key and data content in one."""
-        content = [(row["path"], row["digest"]) for row in self.data]
-        return digest([self.key, content])
+        """Hash of the key and of the content of the data files."""
+        return digest([self.key, [(row["path"], row["digest"]) for row in self.data]])
 
 
 def digest(value: Any) -> str:
-    """Hash of plain data."""
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Returns the SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read(folder: Path) -> StageRecord | None:
-    """The record of a stage folder; None where there is none that can be read."""
+    """Reads the record of a stage folder; None if there is none that can be read."""
     if not has_record(folder):
-        return None  # who deletes it wants the stage made again
+        return None  # a user deletes it to run the stage again, the copy left
     return _read(folder / FILE) or _read(folder / COPY)
 
 
@@ -112,27 +97,24 @@ def _read(path: Path) -> StageRecord | None:
         record = StageRecord(**{name: value for name, value in raw.items() if name in StageRecord.__dataclass_fields__})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return record if _is_sound(record) else None
-
-
-def _is_sound(record: StageRecord) -> bool:
-    like = StageRecord("", "", "", "")
-    given = {name: value for name, value in vars(record).items() if name not in ("seed", "seconds")}
-    if not all(type(value) is type(getattr(like, name)) for name, value in given.items()):
-        return False
-    rows = all(isinstance(row, dict) and {"path", "size", "mtime", "digest"} <= set(row) for row in record.data)
-    inputs = all(isinstance(row, dict) for row in record.inputs.values())
-    names = all(isinstance(name, str) for name in record.files.values())
-    return rows and inputs and names and all(isinstance(size, int) for size in record.sizes.values())
+    like = vars(StageRecord("", "", "", ""))
+    sound = (
+        all(type(value) is type(like[name]) for name, value in vars(record).items() if name not in ("seed", "seconds"))
+        and all(isinstance(row, dict) and {"path", "size", "mtime", "digest"} <= set(row) for row in record.data)
+        and all(isinstance(row, dict) for row in record.inputs.values())
+        and all(isinstance(name, str) for name in record.files.values())
+        and all(isinstance(size, int) for size in record.sizes.values())
+    )
+    return record if sound else None
 
 
 def has_record(folder: Path) -> bool:
-    """Whether there is a record, readable or not."""
+    """Returns True if there is a record, readable or not."""
     return (folder / FILE).is_file()
 
 
 def heal(folder: Path) -> str:
-    """Write a damaged record again from its copy; what was done, in words, or why that is not possible."""
+    """Restores a damaged record from its copy; returns a message, empty if the record is sound."""
     if not has_record(folder) or _read(folder / FILE) is not None:
         return ""
     record = _read(folder / COPY)
@@ -143,43 +125,40 @@ def heal(folder: Path) -> str:
 
 
 def write(folder: Path, record: StageRecord) -> None:
-    """Write ``stage.json`` so that it is either the old one or the new one, whole; its copy first."""
+    """Writes ``stage.json`` atomically, its copy first."""
     for name in (COPY, FILE):
         with stopping.held():
             write_text(folder / name, json.dumps(asdict(record), indent=1, default=str))
 
 
 def artifact(folder: Path, record: StageRecord) -> Path:
-    """Where the stage's files lie: its folder, or that of the run that made them."""
+    """Returns the folder of the stage's files: its own, or that of the run that made them."""
     return Path(os.path.normpath(folder / record.artifact)) if record.artifact else folder
 
 
 def finished(folder: Path) -> tuple[Path, StageRecord] | None:
-    """The artifact folder and its record where the stage in ``folder`` is done (reuse followed)."""
+    """Returns the artifact folder and its record if the stage in ``folder`` is done; follows reuse."""
     record = read(folder)
     if record is None or record.status != "done":
         return None
     if not record.artifact:
         return folder, record
-    made = artifact(folder, record)
-    original = read(made)
+    reused = artifact(folder, record)
+    original = read(reused)
     if original is None or original.status != "done" or original.fingerprint != record.fingerprint:
         return None
-    return made, original
+    return reused, original
 
 
 def made_in(folder: Path) -> Path:
-    """The folder with the files of the stage in ``folder``: its own, or that of the run that made them, as it was then.
-
-    A folder without a record, and one whose maker is gone or has changed since, is returned as it is.
-    """
+    """Returns the artifact folder of a finished stage; ``folder`` itself if it is not finished."""
     done = finished(folder)
     return done[0] if done is not None else folder
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the stage folder alone; the operating system lets go when the process ends, however it ends.
+    """Holds the lock of a stage folder; the operating system releases it when the process ends.
 
     Raises:
         VlcliError: another process works in it, or on a stage that reads it.
@@ -193,7 +172,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_locked(folders: Iterable[Path]) -> Iterator[None]:
-    """Keep other processes from making these stages anew while this one reads them.
+    """Keeps other processes from running these stages while this one reads them.
 
     Raises:
         VlcliError: another process works in one.
@@ -210,7 +189,7 @@ def read_locked(folders: Iterable[Path]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_alone(folder: Path) -> Iterator[None]:
-    """Hold a folder of data while it is written.
+    """Holds the lock of a folder of data while it is written.
 
     Raises:
         VlcliError: another process writes it.
@@ -223,7 +202,7 @@ def writing_alone(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process works in the stage folder now (where the system can tell); reading it does not count."""
+    """Returns True if a process writes in the stage folder now (False if the system has no locks)."""
     with flocked(_lock(folder), shared=True) as file:
         return file is None
 
@@ -234,12 +213,9 @@ def _lock(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
-    """Hold a lock file, which gets this process's id; yields None where another process holds it for longer.
+    """Holds a lock file, which gets this process's id; yields None if another process holds it for too long.
 
-    Args:
-        path: the file; it and its folder are made.
-        patience: seconds to wait for the other process.
-        shared: let others hold it too that ask for no more.
+    ``patience`` are the seconds to wait; ``shared`` allows other shared holders.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -266,7 +242,7 @@ def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Itera
 
 
 def taken(what: str, where: Path, lock: Path) -> VlcliError:
-    """The error, not raised, for a lock that another process holds."""
+    """Returns the error for a lock that another process holds."""
     who = lock.read_text(encoding="utf-8").strip()
     return VlcliError(
         what,
@@ -277,7 +253,7 @@ def taken(what: str, where: Path, lock: Path) -> VlcliError:
 
 
 def aside(folder: Path) -> Path | None:
-    """Move a stage folder out of the way as ``<name>.old-N``; None where there was none."""
+    """Renames a stage folder to ``<name>.old-N``; returns None if there was none."""
     if not folder.exists():
         return None
     number = 1
@@ -288,19 +264,19 @@ def aside(folder: Path) -> Path | None:
 
 
 def finished_stages(output: Path) -> Iterator[tuple[Path, StageRecord]]:
-    """Every finished stage made under an output folder, newest first (reused ones are met where they were made)."""
-    found = []
+    """Yields every finished stage made under an output folder, newest first, without reused ones."""
+    stages = []
     for file in output.glob(f"*/*/{FILE}"):
         record = read(file.parent)
         if record is not None and record.status == "done" and not record.artifact and ".old-" not in file.parent.name:
-            found.append((record.finished, file.parent, record))
-    yield from ((folder, record) for _, folder, record in sorted(found, key=lambda row: row[0], reverse=True))
+            stages.append((record.finished, file.parent, record))
+    yield from ((folder, record) for _, folder, record in sorted(stages, key=lambda row: row[0], reverse=True))
 
 
 def earlier(output: Path, source: str) -> Path | None:
-    """The folder that ``source`` names: itself, or RUN or RUN/STAGE under ``output``; None where there is none.
+    """Returns the folder that ``source`` names: itself, or RUN or RUN/STAGE under ``output``; None if there is none.
 
-    A run may have its recipe's name: ``tiny/lxmert/vqa`` is the folder ``tiny-lxmert/vqa`` under ``output``.
+    RUN may be the recipe's name: ``tiny/lxmert/vqa`` is the folder ``tiny-lxmert/vqa`` under ``output``.
     """
     parts = re.sub(r"[^A-Za-z0-9._/-]+", "-", source).strip("/").split("/")  # a row: TABLE:ROW
     dashed = ["/".join(["-".join(parts[:end]), *parts[end:]]) for end in range(len(parts), 1, -1)]
@@ -310,11 +286,8 @@ def earlier(output: Path, source: str) -> Path | None:
 
 
 def similar(output: Path, source: str) -> str:
-    """The stages ``RECIPE-.../STAGE`` that a changed recipe left where ``source`` is RECIPE/STAGE, newest first.
-
-    A recipe run with overrides has a folder of its own, whose name ends in a digest of them.
-    """
+    """Returns a hint at the stages ``RECIPE-DIGEST/STAGE`` of runs with overrides, for ``source`` RECIPE/STAGE."""
     recipe, _, stage = source.strip("/").removeprefix(f"{output}/").partition("/")
-    found = [folder for folder, record in finished_stages(output) if folder.name == (stage or record.stage)]
-    near = [folder for folder in found if folder.parent.name.startswith(f"{recipe}-")] if recipe else []
+    stages = [folder for folder, record in finished_stages(output) if folder.name == (stage or record.stage)]
+    near = [folder for folder in stages if folder.parent.name.startswith(f"{recipe}-")] if recipe else []
     return f"did you mean {' or '.join(map(str, near[:3]))}?" if near else ""

@@ -15,7 +15,6 @@ from typing import Any
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.recipe import overrides
 from vlcli.recipe.check import by_place
-from vlcli.recipe.components import dotted
 from vlcli.recipe.load import Loading, merged, no_such_row, resolve, with_row
 from vlcli.recipe.locate import locate, slug
 from vlcli.recipe.resolved import RecipeFile, Resolved, Row
@@ -33,12 +32,8 @@ class RowTable:
 
     Attributes:
         name: of its folder.
-        reference: name or path without rows.
         document: the recipe merged with its parents, without any row.
-        sources: its file, then its parents'.
-        written: all rows.
-        chosen: labels of the selected rows, in order.
-        loading: how rows are loaded.
+        written: all rows; ``chosen``: labels of the selected ones, in order.
     """
 
     name: str
@@ -145,7 +140,7 @@ def _compared(source: RecipeFile, document: Document, written: Rows, chosen: lis
         effect = _effect(merged_row)
         other = seen.setdefault(effect, label)
         if fault := _of_effect(row, effect == base, other if other != label else "", bool(written.axes)):
-            problems.append(Problem(dotted(row.path), fault[0], document.place(row.path), label, hint=fault[1]))
+            problems.append(document.fault(row.path, fault[0], label, hint=fault[1]))
         problems += _published(row, merged_row, document)
     return problems
 
@@ -184,7 +179,7 @@ def _published(row: Row, merged_row: Document, document: Document) -> list[Probl
             shown = patterns or ["*"]
             names = [f"{label}/{one}" for label in labels for one in shown] if len(labels) > 1 else shown
             what = "the table has no such metric, with which this published number could be compared"
-            problems.append(Problem(dotted(path), what, document.place(path), metric, ", ".join(names)))
+            problems.append(document.fault(path, what, metric, ", ".join(names)))
     return problems
 
 

@@ -39,13 +39,7 @@ class Measured:
 
         Similar is first the same stage of the same recipe, then a stage of the same kind on the same data, then one of
         the same kind in the same recipe. The time is scaled by the number of steps or epochs if both have it.
-
-        Args:
-            recipe: name of the recipe.
-            name: of the stage.
-            kind: of the stage.
-            config: section of the stage, as in its record.
-            under_way: stages of the run that have not ended, with the seconds that they will have taken.
+        ``under_way`` are stages of the run that have not ended, with the seconds that they will have taken.
         """
         records = [*self.records, *under_way]
         alike = [record for record in records if record.kind == kind and record.recipe == recipe]

@@ -1,4 +1,4 @@
-"""Options of training that are sections of their own: optimizer, schedule, averaged weights."""
+"""Sections of a training stage: optimizer, schedule, averaged weights, early stopping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vlcli.registry.bounds import Between, Count, NotNegative, Positive, Share
 
 
 class GroupOptions(Section):
-    """Parameters whose name matches ``match`` (a regular expression, searched) train differently."""
+    """Options of the parameters whose name matches ``match`` (a regular expression, searched)."""
 
     match: str
     lr: NotNegative = 1.0
@@ -63,10 +63,9 @@ class EmaOptions(Section):
 
 
 class StopOptions(Section):
-    """When training ends before its last step.
+    """Early stopping: after ``patience`` validations without an improvement by ``min_delta``, or after ``minutes``.
 
-    ``patience``: after so many validations in a row none of which is better than the best before by more than
-    ``min_delta``; ``minutes``: of training, validations and checkpoints included, whichever comes first.
+    The time includes validations and checkpoints.
     """
 
     patience: Count | None = None

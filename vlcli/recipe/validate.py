@@ -20,7 +20,6 @@ from vlcli.recipe.check import MOST_STAGES, by_place
 from vlcli.recipe.components import (
     CHANGED,
     Use,
-    dotted,
     of_raw_stage,
     of_recipe,
     of_stage,
@@ -29,7 +28,7 @@ from vlcli.recipe.datasets import suggestion
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Make, Stage, Training
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, dotted
 from vlcli.registry import Spec
 
 
@@ -49,7 +48,7 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
             problems += _known(resolved, "worlds", stage.world["name"], ("stages", name, "world", "name"))
         if isinstance(stage, Training) and not stage.source and not resolve(resolved.recipe, stage).model:
             what, models = "no model is named, here or at the recipe's root", ", ".join(registry.names("models"))
-            problems.append(_at(resolved, ("stages", name, "model"), what, expected=models))
+            problems.append(resolved.document.fault(("stages", name, "model"), what, expected=models))
         if name in chosen:
             problems += _data_paths(resolved, name, stage, earlier)
             problems += _missing_places(resolved, name, stage, earlier)
@@ -131,7 +130,7 @@ def _known(resolved: Resolved, kind: str, name: str, path: Path_) -> list[Proble
     except ComponentError as error:
         hint = suggestion(name, resolved.recipe.datasets) if kind == "datasets" else ""
         got = error.got or ("" if kind == "worlds" else name)
-        return [_at(resolved, path, error.what, got, error.expected, hint or error.hint, code=4)]
+        return [resolved.document.fault(path, error.what, got, error.expected, hint or error.hint, code=4)]
     return []
 
 
@@ -149,13 +148,15 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
         word = stage.root or resolved.recipe.root
         hint = "point `root` at the folder that holds the data: root=DATA"
         expected = f"a folder, or an earlier stage: {', '.join(earlier) or 'none'}"
-        return [_at(resolved, path, "the data root is not there", word, expected, hint, code=5)]
+        return [resolved.document.fault(path, "the data root is not there", word, expected, hint, code=5)]
     problems = []
     for field in ("images", "boxes"):
         for value in as_list(getattr(stage, field, None)):
             if value and not is_remote(value) and not (root / Path(value).expanduser()).exists():
                 at = ("stages", name, field)
-                problems.append(_at(resolved, at, "this is not there", str(root / value), hint="check `root`", code=5))
+                problems.append(
+                    resolved.document.fault(at, "this is not there", str(root / value), hint="check `root`", code=5)
+                )
     return problems
 
 
@@ -175,7 +176,7 @@ def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[s
                 hint = "make a store: vlcli extract, or vlcli features import"
             if wiring.is_hub_name(value):
                 hint = f"where there is a network: hf download {value}; or name a file or folder"
-            problems.append(_at(resolved, path, what, value, expected, hint, code=5))
+            problems.append(resolved.document.fault(path, what, value, expected, hint, code=5))
     return problems
 
 
@@ -187,16 +188,18 @@ def _fit_faults(resolved: Resolved, name: str) -> list[Problem]:
     said = "no task" if spec is None else str(spec["name"])
     if fitted and stage.kind != "evaluate":
         what = "this task is fitted without a model: it belongs to an evaluate stage"
-        return [_at(resolved, ("stages", name, "task"), what, said, "kind: evaluate, with `fit: DATA`")]
+        return [resolved.document.fault(("stages", name, "task"), what, said, "kind: evaluate, with `fit: DATA`")]
     if fitted and not fit:
         what = "this task is fitted without a model, and no data are named to fit it on"
-        return [_at(resolved, ("stages", name, "task"), what, said, "fit: DATA in the stage")]
+        return [resolved.document.fault(("stages", name, "task"), what, said, "fit: DATA in the stage")]
     if fit and not fitted:
         what = "`fit` is for tasks that need no model"
-        return [_at(resolved, ("stages", name, "fit"), what, said, "task: cca-retrieval, say; or leave `fit` out")]
+        return [
+            resolved.document.fault(("stages", name, "fit"), what, said, "task: cca-retrieval, say; or leave `fit` out")
+        ]
     if fit and stage.source:
         what = "a task that is fitted without a model takes none"
-        return [_at(resolved, ("stages", name, "from"), what, ", ".join(stage.source), "leave `from` out")]
+        return [resolved.document.fault(("stages", name, "from"), what, ", ".join(stage.source), "leave `from` out")]
     return []
 
 
@@ -215,7 +218,7 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
                 path: Path_ = tuple(rest) if owner == "recipe" else ("stages", name, *rest)
                 got = ": ".join(filter(None, (error.where, error.got)))
                 code = error.exit_code
-                problems.append(_at(resolved, path, error.what, got, error.expected, error.hint, code))
+                problems.append(resolved.document.fault(path, error.what, got, error.expected, error.hint, code))
     return problems
 
 
@@ -224,9 +227,3 @@ def _placed(document: Document, fault: Problem, key: str) -> Problem:
     if path is None:
         path = next((p for p in document.places if dotted(p) == key), ())
     return replace(fault, where=fault.where or document.place(path))
-
-
-def _at(
-    resolved: Resolved, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "", code: int = 3
-) -> Problem:
-    return Problem(dotted(path), what, resolved.document.place(path), got, expected, hint, code)

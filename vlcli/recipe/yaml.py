@@ -51,6 +51,20 @@ class Document:
             path = path[:-1]
         return self.places.get(path, "")
 
+    def fault(
+        self, path: Path_, what: str, got: str = "", expected: str = "", hint: str = "", code: int = 3
+    ) -> Problem:
+        """Returns a fault at ``path``, with its line."""
+        return Problem(dotted(path), what, self.place(path), got, expected, hint, code)
+
+
+def dotted(path: Path_) -> str:
+    """Returns ``("stages", "a", "data", 0)`` as ``stages.a.data[0]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
 
 class _YamlError(Exception):
     def __init__(self, what: str, line: int) -> None:
@@ -123,13 +137,13 @@ def _events(text: str) -> list[Any]:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MOST_LEVELS:
-                raise _YamlError(_TOO_DEEP, event.start_mark.line + 1)
+                raise _YamlError(_TOO_DEEP, _line(event))
             events.append(event)
     except yaml.MarkedYAMLError as error:
-        mark: Any = error.problem_mark or error.context_mark
+        mark = error.problem_mark or error.context_mark
         what = f"not YAML: {error.problem or error}"
         what = _TOO_DEEP if "nesting depth" in what else what  # libyaml reads ahead, and has a limit too
-        raise _YamlError(what, mark.line + 1 if mark else 1) from error
+        raise _YamlError(what, getattr(mark, "line", 0) + 1) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: an escape that names no character
         raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
     return events

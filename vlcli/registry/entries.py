@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib.util
 import sys
@@ -13,7 +12,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vlcli.errors import ComponentError
+from vlcli.errors import ComponentError, did_you_mean
 from vlcli.registry.entry import KINDS, Entry
 from vlcli.registry.outdated import not_installed, reinstall
 from vlcli.registry.packages import expanded, listed
@@ -29,7 +28,9 @@ _current_file = ""
 def entries(kind: str | None = None) -> list[Entry]:
     """Returns every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
     if kind is not None and kind not in KINDS:
-        raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=_did_you_mean(kind, KINDS))
+        raise ComponentError(
+            f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=did_you_mean(kind, KINDS, 3, 0.5)
+        )
     rows = list(_session.values())
     for entry in _installed():
         folder = entry.kind == "recipes" and ":" not in entry.value and kind in (None, "recipes")
@@ -68,7 +69,7 @@ def find(kind: str, name: str) -> Entry:
         expected=f"one of the {len(known)} that vlcli ls {kind} lists"
         if len(known) > _MOST_LISTED
         else ", ".join(known) or "(none is installed)",
-        hint=again or _did_you_mean(name, known) or f"list them: vlcli ls {kind}",
+        hint=again or did_you_mean(name, known, 3, 0.5) or f"list them: vlcli ls {kind}",
     )
 
 
@@ -175,8 +176,3 @@ def _distribution_name(distribution: Distribution) -> str:
     path = getattr(distribution, "_path", None)
     stem = Path(path).name if path is not None else distribution.metadata["Name"]
     return stem.split("-")[0].removesuffix(".egg").removesuffix(".dist").lower().replace("_", "-")
-
-
-def _did_you_mean(name: str, known: list[str] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""

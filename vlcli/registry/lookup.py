@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -14,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vlcli.errors import ComponentError, Problem, shown
+from vlcli.errors import ComponentError, Problem, did_you_mean, shown
 from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import blame, fault, incomplete, origin
 from vlcli.registry.entries import entries, find
@@ -248,9 +247,7 @@ def _value_problems(
 ) -> list[Problem]:
     problems = []
     for name in [name for name in options if name not in known]:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else ""
-        expected = ", ".join(known) or "no parameters"
+        expected, hint = ", ".join(known) or "no parameters", did_you_mean(name, known)
         problems.append(Problem(f"{key}.{name}", f"unknown key {name!r}", expected=expected, hint=hint))
     wrong: dict[str, Problem] = {}
     try:

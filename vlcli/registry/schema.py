@@ -17,6 +17,7 @@ from vlcli.errors import ComponentError
 from vlcli.registry.bounds import Between
 
 _ARGS = re.compile(r"^Args:\n(?:    .*(?:\n|\Z))+", re.MULTILINE)
+_SECTION = re.compile(_ARGS.pattern.replace("Args", "(?:Args|Attributes)"), re.MULTILINE)
 _OPTION = re.compile(r"^    (\w+):.*(?:\n     .*)*", re.MULTILINE)
 
 Spec = dict[str, Any]
@@ -143,8 +144,8 @@ def documentation(component: Callable[..., Any]) -> str:
 
 
 def _option_lines(text: str) -> dict[str, str]:
-    args = _ARGS.search(text)
-    return {match[1]: match[0].rstrip("\n") for match in _OPTION.finditer(args[0] if args else "")}
+    sections = "".join(match[0] for match in _SECTION.finditer(text))
+    return {match[1]: match[0].rstrip("\n") for match in _OPTION.finditer(sections)}
 
 
 @lru_cache(maxsize=1024)

@@ -10,22 +10,5 @@ if TYPE_CHECKING:
     from vlcli.report.drawing import COLOURS, draw_attention, draw_boxes
     from vlcli.report.sheet import INK, Cell, contact_sheet
 
-_HOMES = {
-    "COLOURS": "drawing",
-    "Cell": "sheet",
-    "INK": "sheet",
-    "contact_sheet": "sheet",
-    "draw_attention": "drawing",
-    "draw_boxes": "drawing",
-}
 
-__all__ = [
-    "COLOURS",
-    "INK",
-    "Cell",
-    "contact_sheet",
-    "draw_attention",
-    "draw_boxes",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -10,11 +10,7 @@ from vlcli.plain import comma_list
 
 
 def refuse_others(pictures: Mapping[Path, bytes]) -> None:
-    """Refuses to write ``pictures`` (content by path) where files with another content lie.
-
-    Raises:
-        UsageError: which would be lost.
-    """
+    """Refuses to write ``pictures`` (content by path) where files with another content lie."""
     lost = [path for path, content in pictures.items() if path.is_file() and path.read_bytes() != content]
     if lost:
         raise UsageError(

@@ -21,9 +21,10 @@ from vlcli.images.conversions import conversion_notes, spread
 from vlcli.images.files import pixel_range
 from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record, wiring
-from vlcli.recipe.components import dotted, split_options
+from vlcli.recipe.components import split_options
 from vlcli.recipe.plan import Planner
 from vlcli.recipe.schema import Evaluate, Extract, Stage, Training
+from vlcli.recipe.yaml import dotted
 from vlcli.registry import Spec, as_spec
 
 WHOLE = 32 * 2**20
@@ -33,13 +34,7 @@ ROWS = 8
 
 @dataclass
 class Peek:
-    """What was read of one data set.
-
-    Attributes:
-        reader: of the data set.
-        examples: all of its examples, or the first few.
-        whole: whether these are all.
-    """
+    """A data set with all of its examples (``whole``), or the first few."""
 
     reader: Reader
     examples: list[Example]
@@ -52,12 +47,7 @@ class Peek:
 
 @dataclass
 class Preview:
-    """Reads each data set once, whichever stages name it.
-
-    Attributes:
-        planner: of the recipe.
-        artifacts: finished stages.
-    """
+    """Reads each data set once, whichever stages name it."""
 
     planner: Planner
     artifacts: Mapping[str, Path]

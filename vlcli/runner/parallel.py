@@ -35,13 +35,7 @@ def run_parallel(planner: Planner, names: list[str], jobs: int, watch: Watch | U
 
 @dataclass
 class Lane:
-    """The stages of one recipe among all that run at the same time.
-
-    Attributes:
-        planner: of the recipe.
-        names: the stages that concern the run.
-        watch: keeps their state.
-    """
+    """The stages ``names`` of one recipe among all that run at the same time."""
 
     planner: Planner
     names: list[str]

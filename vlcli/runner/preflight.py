@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from vlcli.errors import Problem, RecipeError
 from vlcli.progress import Progress, Silent
-from vlcli.recipe.components import dotted
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.schema import Make, Training
 from vlcli.recipe.validate import faults
+from vlcli.recipe.yaml import dotted
 from vlcli.runner.execute import context_of
 from vlcli.runner.extractions import unbuildable
 from vlcli.runner.first_rows import Preview
@@ -29,14 +30,13 @@ def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], pro
     stages = planner.resolved.stages
     states = {step.name: step for step in steps}
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
-    problems: list[Problem] = []
-    for name in names:
-        if isinstance(stage := stages[name], Make):
-            problems += check(stage.world, f"stages.{name}.world")
+    placed = partial(_placed, planner)
+    worlds = {name: stage.world for name in names if isinstance(stage := stages[name], Make)}
+    problems = [placed(fault) for name, world in worlds.items() for fault in check(world, f"stages.{name}.world")]
     problems += faults(planner.resolved, names, artifacts)
-    problems = problems or blocked(planner, steps)
+    problems = problems or [placed(fault) for fault in blocked(planner, steps)]
     running = [name for name in names if states[name].action not in ("passed", "done")]
-    problems = problems or unbuildable(stages, running)
+    problems = problems or [placed(fault) for fault in unbuildable(stages, running)]
     preview = Preview(planner, artifacts)
     problems = problems or preview.problems(names)
     training = [name for name in names if states[name].action != "passed" and isinstance(stages[name], Training)]
@@ -45,9 +45,9 @@ def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], pro
 
         for name in training:
             progress.debug(f"rehearsing {name}: the model and one fake step")
-            problems += trial_step(context_of(planner, name, states, Silent()))
+            problems += map(placed, trial_step(context_of(planner, name, states, Silent())))
     if problems:
-        raise RecipeError([_placed(planner, problem) for problem in problems], planner.resolved.reference)
+        raise RecipeError(problems, planner.resolved.reference)
     return preview.notes()
 
 

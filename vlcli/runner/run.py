@@ -20,12 +20,7 @@ from vlcli.runner.watch import Unwatched, Watch, watched
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that may begin.
-
-    Attributes:
-        planner: of the run.
-        steps: the stages that concern it, as planned.
-    """
+    """A run that may begin: its planner, and the stages that concern it."""
 
     planner: Planner
     steps: list[PlannedStage]
@@ -42,11 +37,7 @@ class Prepared:
 
 
 def prepare(resolved: Resolved, options: RunOptions, progress: Progress) -> Prepared:
-    """Plans a run and checks what will run; nothing is run.
-
-    Raises:
-        RecipeError: deep validation found faults.
-    """
+    """Plans a run and checks what will run; nothing is run."""
     prepared = Prepared(*planning.make(resolved, options))
     for line in uneven(resolved.recipe, resolved.words) if options.check else ():
         progress.warn(line)
@@ -73,11 +64,7 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
 
 
 def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
-    """Runs what :func:`prepare` planned.
-
-    Raises:
-        VlcliError: another process runs in the folder of this run.
-    """
+    """Runs what :func:`prepare` planned."""
     if not prepared.planner.options.check:  # a process whose parent holds the folder and keeps the state
         return _in_order(prepared, Unwatched(progress))
     with held(prepared, progress) as now:

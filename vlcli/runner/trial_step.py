@@ -173,13 +173,7 @@ def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec
 
 @dataclass
 class Rehearsal:
-    """A stage's module beside a few invented examples.
-
-    Attributes:
-        module: model and objectives, set up.
-        data: the pipeline of the examples.
-        epoch: the first epoch in which every objective counts.
-    """
+    """A stage's module beside a few invented examples; ``epoch`` is the first in which every objective counts."""
 
     module: TrainingModule
     data: Pipeline
@@ -218,9 +212,6 @@ def rehearse(
         context: of the stage.
         count: examples.
         like: take its numbers of regions and sentences of full length, and look at no data.
-
-    Raises:
-        VlcliError: the stage cannot be built.
     """
     resolved = _resolved(context)
     reader = _real_reader(context, resolved) if like is None else None

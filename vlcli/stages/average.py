@@ -18,12 +18,7 @@ from vlcli.recipe.schema import Average
 
 
 def run(context: StageContext) -> StageResult:
-    """Averages the last checkpoints of the stage that ``from`` names.
-
-    Raises:
-        UsageError: ``from`` names not exactly one stage.
-        DataError: it has no checkpoints.
-    """
+    """Averages the last checkpoints of the stage that ``from`` names."""
     config = context.config
     assert isinstance(config, Average)
     sources = context.sources()

@@ -27,12 +27,7 @@ from vlcli.tasks.base import Task
 
 
 def run(context: StageContext) -> StageResult:
-    """Draws the stage's drawing into its folder.
-
-    Raises:
-        ComponentError: the drawing is unknown, or a package it needs is not installed.
-        UsageError: it needs a model or data that the stage does not name.
-    """
+    """Draws the stage's drawing into its folder."""
     config = context.config
     assert isinstance(config, Draw)
     use_threads(config.threads)

@@ -84,24 +84,23 @@ def run_fitted(context: StageContext, config: Evaluate) -> StageResult:
 def _stage_result(
     context: StageContext, task: Task, result: Result, data: Pipeline, doubts: list[str], facts: dict[str, object]
 ) -> StageResult:
-    notes = []
-    if not result.metrics and len(data.unreadable) >= data.total:
-        notes.append("no example's picture can be read: nothing was scored")
-    elif not result.metrics:
-        notes.append("the data have no labels: predictions were written, nothing was scored")
-    notes += [*data.notes(), *doubts]
+    notes = [*_notes(result, data), *doubts]
     files = write_result(context, task, result, data)
     for line in notes:
         context.progress.warn(line)
     return StageResult(result.metrics, files, notes, {"examples": data.total, **facts})
 
 
-def fitted_task(stage: str, config: Evaluate) -> Task:
-    """Returns the task of a stage without a model.
+def _notes(result: Result, data: Pipeline) -> list[str]:
+    if result.metrics:
+        return data.notes()
+    if len(data.unreadable) >= data.total:
+        return ["no example's picture can be read: nothing was scored", *data.notes()]
+    return ["the data have no labels: predictions were written, nothing was scored", *data.notes()]
 
-    Raises:
-        RecipeError: the stage names no task that needs none, names no data to fit it on, or a model.
-    """
+
+def fitted_task(stage: str, config: Evaluate) -> Task:
+    """Returns the task of a stage without a model."""
     task: Task | None = None if config.task is None else registry.of(Task).build(config.task)
     key, name = f"stages.{stage}", "no task" if config.task is None else str(config.task["name"])
     if task is None or not _is_fitted(task):
@@ -120,11 +119,7 @@ def _is_fitted(task: object) -> bool:
 
 
 def source_of(context: StageContext) -> Path:
-    """Returns the first trained model among what ``from`` names, else the first thing it names.
-
-    Raises:
-        UsageError: ``from`` names nothing.
-    """
+    """Returns the first trained model among what ``from`` names, else the first thing it names."""
     sources = context.sources()
     if not sources:
         what, expected = "This stage does not say which model to take.", "from: STAGE, or --checkpoint FOLDER"
@@ -133,11 +128,7 @@ def source_of(context: StageContext) -> Path:
 
 
 def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
-    """Returns the task that the stage names, else the one the model was fine-tuned on.
-
-    Raises:
-        UsageError: neither says.
-    """
+    """Returns the task that the stage names, else the one the model was fine-tuned on."""
     if resolved.task is None:
         what, where = "The model was trained on no task.", str(source_of(context))
         raise UsageError(what, where=where, expected="task: NAME in the stage")
@@ -146,11 +137,7 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
 
 
 def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
-    """Refuses a task that asks for what the model cannot do.
-
-    Raises:
-        RecipeError: what it lacks.
-    """
+    """Refuses a task that asks for what the model cannot do."""
     lacking = sorted(task.requires - bundle.model.capabilities)
     if lacking:
         name = as_spec(bundle.model_spec)["name"]

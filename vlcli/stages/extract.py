@@ -41,8 +41,7 @@ LISTS = (".txt", ".lst", ".list")
 
 def run(context: StageContext) -> StageResult:
     """Extracts every image that the stage's data name, each once; several processes share the work."""
-    config = context.config
-    assert isinstance(config, Extract)
+    config = _config(context)
     cluster = _cluster(context)
     processes.use_threads(config.threads)
     listed = listed_images(context)
@@ -94,10 +93,14 @@ def run(context: StageContext) -> StageResult:
     )
 
 
+def _config(context: StageContext) -> Extract:
+    assert isinstance(context.config, Extract)
+    return context.config
+
+
 def readers_of(context: StageContext) -> list[Reader]:
     """Opens the stage's data sets; with ``images: FOLDER`` alone, a folder of pictures."""
-    config = context.config
-    assert isinstance(config, Extract)
+    config = _config(context)
     specs = list(config.data) or [{"name": "folder", "images": config.images or "."}]
     return open_readers(specs, context.root, context.progress, context.cache)
 
@@ -110,8 +113,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
     Raises:
         DataError: the list is empty or names a file outside the root; nothing is at the address.
     """
-    config, root = context.config, context.root
-    assert isinstance(config, Extract)
+    config, root = _config(context), context.root
     if config.data or config.images is None:
         return None
     pictures: list[Path | str] = []
@@ -139,8 +141,7 @@ def _file(context: StageContext, name: str) -> Path:
 
 
 def _cluster(context: StageContext) -> Cluster | None:
-    config = context.config
-    assert isinstance(config, Extract)
+    config = _config(context)
     if config.engine == "local":
         return None
     if processes.world() > 1:
@@ -151,11 +152,7 @@ def _cluster(context: StageContext) -> Cluster | None:
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
-    """Returns the image files of all data sets by id, in order.
-
-    Raises:
-        DataError: two different files share an id, or there is no image at all.
-    """
+    """Returns the image files of all data sets by id, in order."""
     files: dict[str, Path] = {}
     for reader in readers:
         for name, path in reader.image_files().items():
@@ -171,8 +168,7 @@ def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]
 
     ``notes`` gets a line for every file of which boxes are left out.
     """
-    config = context.config
-    assert isinstance(config, Extract)
+    config = _config(context)
     of_data = [
         (
             reader.boxes(),
@@ -205,13 +201,8 @@ def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[s
 
 
 def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
-    """Opens the regions that an extractor reads in place of pictures; None where it reads pictures.
-
-    Raises:
-        DataError: it reads regions, and the stage names no store of them.
-    """
-    config = context.config
-    assert isinstance(config, Extract)
+    """Opens the regions that an extractor reads in place of pictures; None where it reads pictures."""
+    config = _config(context)
     if extractor.reads != "regions":
         return None
     files = sort_files(context.feature_files(config.features))[0] if config.features else []
@@ -227,8 +218,7 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
 
 def build_extractor(context: StageContext) -> Extractor:
     """Builds the extractor, with ``weights`` from the stage that ``from`` names or under the data root."""
-    config = context.config
-    assert isinstance(config, Extract)
+    config = _config(context)
     spec: dict[str, Any] = dict(config.extractor)
     sources = context.sources()
     if sources and "weights" not in spec:

@@ -9,11 +9,7 @@ from vlcli.stages.training import run_training
 
 
 def run(context: StageContext) -> StageResult:
-    """Trains as the task and the stage say.
-
-    Raises:
-        RecipeError: the stage names no task.
-    """
+    """Trains as the task and the stage say."""
     assert isinstance(context.config, Finetune)
     if context.config.task is None:
         key = f"stages.{context.name}.task"

@@ -33,11 +33,7 @@ def run(context: StageContext) -> StageResult:
 
 
 def world_config(world: dict[str, Any], stage: str) -> World:
-    """Returns the world that a recipe describes, checked.
-
-    Raises:
-        RecipeError: an unknown world, an unknown key or a value that does not fit.
-    """
+    """Returns the world that a recipe describes, checked."""
     problems = check(world, f"stages.{stage}.world")
     if problems:
         raise RecipeError(problems)

@@ -95,15 +95,7 @@ def _sources(parts: Assembly) -> list[str]:
 
 @dataclass(frozen=True)
 class Validation:
-    """Scores the validation data by the task, or by the objectives' losses where there is no task.
-
-    Attributes:
-        parts: model, data and task.
-        config: the stage's section.
-        seed: the run's seed.
-        progress: where to report.
-        joint: whether all processes take part.
-    """
+    """Scores the validation data by the task, else by the objectives' losses; ``joint``: by all processes."""
 
     parts: Assembly
     config: Training

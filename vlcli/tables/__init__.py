@@ -1,4 +1,1 @@
-"""Tables of results: rows over seeds with intervals and paired differences, and their files and figures.
-
-``results`` holds what was measured, ``statistics`` computes from that, and the other modules show both.
-"""
+"""Computes tables of results over seeds (intervals, paired differences), and writes their files and figures."""

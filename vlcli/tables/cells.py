@@ -1,4 +1,4 @@
-"""Numbers of tables as text, and the blocks of cells that tables are printed as."""
+"""Writes numbers of tables as text, and blocks of cells."""
 
 from __future__ import annotations
 
@@ -29,44 +29,44 @@ class Block:
     notes: list[str] = field(default_factory=list)
 
 
-def show_estimate(found: Estimate | None) -> str:
-    """``0.812 ± 0.015``; with both ends of the interval where it is not symmetric."""
-    if found is None:
+def show_estimate(estimate: Estimate | None) -> str:
+    """Return ``0.812 ± 0.015``; both ends of the interval where it is not symmetric."""
+    if estimate is None:
         return EMPTY
-    if found.low is None or found.high is None or found.half is None:
-        return number(found.mean)
-    if abs(found.mean - found.low - found.half) <= 0.05 * found.half:
-        return f"{number(found.mean)} ± {number(found.half)}"
-    return f"{number(found.mean)} ({number(found.low)} to {number(found.high)})"
+    mean, half = estimate.mean, estimate.half
+    if estimate.low is None or estimate.high is None or half is None:
+        return number(mean)
+    if abs(mean - estimate.low - half) <= 0.05 * half:
+        return f"{number(mean)} ± {number(half)}"
+    return f"{number(mean)} ({number(estimate.low)} to {number(estimate.high)})"
 
 
-def show_contrast(found: Contrast | None) -> str:
-    """``+0.012 (-0.010 to +0.034)``, with a star where it holds after Holm's correction."""
-    if found is None:
+def show_contrast(contrast: Contrast | None) -> str:
+    """Return ``+0.012 (-0.010 to +0.034)``, with a star where it holds after Holm's correction."""
+    if contrast is None:
         return EMPTY
-    star = " *" if decided(found) else ""
-    between = "" if found.low is None or found.high is None else f" ({signed(found.low)} to {signed(found.high)})"
-    return f"{signed(found.difference)}{between}{star}"
+    low, high = contrast.low, contrast.high
+    between = "" if low is None or high is None else f" ({signed(low)} to {signed(high)})"
+    return f"{signed(contrast.difference)}{between}{star(contrast)}"
 
 
-def decided(found: Contrast) -> bool:
-    """Whether the difference is sure after Holm's correction."""
-    return found.holm is not None and found.holm < ALPHA
+def star(contrast: Contrast | None) -> str:
+    """Return a star where the difference is sure after Holm's correction."""
+    return " *" if contrast is not None and contrast.holm is not None and contrast.holm < ALPHA else ""
 
 
 def shorter(text: str, most: int = LONGEST) -> str:
-    """A text of at most so many letters, with dots where it is cut."""
+    """Return a text of at most so many letters, with dots where it is cut."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def number(value: float) -> str:
-    """Three digits behind the point for fractions, fewer for large numbers."""
+    """Return three digits behind the point for fractions, fewer for large numbers."""
     if not math.isfinite(value):
         return str(value)
-    digits = 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1
-    return f"{value:.{digits}f}"
+    return f"{value:.{3 if abs(value) < 10 else 2 if abs(value) < 100 else 1}f}"
 
 
 def signed(value: float) -> str:
-    """The number with its sign."""
+    """Return the number with its sign."""
     return ("+" if value >= 0 else "") + number(value)

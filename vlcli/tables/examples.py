@@ -1,4 +1,4 @@
-"""Results example by example: what an evaluate stage wrote about each."""
+"""Reads the results of an evaluate stage example by example."""
 
 from __future__ import annotations
 
@@ -15,31 +15,22 @@ PREDICTIONS = "predictions.jsonl"
 
 
 def values_of(run: RunResults, metric: str) -> Values | None:
-    """What a metric is the mean of, by example.
+    """Return the values by example whose mean is a metric.
 
-    Args:
-        run: with metrics.
-        metric: its name.
-
-    Returns:
-        None where the run has no predictions, or where the metric is not a mean over examples.
+    None where the run has no predictions, or where the metric is not a mean over examples.
     """
     _, name, folder = run.place(metric)
     if folder is None or metric not in run.metrics:
         return None
     path = folder / PREDICTIONS
-    return _column(path, _changed(path), name, run.metrics[metric])
+    changed = path.stat().st_mtime_ns if path.is_file() else -1  # a file that was written anew is read anew
+    return _column(path, changed, name, run.metrics[metric])
 
 
 def clusters_of(run: RunResults, metric: str) -> Clusters | None:
-    """The cluster of each example of a metric; None where its evaluate stage did not write which images they have."""
+    """Return the cluster of each example of a metric; None where the images of examples are not known."""
     folder = run.place(metric)[2]
     return None if folder is None else read_clusters(folder)
-
-
-def _changed(path: Path) -> int:
-    """When a file was last written, so that a file that was written anew is read anew."""
-    return path.stat().st_mtime_ns if path.is_file() else -1
 
 
 @lru_cache(maxsize=64)

@@ -1,11 +1,10 @@
-"""The files of a table: JSON, CSV, LaTeX, Markdown, and the forest plot as SVG and PNG."""
+"""Writes the files of a table: JSON, CSV, LaTeX, Markdown, and the forest plot as SVG and PNG."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from vlcli.errors import ComponentError, UsageError
 from vlcli.files import write_bytes, write_text
@@ -15,11 +14,7 @@ from vlcli.tables.results import TableResults, write_results
 from vlcli.tables.summary import Summary, summarise
 from vlcli.tables.text import comma_separated, latex, markdown
 
-FORMATS: Mapping[str, Callable[[Summary], str]] = {
-    "csv": comma_separated,
-    "latex": latex,
-    "markdown": markdown,
-}
+FORMATS: Mapping[str, Callable[[Summary], str]] = {"csv": comma_separated, "latex": latex, "markdown": markdown}
 """Formats of text files; aligned text and JSON are the terminal's."""
 ENDINGS = {"csv": ".csv", "latex": ".tex", "markdown": ".md"}
 PICTURES = (".svg", ".png")
@@ -29,17 +24,17 @@ DOTS = 120
 
 
 def write_table(table: TableResults, folder: Path, stem: str = "table", summary: Summary | None = None) -> list[Path]:
-    """Every file of a table, in one folder, each written whole or not at all.
+    """Write every file of a table into one folder, each whole or not at all.
 
     ``STEM.json`` holds the results and the statistics, ``STEM.csv`` one line per row and metric, ``STEM.tex`` and
     ``STEM.md`` the table as it is printed, ``STEM.svg`` and ``STEM.png`` the forest plot, or the heat map of a grid;
     these two only where matplotlib is installed.
 
     Args:
-        table: what was measured.
-        folder: where the files go.
+        table: measured results.
+        folder: of the files.
         stem: their name.
-        summary: of the table, where it is already there.
+        summary: of the table, where it is already computed.
 
     Returns:
         The files.
@@ -49,20 +44,19 @@ def write_table(table: TableResults, folder: Path, stem: str = "table", summary:
     """
     path = folder / f"{stem}.json"
     try:
-        made = summary or summarise(table)
+        summary = summary or summarise(table)
     except UsageError:
         write_results(table, path)  # what was measured is kept in any case
         raise
-    files = [write_results(table, path, statistics=made.as_dict())]
-    for name, render in FORMATS.items():
-        files.append(write_text(folder / f"{stem}{ENDINGS[name]}", render(made)))
-    if made.rows and has_plots():
-        files += [write_plot(made, folder / f"{stem}{ending}") for ending in PICTURES]
+    files = [write_results(table, path, statistics=summary.as_dict())]
+    files += [write_text(folder / f"{stem}{ENDINGS[name]}", render(summary)) for name, render in FORMATS.items()]
+    if summary.rows and has_plots():
+        files += [write_plot(summary, folder / f"{stem}{ending}") for ending in PICTURES]
     return files
 
 
 def has_plots() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -71,7 +65,9 @@ def has_plots() -> bool:
 
 
 def write_plot(summary: Summary, path: Path, metric: str | None = None) -> Path:
-    """The forest plot of a table, or the heat map of a grid, as SVG or PNG.
+    """Write the forest plot of a table, or the heat map of a grid, as SVG or PNG.
+
+    Equal figures make equal bytes, and text in an SVG stays text.
 
     Args:
         summary: of the table.
@@ -82,21 +78,16 @@ def write_plot(summary: Summary, path: Path, metric: str | None = None) -> Path:
         UsageError: the ending is another one.
         ComponentError: matplotlib is not installed.
     """
-    if path.suffix.lower() not in PICTURES:
+    form = path.suffix.lower()
+    if form not in PICTURES:
         expected = " or ".join(PICTURES)
         raise UsageError("A plot is written as SVG or PNG.", where=str(path), got=path.suffix, expected=expected)
     if not has_plots():
         raise ComponentError("Plots need matplotlib, which is not installed.", where=str(path), hint=PLOTS)
-    figure = heat_map(summary, metric) if len(summary.axes) == 2 else forest(summary)
-    return write_bytes(path, picture(figure, path.suffix.lower().lstrip(".")))
-
-
-def picture(figure: Any, form: str) -> bytes:
-    """A matplotlib figure as ``svg`` or ``png``; equal figures make equal bytes, and text in an SVG stays text."""
     import matplotlib
 
-    buffer = io.BytesIO()
-    metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
+    figure, buffer = heat_map(summary, metric) if len(summary.axes) == 2 else forest(summary), io.BytesIO()
+    metadata = {"Software": None} if form == ".png" else {"Date": None, "Creator": None}
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vlcli"}):
-        figure.savefig(buffer, format=form, dpi=DOTS, metadata=metadata)
-    return buffer.getvalue()
+        figure.savefig(buffer, format=form[1:], dpi=DOTS, metadata=metadata)
+    return write_bytes(path, buffer.getvalue())

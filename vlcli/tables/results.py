@@ -1,8 +1,4 @@
-"""What a table is made of: rows, the runs of each row, and the numbers that a paper published for them.
-
-The runner of a recipe's rows fills a :class:`TableResults`; ``vlcli.tables.statistics`` computes from it. Nothing here
-computes a number.
-"""
+"""Records of a table: rows, the runs of each row, and the numbers that a paper published for them."""
 
 from __future__ import annotations
 
@@ -28,12 +24,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Published:
-    """A number that a paper prints.
-
-    Attributes:
-        value: the number, in the unit of the metric.
-        spread: the standard deviation or half width that the paper prints beside it; None where it prints none.
-    """
+    """A number that a paper prints, with the standard deviation or half width beside it; None where it prints none."""
 
     value: float
     spread: float | None = None
@@ -61,14 +52,14 @@ class RunResults:
     evaluations: dict[str, Path] = field(default_factory=dict)
 
     def place(self, metric: str) -> tuple[str, str, Path | None]:
-        """The label of a metric's evaluate stage (empty where there is only one), its name there, and the folder."""
+        """Return the label of a metric's evaluate stage (empty where there is only one), its name there, the folder."""
         label = max((one for one in self.evaluations if metric.startswith(f"{one}/")), key=len, default="")
         if not label:
             return "", metric, self.evaluation
         return label, metric.removeprefix(f"{label}/"), self.evaluations[label]
 
     def of(self, label: str) -> dict[str, float]:
-        """The metrics of one evaluate stage by their names there; with an empty label all metrics."""
+        """Return the metrics of one evaluate stage by their names there; with an empty label all metrics."""
         start = f"{label}/" if label else ""
         return {name.removeprefix(start): value for name, value in self.metrics.items() if name.startswith(start)}
 
@@ -96,13 +87,13 @@ class RowResults:
 
     @property
     def error(self) -> str:
-        """Why the row has no metrics, or lacks seeds; empty where every run ended well."""
+        """The first reason why the row lacks metrics or seeds; empty where every run ended well."""
         return next((run.error or run.state for run in self.runs if run.state != DONE), "")
 
     def values(self, metric: str) -> dict[int | None, float]:
-        """The finite values of one metric by seed."""
-        found = {run.seed: run.metrics[metric] for run in self.done if metric in run.metrics}
-        return {seed: value for seed, value in found.items() if math.isfinite(value)}
+        """Return the finite values of one metric by seed."""
+        values = {run.seed: run.metrics[metric] for run in self.done if metric in run.metrics}
+        return {seed: value for seed, value in values.items() if math.isfinite(value)}
 
 
 @dataclass
@@ -129,51 +120,48 @@ class TableResults:
     conclusions: list[str] = field(default_factory=list)
 
     def row(self, label: str) -> RowResults:
-        """The row of this label.
+        """Return the row of this label.
 
         Raises:
             KeyError: there is none.
         """
-        found = next((row for row in self.rows if row.label == label), None)
-        if found is None:
-            raise KeyError(label)
-        return found
+        return {row.label: row for row in reversed(self.rows)}[label]
 
     def reference_of(self, row: RowResults) -> RowResults | None:
-        """The row that a row is compared with; the row itself where it is a reference.
+        """Return the row that a row is compared with; the row itself where it is a reference.
 
         Raises:
             KeyError: the reference is no row, and no value of an axis.
         """
         if self.reference is None:
             return None
-        places = [place for place, values in enumerate(self.axes.values()) if self.reference in values]
-        if not places or any(one.label == self.reference for one in self.rows):
+        axis = next((axis for axis, values in enumerate(self.axes.values()) if self.reference in values), None)
+        if axis is None or any(one.label == self.reference for one in self.rows):
             return self.row(self.reference)
-        wanted = [*row.cell]
-        wanted[places[0] : places[0] + 1] = [self.reference]
-        return next((one for one in self.rows if [*one.cell] == wanted), None)
+        cell = [*row.cell]
+        cell[axis : axis + 1] = [self.reference]
+        return next((one for one in self.rows if [*one.cell] == cell), None)
 
     def as_dict(self, folder: Path | None = None) -> dict[str, Any]:
-        """Plain values for JSON; numbers that are not finite become strings.
+        """Return plain values for JSON; numbers that are not finite become strings.
 
         Args:
             folder: evaluation folders below its parent are written relative to it, so that runs can be moved.
         """
-        made: dict[str, Any] = _plain(asdict(self))
-        for row, plain in zip(self.rows, made["rows"], strict=True):
+        document: dict[str, Any] = _plain(asdict(self))
+        for row, plain in zip(self.rows, document["rows"], strict=True):
             for run, written in zip(row.runs, plain["runs"], strict=True):
                 written["evaluation"] = None if run.evaluation is None else _written(run.evaluation, folder)
                 written["evaluations"] = {name: _written(path, folder) for name, path in run.evaluations.items()}
-        return {"version": VERSION, **made}
+        return {"version": VERSION, **document}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], folder: Path | None = None, where: str = "") -> TableResults:
-        """The table that :meth:`as_dict` wrote; further keys are ignored.
+        """Return the table that :meth:`as_dict` wrote; further keys are ignored.
 
         Args:
-            value: what was read.
-            folder: relative evaluation folders are looked for from here.
+            value: the document.
+            folder: of relative evaluation folders.
             where: the file, for messages.
 
         Raises:
@@ -182,7 +170,10 @@ class TableResults:
         try:
             table = TypeAdapter(cls).validate_python(value)
         except ValidationError as error:
-            raise _damaged(where, error) from error
+            first = error.errors()[0]
+            got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
+            hint = "delete the file and run the recipe again: finished stages are not repeated"
+            raise DataError("The table is damaged.", where=where, got=got, hint=hint) from error
         for row in table.rows:
             for run in row.runs:
                 base = Path() if folder is None else folder
@@ -192,18 +183,12 @@ class TableResults:
 
 
 def write_results(table: TableResults, path: Path, **more: Any) -> Path:
-    """The table as JSON, written whole or not at all.
-
-    Args:
-        table: what was measured.
-        path: the file.
-        more: further keys of the document: statistics, for readers without vlcli.
-    """
+    """Write the table as JSON, with further keys of the document: statistics, for readers without vlcli."""
     return write_json(path, {**table.as_dict(path.parent), **more})
 
 
 def read_results(path: Path) -> TableResults:
-    """A table from the file that :func:`write_results` wrote.
+    """Read a table from the file that :func:`write_results` wrote.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -219,15 +204,8 @@ def read_results(path: Path) -> TableResults:
     return TableResults.from_dict(value, path.parent, str(path))
 
 
-def _damaged(where: str, error: ValidationError) -> DataError:
-    first = error.errors()[0]
-    key = ".".join(map(str, first["loc"]))
-    hint = "delete the file and run the recipe again: finished stages are not repeated"
-    return DataError("The table is damaged.", where=where, got=f"{key}: {first['msg']}"[:300], hint=hint)
-
-
 def _plain(value: Any) -> Any:
-    """For JSON, which has no number that is not finite: these become ``"nan"``, ``"inf"`` and ``"-inf"``."""
+    """Turn numbers that JSON does not have into ``"nan"``, ``"inf"`` and ``"-inf"``."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -236,7 +214,7 @@ def _plain(value: Any) -> Any:
 
 
 def _written(path: Path, folder: Path | None) -> str:
-    """Relative to ``folder`` where the path lies below its parent, so that runs can be moved; else absolute."""
+    """Return a path relative to ``folder`` where it lies below its parent, so that runs can be moved; else absolute."""
     path = path.resolve()
     if folder is not None and path.is_relative_to(folder.resolve().parent):
         return Path(os.path.relpath(path, folder.resolve())).as_posix()

@@ -1,8 +1,7 @@
-"""Means, intervals and paired differences of a table's rows, and what they decide.
+"""Computes means, intervals and paired differences of a table's rows, and what they decide.
 
-Over seeds a mean has Student's interval. With one seed it has an interval over examples that is clustered by image,
-since the answers about one image depend on one another (``vlcli.metrics.clustered``). Differences are paired by seed,
-or by example.
+Over seeds a mean has Student's interval; with one seed, an interval over examples clustered by image
+(``vlcli.metrics.clustered``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from vlcli.metrics.clustered import Values, difference_interval, score_interval
 from vlcli.metrics.interval import interval
 from vlcli.tables.examples import clusters_of, values_of
-from vlcli.tables.results import RowResults, RunResults
+from vlcli.tables.results import RowResults
 
 ALPHA, POWER = 0.05, 0.8
 """Level of the tests, and power at which numbers of seeds are computed."""
@@ -32,12 +31,11 @@ class Estimate:
     """A mean with its 95 % interval.
 
     Attributes:
-        mean: of the seeds' values.
-        low: lower end; None where nothing says how sure the mean is.
+        mean: over ``seeds`` seeds.
+        low: lower end; None where the interval is not known.
         high: upper end.
         count: seeds, images or examples, as ``over`` says.
         over: what varies in the interval.
-        seeds: how many seeds the mean is taken over.
     """
 
     mean: float
@@ -58,11 +56,8 @@ class Contrast:
     """The paired difference of a row to the reference row in one metric.
 
     Attributes:
-        row: label of the row.
-        reference: label of the reference row.
-        metric: its name.
         difference: mean of ``row - reference`` over what is paired.
-        low: lower end of the 95 % interval; None where nothing says how sure the difference is.
+        low: lower end of the 95 % interval; None where the interval is not known.
         high: upper end.
         p: two-sided p value of no difference.
         count: pairs: seeds, images or examples, as ``over`` says.
@@ -112,75 +107,64 @@ class Verdict:
 
 
 def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate | None:
-    """The mean of one metric and its interval: over seeds, or over examples where there is one seed.
+    """Return the mean of one metric with its interval: over seeds, or over examples where there is one seed.
 
-    Args:
-        row: with its runs.
-        metric: name of the metric.
-        level: of the interval.
-
-    Returns:
-        None where no run has a finite value.
+    None where no run has a finite value.
     """
-    values = row.values(metric)
-    if not values:
+    by_seed = row.values(metric)
+    if not by_seed:
         return None
-    given = list(values.values())
-    if len(given) > 1:
-        sure = interval(given, level)
-        return Estimate(sure.mean, sure.low, sure.high, len(given), "seeds", len(given))
-    run = next(run for run in row.done if run.seed in values and metric in run.metrics)
+    values = list(by_seed.values())
+    if len(values) > 1:
+        sure = interval(values, level)
+        return Estimate(sure.mean, sure.low, sure.high, len(values), "seeds", len(values))
+    run = next(run for run in row.done if run.seed in by_seed and metric in run.metrics)
     columns = values_of(run, metric)
     if columns is None:
-        return Estimate(given[0])
+        return Estimate(values[0])
     clusters = clusters_of(run, metric)
     sure = score_interval(columns, clusters, level)
-    return Estimate(given[0], sure.low, sure.high, sure.count, "examples" if clusters is None else "images")
+    return Estimate(values[0], sure.low, sure.high, sure.count, "examples" if clusters is None else "images")
 
 
 def contrast(row: RowResults, reference: RowResults, metric: str, level: float = 1 - ALPHA) -> Contrast | None:
-    """How much a row differs from the reference row: paired by seed where both have two common seeds or more.
+    """Return the difference of a row to a reference row: paired by seed where both have two common seeds or more.
 
     With fewer, the difference is paired by example where both answered the same examples. Else it has no interval.
-
-    Args:
-        row: the row.
-        reference: what it is compared with.
-        metric: name of the metric.
-        level: of the interval.
-
-    Returns:
-        None where one of them lacks the metric.
+    None where one of the rows lacks the metric.
     """
     first, second = reference.values(metric), row.values(metric)
     common = [seed for seed in first if seed in second]
     if not first or not second:
         return None
-    made = Contrast(row.label, reference.label, metric, _mean(second.values()) - _mean(first.values()))
     shared = _by_example(row, reference, metric, common, level)
+    apart = _mean(second.values()) - _mean(first.values())
     if len(common) < 2:
-        return shared or made
+        return shared or Contrast(row.label, reference.label, metric, apart)
     differences = [second[seed] - first[seed] for seed in common]
     sure = interval(differences, level)
     if sure.low is None and shared is not None:
         return shared
-    made = replace(made, difference=sure.mean, low=sure.low, high=sure.high, p=sure.p, count=len(common))
-    return replace(made, over="seeds", seeds=seeds_needed(sure.mean, _deviation(differences)), examples=shared)
+    paired = Contrast(row.label, reference.label, metric, sure.mean, sure.low, sure.high, sure.p, len(common), "seeds")
+    return replace(paired, seeds=seeds_needed(sure.mean, _deviation(differences)), examples=shared)
 
 
 def _by_example(
     row: RowResults, reference: RowResults, metric: str, common: Sequence[int | None], level: float
 ) -> Contrast | None:
-    """The difference example by example; over seeds and images together with several common seeds."""
-    pairs = [(_run(reference, seed), _run(row, seed)) for seed in common]
-    found = [_differences(first, second, metric) for first, second in pairs]
-    columns = [one for one in found if one is not None]
-    if not columns or len(columns) < len(found):
+    """Return the difference example by example; over seeds and images together with several common seeds."""
+    columns: list[Values] = []
+    clusters = None
+    for seed in common:
+        first, second = (next(run for run in one.done if run.seed == seed) for one in (reference, row))
+        one, other = values_of(first, metric), values_of(second, metric)
+        if one is None or other is None or one.keys() != other.keys():
+            return None
+        columns.append({key: other[key] - one[key] for key in one})
+        if len(columns) == 1:
+            clusters = clusters_of(second, metric) or clusters_of(first, metric)
+    if not columns or any(column.keys() != columns[0].keys() for column in columns):
         return None
-    keys = columns[0].keys()
-    if any(one.keys() != keys for one in columns):
-        return None
-    clusters = clusters_of(pairs[0][1], metric) or clusters_of(pairs[0][0], metric)
     if clusters is None and len(columns) > 1:
         return None
     sure = difference_interval(columns, clusters, level)
@@ -188,39 +172,28 @@ def _by_example(
     return Contrast(row.label, reference.label, metric, sure.mean, sure.low, sure.high, sure.p, sure.count, over)
 
 
-def _run(row: RowResults, seed: int | None) -> RunResults:
-    return next(run for run in row.done if run.seed == seed)
-
-
-def _differences(first: RunResults, second: RunResults, metric: str) -> Values | None:
-    one, other = values_of(first, metric), values_of(second, metric)
-    if one is None or other is None or one.keys() != other.keys():
-        return None
-    return {key: other[key] - one[key] for key in one}
-
-
 def holm(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """The contrasts of a table with p values that hold for all of them together (Holm's step-down correction)."""
+    """Return the contrasts of a table with p values after Holm's step-down correction."""
     values = adjusted([one.p for one in contrasts])
     return [replace(one, holm=value) for one, value in zip(contrasts, values, strict=True)]
 
 
 def adjusted(values: Sequence[float | None]) -> list[float | None]:
-    """P values after Holm's correction; None, which stands for a test that could not be made, counts for nothing.
+    """Return p values after Holm's correction; None (a test that could not be made) counts for nothing.
 
     The smallest of n values is multiplied by n, the next by n - 1, and so on; none becomes smaller than one before it.
     statsmodels does the same, but collects garbage at every call: 0.2 s where torch is loaded, for each paper's table.
     """
     order = sorted((value, index) for index, value in enumerate(values) if value is not None)
-    found, largest = list(values), 0.0
+    corrected, largest = list(values), 0.0
     for rank, (value, index) in enumerate(order):
         largest = max(largest, value * (len(order) - rank))
-        found[index] = min(largest, 1.0)
-    return found
+        corrected[index] = min(largest, 1.0)
+    return corrected
 
 
 def verdict(differences: Sequence[float], direction: int, alpha: float = ALPHA, power: float = POWER) -> Verdict:
-    """Whether paired differences (one per seed) reproduce a published direction, by a paired t test of level ``alpha``.
+    """Test whether paired differences (one per seed) reproduce a published direction, by a paired t test.
 
     Args:
         differences: of each seed, the row that the paper puts first minus the other, or in any fixed order.
@@ -241,7 +214,7 @@ def verdict(differences: Sequence[float], direction: int, alpha: float = ALPHA, 
 
 
 def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPHA, power: float = POWER) -> int | None:
-    """The number of paired seeds with which a paired t test finds a difference.
+    """Return the number of paired seeds with which a paired t test finds a difference.
 
     Args:
         difference: mean of the paired differences.
@@ -259,13 +232,13 @@ def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPH
     size, test = min(abs(difference) / max(deviation, 1e-12), LARGEST), TTestPower()
     numbers = range(2, MOST_SEEDS + 1)  # solve_power would look for a fraction, and not always find it
     # where the power is 1 but for rounding, scipy's noncentral t may be nan
-    place = bisect_left(numbers, True, key=lambda number: not test.power(size, number, alpha) < power)
-    return numbers[place] if place < len(numbers) else None
+    index = bisect_left(numbers, True, key=lambda number: not test.power(size, number, alpha) < power)
+    return numbers[index] if index < len(numbers) else None
 
 
 def _mean(values: Any) -> float:
-    given = list(values)
-    return math.fsum(given) / len(given)
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers)
 
 
 def _deviation(values: Sequence[float]) -> float | None:

@@ -1,19 +1,14 @@
-"""A table as text: aligned columns, Markdown, LaTeX with booktabs, and CSV.
-
-Aligned text, Markdown and LaTeX show the same blocks. A table of one or two metrics is one block with everything; a
-table of more metrics has a block of measured numbers, one of published numbers and one of differences.
-"""
+"""Writes a table as aligned text, Markdown, LaTeX with booktabs, and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from vlcli.tables.cells import EMPTY, Block, decided, number, shorter, show_contrast, show_estimate
-from vlcli.tables.grid import matrix
+from vlcli.tables.cells import EMPTY, Block, number, shorter, show_contrast, show_estimate, star
 from vlcli.tables.statistics import Contrast
-from vlcli.tables.summary import Line, Summary
+from vlcli.tables.summary import Line, Summary, grid_of
 
 NARROW = 2
 """Metrics up to which one block shows everything."""
@@ -33,48 +28,67 @@ _ESCAPES = {
 
 
 Cell = tuple[str, Callable[[Line], str]]
-"""Head of a column, and how it shows a line."""
+"""Head of a column, and a function that writes a line's cell."""
 
 
 def blocks(summary: Summary) -> list[Block]:
-    """What text, Markdown and LaTeX show: of a grid a matrix for each metric, else rows of numbers."""
+    """Return the blocks of text, Markdown and LaTeX: of a grid a matrix for each metric, else rows of numbers.
+
+    One or two metrics are one block; more have a block of measured numbers, one of published numbers and one of
+    differences.
+    """
+    names = summary.metrics
     if len(summary.axes) == 2:
-        return [matrix(summary, name) for name in summary.metrics]
-    shown: list[tuple[str, list[Cell]]]
-    one = len(summary.metrics) == 1
-    if len(summary.metrics) <= NARROW:
-        cells = [cell for name in summary.metrics for cell in _everything(summary, name, one)]
-        shown = [(summary.title, cells)]
-    else:
-        names = summary.metrics
-        shown = [(summary.title, [(name, _measured(name)) for name in names])]
-        if summary.has("published"):
-            shown.append(("published", [(name, _published(name)) for name in names]))
-        if summary.has("contrasts"):
-            shown.append((f"difference to {summary.reference}", [(name, _difference(name)) for name in names]))
-    made = [_block(summary, title, cells, not number) for number, (title, cells) in enumerate(shown)]
-    return [block for block in made if block.rows]
+        return [_matrix(summary, name) for name in names]
+    shown: list[tuple[str, list[Cell]]] = [(summary.title, [(name, _measured(name)) for name in names])]
+    if len(names) <= NARROW:
+        shown = [(summary.title, [cell for name in names for cell in _everything(summary, name)])]
+    elif summary.has("published"):
+        shown.append(("published", [(name, _published(name)) for name in names]))
+    if len(names) > NARROW and summary.has("contrasts"):
+        shown.append((f"difference to {summary.reference}", [(name, _difference(name)) for name in names]))
+    result = [_block(summary, title, cells, not number) for number, (title, cells) in enumerate(shown)]
+    return [block for block in result if block.rows]
+
+
+def _matrix(summary: Summary, metric: str) -> Block:
+    """Return a matrix with rows of the first axis, columns of the second; a lost cell refers to its reason."""
+    lines = grid_of(summary)
+    (row_name, rows), (column_name, columns) = summary.axes.items()
+    block = Block(f"{metric}: {row_name} x {column_name}", ["", *columns])
+    reasons: dict[str, str] = {}
+    for row in rows:
+        cells = [row]
+        for column in columns:
+            line = lines.get((row, column))
+            if line is not None and metric in line.estimates:
+                cells.append(show_estimate(line.estimates[metric]) + star(line.contrasts.get(metric)))
+            elif line is not None:
+                mark = reasons.setdefault(line.error or "no such metric", str(len(reasons) + 1))
+                cells.append(f"- ({mark})")
+            else:
+                cells.append("-")
+        block.rows.append(("row", cells))
+    block.notes = [f"({mark}) {reason}" for reason, mark in reasons.items()]
+    return block
 
 
 def _block(summary: Summary, title: str, cells: list[Cell], first: bool) -> Block:
-    seeds: list[Cell] = []
     if first and any(line.seeds > 1 for line in summary.lines):
-        seeds = [("seeds", lambda line: str(line.seeds) if line.kind != "baseline" else "")]
-    errors: list[Cell] = (
-        [("", lambda line: shorter(line.error))] if first and any(x.error for x in summary.lines) else []
-    )
-    made = Block(title, ["", *(head for head, _ in [*seeds, *cells, *errors])])
+        cells = [("seeds", lambda line: str(line.seeds) if line.kind != "baseline" else ""), *cells]
+    if first and any(line.error for line in summary.lines):
+        cells = [*cells, ("", lambda line: shorter(line.error))]
+    block = Block(title, ["", *(head for head, _ in cells)])
     for line in summary.lines:
-        texts = [show(line) for _, show in [*seeds, *cells, *errors]]
+        texts = [show(line) for _, show in cells]
         if first or any(text not in ("", EMPTY) for text in texts):
             label = f"{line.label} (reference)" if line.kind == "reference" and first else line.label
-            made.rows.append((line.kind, [label, *texts]))
-    return made
+            block.rows.append((line.kind, [label, *texts]))
+    return block
 
 
-def _everything(summary: Summary, name: str, one: bool) -> list[Cell]:
-    """All columns of one metric."""
-    start = "" if one else f"{name}: "
+def _everything(summary: Summary, name: str) -> list[Cell]:
+    start = "" if len(summary.metrics) == 1 else f"{name}: "
     cells: list[Cell] = [(name, _measured(name))]
     if any(name in line.published for line in summary.lines):
         cells.append((f"{start}published", _published(name)))
@@ -92,10 +106,10 @@ def _measured(name: str) -> Callable[[Line], str]:
 
 def _published(name: str) -> Callable[[Line], str]:
     def show(line: Line) -> str:
-        found = line.published.get(name)
-        if found is None:
+        published = line.published.get(name)
+        if published is None:
             return EMPTY if line.kind != "baseline" else ""
-        return number(found.value) + ("" if found.spread is None else f" ± {number(found.spread)}")
+        return number(published.value) + ("" if published.spread is None else f" ± {number(published.spread)}")
 
     return show
 
@@ -104,24 +118,24 @@ def _difference(name: str) -> Callable[[Line], str]:
     return lambda line: show_contrast(line.contrasts.get(name)) if line.kind == "row" else ""
 
 
-def _undecided(found: Contrast | None) -> bool:
-    return found is not None and found.over == "seeds" and not decided(found)
+def _undecided(contrast: Contrast | None) -> bool:
+    return contrast is not None and contrast.over == "seeds" and not star(contrast)
 
 
-def _p(found: Contrast | None) -> str:
-    if found is None or found.holm is None:
+def _p(contrast: Contrast | None) -> str:
+    if contrast is None or contrast.holm is None:
         return ""
-    return f"{found.holm:.3f}" if found.holm >= 0.001 else "<.001"
+    return f"{contrast.holm:.3f}" if contrast.holm >= 0.001 else "<.001"
 
 
-def _seeds(found: Contrast | None) -> str:
-    if found is None or not _undecided(found):
+def _seeds(contrast: Contrast | None) -> str:
+    if contrast is None or not _undecided(contrast):
         return ""
-    return EMPTY if found.seeds is None else str(max(found.seeds, found.count + 1))
+    return EMPTY if contrast.seeds is None else str(max(contrast.seeds, contrast.count + 1))
 
 
 def aligned(summary: Summary) -> str:
-    """Columns aligned by spaces."""
+    """Return columns aligned by spaces."""
     lines = [*summary.conclusions, *[""][: len(summary.conclusions)]]
     for block in blocks(summary):
         rows = [block.columns, *(cells for _, cells in block.rows)]
@@ -135,7 +149,7 @@ def aligned(summary: Summary) -> str:
 
 
 def markdown(summary: Summary) -> str:
-    """Tables of Markdown, with the title above and the notes below."""
+    """Return tables of Markdown, with the title above and the notes below."""
     parts = [f"{_plain(line)}\n" for line in summary.conclusions]
     for block in blocks(summary):
         parts += [f"**{_plain(block.title)}**\n"] if block.title else []
@@ -146,37 +160,32 @@ def markdown(summary: Summary) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without what would end a cell or begin markup."""
+    """Escape characters that end a cell or begin markup."""
     return "".join("\\" + letter if letter in "\\|*_`<[" else letter for letter in " ".join(text.split()))
 
 
 def latex(summary: Summary) -> str:
-    """Tabulars with booktabs, baselines below a rule."""
+    """Return tabulars with booktabs, baselines below a rule."""
     lines = [r"% \usepackage{booktabs}"]
     for block in blocks(summary):
         lines += [f"% {' '.join(block.title.split())}"] if block.title else []
         lines += [r"\begin{tabular}{l" + "r" * (len(block.columns) - 1) + "}", r"\toprule"]
-        lines += [_latex_row(block.columns), r"\midrule"]
+        lines += [" & ".join(map(_escaped, block.columns)) + r" \\", r"\midrule"]
         for number_, (kind, cells) in enumerate(block.rows):
             begins = kind == "baseline" and number_ and block.rows[number_ - 1][0] != "baseline"
             lines += [r"\midrule"] if begins else []
-            lines.append(_latex_row(cells))
+            lines.append(" & ".join(map(_escaped, cells)) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}", *(f"% {' '.join(note.split())}" for note in block.notes)]
     lines += [f"% {' '.join(note.split())}" for note in summary.notes]
     return "\n".join(lines) + "\n"
 
 
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(map(escape, cells)) + r" \\"
-
-
-def escape(text: str) -> str:
-    """A text that LaTeX sets as it stands."""
+def _escaped(text: str) -> str:
     return "".join(_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def comma_separated(summary: Summary) -> str:
-    """One line per row and metric, with every number in full; see :data:`CSV_COLUMNS`."""
+    """Return one line per row and metric, with every number in full; see :data:`CSV_COLUMNS`."""
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -196,5 +205,5 @@ def _values(line: Line, name: str) -> list[object]:
 
 
 def _cell(text: str) -> str:
-    """A text that spreadsheets do not take for a formula."""
+    """Quote a text that spreadsheets would take for a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t") else text

@@ -14,28 +14,5 @@ if TYPE_CHECKING:
     from vlcli.tasks.heat import matching_maps
     from vlcli.tasks.outputs import logits_of, target, write_csv, write_json_lines
 
-_HOMES = {
-    "Given": "base",
-    "Result": "base",
-    "Runner": "base",
-    "Task": "base",
-    "logits_of": "outputs",
-    "matching_maps": "heat",
-    "target": "outputs",
-    "write_csv": "outputs",
-    "write_json_lines": "outputs",
-}
 
-__all__ = [
-    "Given",
-    "Result",
-    "Runner",
-    "Task",
-    "logits_of",
-    "matching_maps",
-    "target",
-    "write_csv",
-    "write_json_lines",
-]
-
-__getattr__ = lazily(__name__, _HOMES)
+__getattr__ = lazily(__name__, __file__)

@@ -18,7 +18,7 @@ from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Examples, Find, Predict, Result, Runner, Task
+from vlcli.tasks.base import Examples, Predict, Task
 from vlcli.tasks.outputs import likeliest, logits_of, mean, target
 
 Loss = Literal["bce", "ce"]
@@ -244,15 +244,7 @@ class GQA(Answering):
         counts = Counter(answer for answer in answers if answer is not None)
         return tuple(sorted(answer for answer, count in counts.items() if count >= self.min_count))
 
-    def evaluate(self, runner: Runner) -> Result:
-        self._read_choices(runner)
-        return super().evaluate(runner)
-
-    def rescore(self, find: Find, runner: Examples) -> Result:
-        self._read_choices(runner)
-        return super().rescore(find, runner)
-
-    def _read_choices(self, runner: Examples) -> None:
+    def read(self, runner: Examples) -> None:
         readers = [reader for reader in getattr(runner.data, "readers", ()) if hasattr(reader, "choices")]
         self.choices = {key: row for reader in readers for key, row in reader.choices().items()}
 

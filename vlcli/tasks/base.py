@@ -162,27 +162,63 @@ class Task:
         return {"name": self.usual_data}
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        """Arrange the data for evaluation (one example per image, say); called once after readers are opened."""
+        """Arrange the data for evaluation (one example per image, for instance); called once after readers are opened.
+
+        Args:
+            readers: as the recipe names them.
+
+        Returns:
+            Readers; by default the same.
+        """
         return readers
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        """Arrange the data for training, by default as :meth:`arrange`; called once after readers are opened."""
+        """Arrange the data for training; called once after readers are opened.
+
+        Args:
+            readers: as the recipe names them.
+
+        Returns:
+            Readers; by default those of :meth:`arrange`.
+        """
         return self.arrange(readers)
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        """Strings of the rows of the task's head, none by default; called once before the model is built.
+        """Answer or label strings of the task's head; called once before the model is built. None by default.
 
         Args:
             readers: of the training data.
+
+        Returns:
+            One string per row of the head.
         """
         return ()
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
-        """Inputs to load beyond the model's ``spec``, or at another size; called once when data are opened."""
+        """Inputs to load beyond the model's spec, or at another size; called once when data are opened.
+
+        Args:
+            spec: of the model.
+            training: whether the data are for training; else they are scored.
+
+        Returns:
+            The spec of the data.
+        """
         return spec
 
     def attach(self, data_spec: DataSpec) -> None:
-        """Receive the sizes and answers that the model was trained with; called once, before anything is decoded."""
+        """Receive the sizes and answers that the model was trained with; called once, before anything is decoded.
+
+        Args:
+            data_spec: of the trained model.
+        """
+
+    def read(self, runner: Examples) -> None:
+        """Read more files of the data (labels, annotations); called once before the first batch. None by default.
+
+        Args:
+            runner: gives the data.
+        """
 
     def decode(self, outputs: dict[str, dict[str, Tensor]], batch: Batch) -> list[dict[str, Any]]:
         """Turn outputs into predictions.
@@ -247,8 +283,16 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} has no score")
 
     def evaluate(self, runner: Runner) -> Result:
-        """Evaluate the model; called once per evaluate stage and validation. Retrieval and grounding override it."""
+        """Evaluate the model; called once per evaluate stage and per validation. Retrieval and grounding override it.
+
+        Args:
+            runner: gives batches, forward passes and outputs.
+
+        Returns:
+            Metrics and predictions.
+        """
         self.attach(runner.data_spec)
+        self.read(runner)
         tokenizer = getattr(runner.data, "tokenizer", None)
         predictions = runner.rows(lambda batch: self.predictions(runner.step(batch), runner.predict, tokenizer))
         return Result(self.score(predictions), predictions)
@@ -271,12 +315,29 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} is not scored without a model")
 
     def rescore(self, find: Find, runner: Examples) -> Result:
-        """Score predictions that were made elsewhere; called once per ``vlcli eval --predictions``."""
+        """Score predictions that were made elsewhere; called once per ``vlcli eval --predictions``.
+
+        Args:
+            find: returns the predictions of a batch, in order.
+            runner: gives the batches of keys and targets; it has no model.
+
+        Returns:
+            Metrics and predictions.
+        """
+        self.read(runner)
         rows = [row for batch in runner.batches() for row in self.judge(find(batch), batch)]
         return Result(self.score(rows), rows)
 
     def solve(self, inputs: Given) -> Result:
-        """Evaluate without a model; called once per evaluate stage where ``fitted`` is true.
+        """Evaluate without a model, where ``fitted`` is true.
+
+        Called once per evaluate stage instead of :meth:`evaluate`.
+
+        Args:
+            inputs: data to fit on and data to score on.
+
+        Returns:
+            Metrics and predictions.
 
         Raises:
             NotImplementedError: the task needs a model.

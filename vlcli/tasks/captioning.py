@@ -208,9 +208,6 @@ def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str,
         spec: a data set with boxes, classes and, where it has any, attributes.
         runner: its data's first reader gives the root.
         rows: predictions; ``key`` is the picture.
-
-    Raises:
-        DataError: the data set has no boxes, or none of these pictures.
     """
     reader = registry.of(Reader).build(spec, runner.data.readers[0].root)
     reader.ids = runner.data.readers[0].ids

@@ -16,7 +16,7 @@ from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only
 from vlcli.registry import Spec
-from vlcli.tasks.base import Examples, Find, Predict, Result, Runner, Task
+from vlcli.tasks.base import Examples, Predict, Task
 from vlcli.tasks.outputs import likeliest, logits_of, target, with_target, write_json_lines
 
 FEW = 20  # so many classes are also scored one by one
@@ -66,17 +66,8 @@ class Classification(Task):
     def attach(self, data_spec: DataSpec) -> None:
         self.names = data_spec.answers
 
-    def evaluate(self, runner: Runner) -> Result:
-        self.words = self._words_of(runner)
-        return super().evaluate(runner)
-
-    def rescore(self, find: Find, runner: Examples) -> Result:
-        self.words = self._words_of(runner)
-        return super().rescore(find, runner)
-
-    @staticmethod
-    def _words_of(runner: Examples) -> tuple[str, ...]:
-        return next((tuple(reader.label_names()) for reader in runner.data.readers if reader.label_names()), ())
+    def read(self, runner: Examples) -> None:
+        self.words = next((tuple(words) for reader in runner.data.readers if (words := reader.label_names())), ())
 
     def logits(self, outputs: dict[str, dict[str, Tensor]]) -> tuple[Tensor, tuple[str, ...]]:
         """Return the logits (B, C) and the C names."""

@@ -30,15 +30,10 @@ def unit(rows: Rows) -> Rows:
 
 @dataclass(frozen=True)
 class CountedWords:
-    """The words that are counted, the most frequent first.
+    """The words that are counted, the most frequent first."""
 
-    Attributes:
-        columns: column of each word.
-        rarity: (W,) the inverse document frequency: ln((1 + N) / (1 + n)) + 1 for a word of n of N sentences.
-    """
-
-    columns: dict[str, int]
-    rarity: Rows
+    columns: dict[str, int]  # column of each word
+    rarity: Rows  # (W,) the inverse document frequency: ln((1 + N) / (1 + n)) + 1 for a word of n of N sentences
 
     @classmethod
     def of(cls, texts: Sequence[str], most: int) -> Self:
@@ -106,17 +101,11 @@ class Moments:
 
 @dataclass(frozen=True)
 class Axes:
-    """Principal axes of one side: with them, whitening under any ridge is a product by a diagonal.
+    """Principal axes of one side: with them, whitening under any ridge is a product by a diagonal."""
 
-    Attributes:
-        mean: (W,).
-        spread: (W,) variances, none below 0.
-        axes: (W, W) as columns.
-    """
-
-    mean: Rows
-    spread: Rows
-    axes: Rows
+    mean: Rows  # (W,)
+    spread: Rows  # (W,) variances, none below 0
+    axes: Rows  # (W, W) as columns
 
     @classmethod
     def of(cls, mean: Rows, covariance: Rows, what: str) -> Self:
@@ -138,17 +127,11 @@ class Axes:
 
 @dataclass(frozen=True)
 class Canonical:
-    """Directions in which words and pictures agree.
+    """Directions in which words and pictures agree."""
 
-    Attributes:
-        correlations: (K,) regularised, falling.
-        words: mean (W,) and directions (W, K).
-        image: mean (D,) and directions (D, K).
-    """
-
-    correlations: Rows
-    words: tuple[Rows, Rows]
-    image: tuple[Rows, Rows]
+    correlations: Rows  # (K,) regularised, falling
+    words: tuple[Rows, Rows]  # mean (W,) and directions (W, K)
+    image: tuple[Rows, Rows]  # mean (D,) and directions (D, K)
 
     def vectors(self, rows: Rows, side: str, dims: int | None = None) -> Rows:
         """Return (N, K) vectors of one side's rows, of length 1: their first ``dims`` coordinates times the

@@ -52,9 +52,6 @@ def fit(texts: dict[str, list[str]], store: FeatureStore, choices: Sequence[FitS
         texts: sentences by picture.
         store: regions of the pictures.
         choices: the settings to choose among; of equally good ones the first is taken.
-
-    Raises:
-        DataError: nothing varies, there are no words, or a picture is not in the store.
     """
     counted = CountedWords.of([text for group in texts.values() for text in group], max(c.words for c in choices))
     choices = list(dict.fromkeys(replace(c, words=min(c.words, len(counted.columns))) for c in choices))

@@ -16,7 +16,7 @@ from vlcli.metrics.detection import INSTALL, average_precision
 from vlcli.nn import Batch, DataSpec
 from vlcli.registry import Spec
 from vlcli.report.drawing import draw_boxes
-from vlcli.tasks.base import Examples, Find, Result, Runner, Task
+from vlcli.tasks.base import Examples, Task
 from vlcli.tasks.outputs import logits_of
 
 SUBMISSION, SHEET = "detections.json", "detections.png"
@@ -68,21 +68,13 @@ class Detection(Task):
     def attach(self, data_spec: DataSpec) -> None:
         self.names = tuple(data_spec.class_names)
 
-    def evaluate(self, runner: Runner) -> Result:
-        self._read_truth(runner)
-        return super().evaluate(runner)
-
-    def rescore(self, find: Find, runner: Examples) -> Result:
-        self._read_truth(runner)
-        return super().rescore(find, runner)
-
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         # boxes in pixels, with COCO's numbers of pictures and categories
         numbers = {} if self.truth is None else self.truth.numbers
         rows = zip(batch.keys, predictions, strict=True)
         return [{**row, "key": key, "image": key, "image_id": numbers.get(key, key)} for key, row in rows]
 
-    def _read_truth(self, runner: Examples) -> None:
+    def read(self, runner: Examples) -> None:
         self.truth = joined([reader.truth() for reader in runner.data.readers])
         self.files = {name: path for reader in runner.data.readers for name, path in reader.image_files().items()}
 
@@ -174,11 +166,7 @@ def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def joined(truths: list[Truth]) -> Truth:
-    """Join the truths of several data sets.
-
-    Raises:
-        DataError: they name other categories, or give one number to two pictures.
-    """
+    """Join the truths of several data sets."""
     categories = truths[0].document["categories"]
     if any(truth.document["categories"] != categories for truth in truths):
         raise DataError("The data sets have different categories.", hint="evaluate them one by one")

@@ -32,9 +32,6 @@ class Pooled:
         asked: examples that are scored.
         store: region features, whose mean is a picture's; None: thumbnails of the files are read.
         files: path of each picture; read where there is no store.
-
-    Raises:
-        DataError: all known pictures are the same, or there is none.
     """
 
     def __init__(
@@ -73,11 +70,7 @@ def _thumbnails(names: Sequence[str], files: Any) -> Rows:
 
 
 def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:
-    """Return the sentences of every picture, in order of first use.
-
-    Raises:
-        DataError: there are hardly any pictures with sentences.
-    """
+    """Return the sentences of every picture, in order of first use."""
     groups: dict[str, dict[str, None]] = {}
     for example in examples:
         texts = [text for text in (example.text, *example.choices) if text]
@@ -95,11 +88,7 @@ def sentences_by_picture(examples: Sequence[Example]) -> dict[str, list[str]]:
 
 
 def refuse_known(fitted: dict[str, list[str]], tested: Sequence[str]) -> None:
-    """Refuse to test on pictures that were fitted on.
-
-    Raises:
-        DataError: some are.
-    """
+    """Refuse to test on pictures that were fitted on."""
     both = [name for name in dict.fromkeys(tested) if name in fitted]
     if both:
         raise DataError(

@@ -34,11 +34,7 @@ class Group:
 
 
 def groups_of(sides: Sides, folds: int | None) -> list[Group]:
-    """Return the whole, then ``folds`` parts of the pictures in their order, each with its sentences.
-
-    Raises:
-        DataError: there are fewer pictures than folds.
-    """
+    """Return the whole, then ``folds`` parts of the pictures in their order, each with its sentences."""
     groups = [Group(np.arange(len(sides.text_keys)), np.arange(len(sides.image_keys)))]
     if folds and folds > len(sides.image_keys):
         raise DataError("There are fewer pictures than folds.", got=f"{len(sides.image_keys)} pictures, {folds} folds")
@@ -67,21 +63,15 @@ class _Subset:
 
 @dataclass
 class Ranking:
-    """Ranks both ways in bounded memory.
+    """Ranks both ways in bounded memory."""
 
-    Attributes:
-        sides: names, and what belongs together.
-        vectors: of the first stage, if any: sentences (N, D) and pictures (M, D), in memory or mapped.
-        memory: MiB of scores at a time.
-        candidates: number of the first stage's best that are scored in pairs; None: all, or none where nothing is.
-        scoring: rank candidates by log odds, logit or sum.
-    """
-
-    sides: Sides
+    sides: Sides  # names, and what belongs together
+    # of the first stage, if any: sentences (N, D) and pictures (M, D), in memory or mapped
     vectors: tuple[NDArray[np.float32], NDArray[np.float32]] | None
-    memory: int
+    memory: int  # MiB of scores at a time
+    # number of the first stage's best that are scored in pairs; None: all, or none where nothing is
     candidates: int | None = None
-    scoring: Scoring = "odds"
+    scoring: Scoring = "odds"  # rank candidates by log odds, logit or sum
 
     def codes(self, groups: list[Group]) -> Indices:
         """Return the pairs to score, of every group and both ways: sentence times M, plus picture; sorted."""

@@ -31,17 +31,11 @@ Scoring = Literal["odds", "logit", "sum"]
 
 @dataclass
 class Chunk:
-    """Some sentences or pictures, encoded (or embedded, for models that fuse embeddings).
+    """Some sentences or pictures, encoded (or embedded, for models that fuse embeddings)."""
 
-    Attributes:
-        start: index of the first in the whole list.
-        rows: as fed; of pictures the names alone.
-        states: what the model fuses.
-    """
-
-    start: int
-    rows: Text | Images
-    states: EncoderOutput
+    start: int  # index of the first in the whole list
+    rows: Text | Images  # as fed; of pictures the names alone
+    states: EncoderOutput  # what the model fuses
 
 
 class Shelf:
@@ -166,15 +160,10 @@ def encode(runner: Runner, data: Any, side: Side, shelf: Shelf) -> tuple[list[Ch
 
 @dataclass
 class Exact:
-    """Scores of some pairs.
+    """Scores of some pairs."""
 
-    Attributes:
-        codes: (P,) sorted: sentence times the number of pictures, plus picture; None: all pairs.
-        scores: (P,).
-    """
-
-    codes: NDArray[np.int64] | None
-    scores: NDArray[np.float32]
+    codes: NDArray[np.int64] | None  # (P,) sorted: sentence times the number of pictures, plus picture; None: all pairs
+    scores: NDArray[np.float32]  # (P,)
 
     def of(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the scores of pairs that were scored, in the shape of ``codes``."""

@@ -1,10 +1,10 @@
-"""What a recipe's model costs: parameters per part and multiply-accumulates."""
+"""Counts parameters per part and multiply-accumulates of a recipe's model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vlcli.builders.resolve import resolve_stage
 from vlcli.engine.bundle import find_bundle, read_bundle
@@ -16,13 +16,12 @@ from vlcli.nn.undrawn import without_memory
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
 from vlcli.recipe.resolved import Resolved
-from vlcli.recipe.schema import TextOptions, Training, TrainVocabulary
+from vlcli.recipe.schema import Training, TrainVocabulary
 from vlcli.registry import Spec, load
 from vlcli.runner.execute import context_of
-from vlcli.tasks.base import Task
 
 VOCABULARIES = {"bert-base-uncased": 30_522, "bert-base-cased": 28_996}
-"""Words of published vocabularies, which need not lie here to be counted."""
+"""Sizes of published vocabularies, whose files are not needed for counting."""
 Planned = tuple[planning.Planner, list[planning.PlannedStage]]
 
 
@@ -37,13 +36,13 @@ def count(
     """Count the model of a recipe's training stage on the meta device.
 
     Sizes that the data decide come from the finished stage where there is one; else they are the papers' (30,522 words,
-    36 regions of 2048 numbers or the model's own grid, the usual answer tables) with the recipe's own text length and
+    36 regions of 2048 numbers or the model's own grid, the usual answer tables) with the recipe's text length and
     vocabulary size.
 
     Args:
         resolved: the recipe.
         stage: a training stage; None: the first pre-training, else the first fine-tuning; the parameters of all others
-            are then given too, by stage.
+            are then counted too, by stage.
         answers: rows of an answer head.
         output: folder of all runs.
         heads: whether the objectives' heads count too.
@@ -53,30 +52,21 @@ def count(
     """
     training, name = _training(resolved), stage or first_stage(resolved)
     if not training:
-        raise UsageError(
-            "The recipe trains nothing, so there is no model to count.",
-            where=resolved.reference,
-            expected="a pretrain or finetune stage",
-        )
+        what, expected = "The recipe trains nothing, so there is no model to count.", "a pretrain or finetune stage"
+        raise UsageError(what, where=resolved.reference, expected=expected)
     if name not in training:
-        raise UsageError(
-            "This is no training stage of the recipe.",
-            where=resolved.reference,
-            got=name,
-            expected=", ".join(training),
-        )
+        what, expected = "This is no training stage of the recipe.", ", ".join(training)
+        raise UsageError(what, where=resolved.reference, got=name, expected=expected)
     plan = planning.make(resolved, planning.RunOptions(output))
-    made = _build(plan, name, answers, heads)
-    objectives = dict(made.module.objectives.items())
-    found = count_model(made.module.model, data_spec=made.data_spec, objectives=objectives, images=made.images)
-    counted = {"stage": name, "model": made.model, "images": made.images, **found}
-    return (
-        counted if stage else {**counted, "stages": {other: _sums(plan, other, answers, heads) for other in training}}
-    )
+    built = _build(plan, name, answers, heads)
+    objectives = dict(built.module.objectives.items())
+    counts = count_model(built.module.model, data_spec=built.data_spec, objectives=objectives, images=built.images)
+    counts = {"stage": name, "model": built.model, "images": built.images, **counts}
+    return counts if stage else {**counts, "stages": {one: _sums(plan, one, answers, heads) for one in training}}
 
 
 def first_stage(resolved: Resolved) -> str:
-    """The stage that is counted where none is named; empty where the recipe trains nothing."""
+    """Return the stage that is counted where none is named; empty where the recipe trains nothing."""
     return next(iter(resolved.of_kind("pretrain") + _training(resolved)), "")
 
 
@@ -84,9 +74,8 @@ def _training(resolved: Resolved) -> list[str]:
     return [name for name, stage in resolved.stages.items() if isinstance(stage, Training)]
 
 
-@dataclass
-class Built:
-    """A stage's training module on the meta device, and what it was built from."""
+class Built(NamedTuple):
+    """A stage's training module on the meta device, the specs it was built from, and images of an example."""
 
     module: TrainingModule
     model: Spec
@@ -94,22 +83,8 @@ class Built:
     images: int
 
 
-def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> Built:
-    planner, steps = plan
-    context = context_of(planner, name, {step.name: step for step in steps}, Silent())
-    resolved = resolve_stage(context)
-    model, task = resolved.model, resolved.built_task
-    if not model:
-        raise UsageError("The stage names no model.", where=f"stages.{name}.model")
-    entries = [dict(one) for one in resolved.objectives] if heads else []
-    artifact = next((step.artifact for step in steps if step.name == name), None)
-    data_spec = _data_spec(resolved.text, artifact, answers, _usual_answers(task, entries))
-    module = without_memory(lambda: build_training_module(model, entries, data_spec))
-    return Built(module, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
-
-
 def build_stage(resolved: Resolved, name: str, output: Path) -> Built:
-    """A training stage's module on the meta device, with its heads.
+    """Build a training stage's module on the meta device, with its heads.
 
     Raises:
         UsageError: the stage names no model.
@@ -117,38 +92,42 @@ def build_stage(resolved: Resolved, name: str, output: Path) -> Built:
     return _build(planning.make(resolved, planning.RunOptions(output)), name, None, True)
 
 
+def _build(plan: Planned, name: str, answers: int | None, heads: bool) -> Built:
+    planner, steps = plan
+    resolved = resolve_stage(context_of(planner, name, {step.name: step for step in steps}, Silent()))
+    model, task = resolved.model, resolved.built_task
+    if not model:
+        raise UsageError("The stage names no model.", where=f"stages.{name}.model")
+    entries = [dict(one) for one in resolved.objectives] if heads else []
+    usual = task.usual_answers if task is not None else 0
+    usual = usual or max((load("objectives", entry["name"]).usual_answers for entry in entries), default=0)
+    artifact = next((step.artifact for step in steps if step.name == name), None)
+    if artifact is not None and find_bundle(artifact) is not None:
+        data_spec, rows = read_bundle(artifact).data_spec, answers
+    else:
+        data_spec, rows, vocabulary = (
+            DataSpec(text_length=resolved.text.length),
+            answers or usual,
+            resolved.text.vocabulary,
+        )
+        if isinstance(vocabulary, TrainVocabulary):
+            data_spec = replace(data_spec, vocab_size=vocabulary.size)
+        elif size := VOCABULARIES.get(vocabulary.rsplit("/", 1)[-1]):
+            data_spec = replace(data_spec, vocab_size=size)
+    if rows:
+        data_spec = replace(data_spec, answers=tuple(f"answer {i}" for i in range(rows)))
+    module = without_memory(lambda: build_training_module(model, entries, data_spec))
+    return Built(module, model, data_spec, max((int(entry.get("images", 1)) for entry in entries), default=1))
+
+
 def _sums(plan: Planned, name: str, answers: int | None, heads: bool) -> dict[str, Any]:
-    """Parameters of a stage's model and of all it trains; what is amiss where it cannot be built yet."""
+    """Count the parameters of a stage's model and of all it trains; say why where it cannot be built yet."""
     try:
-        made = _build(plan, name, answers, heads)
+        module = _build(plan, name, answers, heads).module
     except ComponentError as error:
         return {"backbone": None, "total": None, "why": error.what}
+    copies = [n.startswith("teacher.") or "_copy." in n for n, _ in module.named_parameters()]  # of momentum
     return {
-        "backbone": sum(parameter.numel() for parameter in made.module.model.parameters()),
-        "total": sum(p.numel() for n, p in made.module.named_parameters() if not _copied(n)),
+        "backbone": sum(parameter.numel() for parameter in module.model.parameters()),
+        "total": sum(p.numel() for p, copy in zip(module.parameters(), copies, strict=True) if not copy),
     }
-
-
-def _copied(name: str) -> bool:
-    """Whether a parameter is a momentum copy's, of the model or of a head."""
-    return name.startswith("teacher.") or "_copy." in name
-
-
-def _usual_answers(task: Task | None, objectives: list[Spec]) -> int:
-    if task is not None and task.usual_answers:
-        return task.usual_answers
-    return max((load("objectives", entry["name"]).usual_answers for entry in objectives), default=0)
-
-
-def _data_spec(text: TextOptions, artifact: Path | None, answers: int | None, usual: int) -> DataSpec:
-    if artifact is not None and find_bundle(artifact) is not None:
-        data_spec = read_bundle(artifact).data_spec
-        usual = 0
-    else:
-        data_spec = DataSpec(text_length=text.length)
-        if isinstance(text.vocabulary, TrainVocabulary):
-            data_spec = replace(data_spec, vocab_size=text.vocabulary.size)
-        elif size := VOCABULARIES.get(text.vocabulary.rsplit("/", 1)[-1]):
-            data_spec = replace(data_spec, vocab_size=size)
-    rows = answers or usual
-    return replace(data_spec, answers=tuple(f"answer {i}" for i in range(rows))) if rows else data_spec

@@ -1,4 +1,4 @@
-"""What a recipe's data sets hold."""
+"""Counts examples, pictures and words of a recipe's data sets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from vlcli.recipe.resolved import Resolved
 
 
 def dataset_counts(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
-    """One row per stage and data set: examples, different pictures and texts, words.
+    """Return one row per stage and data set: examples, different pictures and texts, words.
 
-    A data set that cannot be read has a row with its ``error`` instead.
-
-    A data set whose reader counts its parts (``Reader.composition``) has these rows too, as ``composition``.
+    A data set that cannot be read has its ``error`` instead; one whose reader counts its parts
+    (``Reader.composition``) has these rows as ``composition``.
 
     Raises:
         UsageError: the recipe has no such stage.
@@ -33,15 +32,12 @@ def dataset_counts(resolved: Resolved, stage: str | None = None, output: Path = 
         config = resolved.stages[name]
         root = wiring.root_folder(resolved.recipe, config, artifacts)
         for spec in keys.data_specs(resolved.recipe, config):
-            rows.append({"stage": name, "data set": spec["name"], **_counted(spec, root)})
+            try:
+                counts = _count(spec, root)
+            except VlcliError as error:
+                counts = {"split": spec.get("split", ""), "error": error}
+            rows.append({"stage": name, "data set": spec["name"], **counts})
     return rows
-
-
-def _counted(spec: dict[str, Any], root: Path) -> dict[str, Any]:
-    try:
-        return _count(spec, root)
-    except VlcliError as error:
-        return {"split": spec.get("split", ""), "error": error}
 
 
 def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
@@ -49,19 +45,14 @@ def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
     reader.require()
     examples = reader.examples()
     texts = {example.text for example in examples if example.text}
-    pictures = {image for example in examples for image in example.images}
-    words = sum(len(text.split()) for text in texts)
-    left_out = {"left out": dict(reader.left_out)} if reader.left_out else {}
-    notes = {"notes": found} if (found := [*decisions(reader), *reader.notes()]) else {}
-    rows = reader.composition()
-    grouped = {"composition": rows} if rows else {}
+    composition, notes = reader.composition(), [*decisions(reader), *reader.notes()]
     return {
         "split": spec.get("split", getattr(reader, "split", "")),
-        **grouped,
+        **({"composition": composition} if composition else {}),
         "examples": len(examples),
-        "pictures": len(pictures),
+        "pictures": len({image for example in examples for image in example.images}),
         "texts": len(texts),
-        "words": words,
-        **left_out,
-        **notes,
+        "words": sum(len(text.split()) for text in texts),
+        **({"left out": dict(reader.left_out)} if reader.left_out else {}),
+        **({"notes": notes} if notes else {}),
     }

@@ -1,29 +1,21 @@
-"""What differs between recipes or between runs: settings, versions, data, metrics."""
+"""Compares recipes or runs: settings, versions, data, metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
 from vlcli.metrics.rows import Paired, paired
 from vlcli.tools.run_folder import RunFacts, StageFacts
 
-ABSENT = None
-"""What stands where one side has no such key."""
 WORDS = frozenset({"about", "paper", "name", "extends"})
 """Keys of a recipe that change nothing of what is computed."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One key that is not the same everywhere.
-
-    Attributes:
-        key: dotted path in the recipe, package, or stage and file.
-        values: one for each side; None where a side has no such key.
-    """
+class Difference(NamedTuple):
+    """A dotted key of recipes, a package, or a file, with its value on each side; None where a side has none."""
 
     key: str
     values: tuple[Any, ...]
@@ -39,7 +31,7 @@ class Comparison:
         versions: packages.
         data: files and generated data.
         metrics: by stage, of each side after the first against the first.
-        faults: what of the runs cannot be read, one sentence each.
+        faults: sentences about files of the runs that cannot be read.
     """
 
     labels: list[str]
@@ -51,119 +43,97 @@ class Comparison:
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted key; items of a list of components stand under their names.
+    """Return nested settings by dotted key; items of a list of components stand under their names.
 
     >>> flat({"model": {"hidden": 8}, "objectives": ["mlm", {"name": "matching", "weight": 2}]})
     {'model.hidden': 8, 'objectives.mlm': {}, 'objectives.matching.weight': 2}
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, inner in _items(value):
-        place = f"{prefix}.{key}" if prefix else key
-        if isinstance(inner, Mapping | list) and _items(inner):
-            found |= flat(inner, place)
-        else:
-            found[place] = inner
-    return found
+        path = f"{prefix}.{key}" if prefix else key
+        settings |= flat(inner, path) if _items(inner) else {path: inner}
+    return settings
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
-    """Parts of a mapping or of a list of components; none of anything else."""
+    """Return the parts of a mapping or of a list of components; none of anything else."""
     if isinstance(value, Mapping):
         return [(str(key), inner) for key, inner in value.items()]
-    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-        names = [item.get("name") if isinstance(item, Mapping) else item for item in value]
-        unique = all(isinstance(name, str) for name in names) and len(set(map(str, names))) == len(names)
-        if unique:
-            return [(str(name), _options(item)) for name, item in zip(names, value, strict=True)]
-        return [(str(place), item) for place, item in enumerate(value)]
-    return []
-
-
-def _options(item: Any) -> Any:
-    return {key: inner for key, inner in item.items() if key != "name"} if isinstance(item, Mapping) else {}
+    if not isinstance(value, list) or not any(isinstance(item, Mapping) for item in value):
+        return []
+    names: list[Any] = [item.get("name") if isinstance(item, Mapping) else item for item in value]
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        return [(str(number), item) for number, item in enumerate(value)]
+    options = [{k: v for k, v in item.items() if k != "name"} if isinstance(item, Mapping) else {} for item in value]
+    return list(zip(names, options, strict=True))
 
 
 def differing(sides: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """Keys whose values are not the same on all sides, in order of first appearance."""
-    keys = dict.fromkeys(key for side in sides for key in side)
-    rows = [Difference(key, tuple(side.get(key, ABSENT) for side in sides)) for key in keys]
-    present = {key: [key in side for side in sides] for key in keys}
-    return [
-        row for row in rows if any(value != row.values[0] for value in row.values[1:]) or len(set(present[row.key])) > 1
-    ]
+    """Return keys whose values are not the same on all sides, in order of first appearance."""
+    rows = []
+    for key in dict.fromkeys(key for side in sides for key in side):
+        values = tuple(side.get(key) for side in sides)
+        if any(value != values[0] for value in values[1:]) or len({key in side for side in sides}) > 1:
+            rows.append(Difference(key, values))
+    return rows
 
 
 def compare_settings(recipes: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """Settings of recipes that differ.
-
-    Words about a recipe are no settings; a stage that a recipe lacks is one row, with the stage's kind.
-    """
+    """Return settings of recipes that differ; a stage that a recipe lacks is one row, with the stage's kind."""
     kept = [{key: value for key, value in recipe.items() if key not in WORDS} for recipe in recipes]
-    stages = [found for recipe in kept if isinstance(found := recipe.get("stages"), Mapping)]
+    stages = [section for recipe in kept if isinstance(section := recipe.get("stages"), Mapping)]
     if len(stages) < len(kept):
         return differing([flat(recipe) for recipe in kept])
-    common = [name for name in stages[0] if all(name in found for found in stages)]
+    common = [name for name in stages[0] if all(name in section for section in stages)]
     rows = differing([flat({**recipe, "stages": {name: recipe["stages"][name] for name in common}}) for recipe in kept])
-    return rows + differing([_kinds(found, common) for found in stages])
-
-
-def _kinds(stages: Mapping[str, Any], common: Sequence[str]) -> dict[str, str]:
-    """The kind of every stage that not all recipes have."""
-    others = {name: stage for name, stage in stages.items() if name not in common}
-    kinds = {name: stage.get("kind", "") if isinstance(stage, Mapping) else "" for name, stage in others.items()}
-    return {f"stages.{name}": f"({kind} stage)".replace("( ", "(") for name, kind in kinds.items()}
+    kinds = []
+    for section in stages:
+        others = {name: stage for name, stage in section.items() if name not in common}
+        named = {n: stage.get("kind", "") if isinstance(stage, Mapping) else "" for n, stage in others.items()}
+        kinds.append({f"stages.{n}": f"({kind} stage)" if kind else "(stage)" for n, kind in named.items()})
+    return rows + differing(kinds)
 
 
 def compare_runs(runs: Sequence[RunFacts]) -> Comparison:
-    """Everything that differs between runs; metrics are those of stages of one name, or of the runs' only stages."""
-    made = Comparison([run.label for run in runs])
-    recipes = [run.recipe for run in runs]
+    """Compare runs; metrics are those of stages of one name, or of the runs' only stages."""
+    comparison, recipes = Comparison([run.label for run in runs]), [run.recipe for run in runs]
+    matched: dict[str, list[StageFacts | None]] = {}
     if all(len(run.stages) == 1 for run in runs):
-        recipes = [{"stage": next(iter(run.stages.values())).record} for run in runs]
-        recipes = [{"stage": _without_none(r["stage"].config) if r["stage"] is not None else {}} for r in recipes]
+        only = [next(iter(run.stages.values())) for run in runs]
+        configs = [stage.record.config if stage.record is not None else {} for stage in only]
+        recipes = [{"stage": {k: v for k, v in config.items() if v not in (None, [], {}, "")}} for config in configs]
+        matched[" / ".join(dict.fromkeys(stage.name for stage in only))] = list(only)
+    else:
+        for name in dict.fromkeys(name for run in runs for name in run.stages):
+            stages = [run.stages.get(name) for run in runs]
+            if sum(bool(stage and stage.metrics) for stage in stages) > 1:
+                matched[name] = stages
     if all(recipes):
-        made.settings = compare_settings(recipes)
-    made.versions = differing([run.versions for run in runs])
-    made.data = differing([data_of(run) for run in runs])
-    for label, stages in _matched(runs).items():
+        comparison.settings = compare_settings(recipes)
+    comparison.versions = differing([run.versions for run in runs])
+    comparison.data = differing([data_of(run) for run in runs])
+    for label, stages in matched.items():
         pairs = [_paired(stages[0], other) for other in stages[1:]]
         if any(pairs):
-            made.metrics[label] = pairs
-    made.faults = list(dict.fromkeys(fault for run in runs for fault in run.every_fault()))
-    return made
-
-
-def _without_none(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if value not in (None, [], {}, "")}
+            comparison.metrics[label] = pairs
+    comparison.faults = list(dict.fromkeys(fault for run in runs for fault in run.every_fault()))
+    return comparison
 
 
 def data_of(run: RunFacts) -> dict[str, str]:
-    """The first digits of the digest of each data file, and of the key of data that the run makes or extracts."""
-    found: dict[str, str] = {}
+    """Return the first digits of the digest of each data file, and of the key of data that a stage makes."""
+    digests: dict[str, str] = {}
     for stage in run.stages.values():
         record = stage.record
         if record is None:
             continue
         if record.kind in ("make", "extract") and record.status == "done":
-            found[f"{stage.name} (made by this stage)"] = record.fingerprint[:12]
+            digests[f"{stage.name} (made by this stage)"] = record.fingerprint[:12]
         for row in record.data:
-            found[_place(str(row["path"]), record.root)] = str(row["digest"])[:12]
-    return found
-
-
-def _place(path: str, root: str) -> str:
-    inside = root and PurePath(path).is_relative_to(root)
-    return str(PurePath(path).relative_to(root)) if inside else str(Path(path).name)
-
-
-def _matched(runs: Sequence[RunFacts]) -> dict[str, list[StageFacts | None]]:
-    """Stages with metrics that the first run and another have, by name; the only stages of runs that have one each."""
-    if all(len(run.stages) == 1 for run in runs):
-        only = [next(iter(run.stages.values())) for run in runs]
-        return {" / ".join(dict.fromkeys(stage.name for stage in only)): list(only)}
-    names = dict.fromkeys(name for run in runs for name in run.stages)
-    found: dict[str, list[StageFacts | None]] = {name: [run.stages.get(name) for run in runs] for name in names}
-    return {name: stages for name, stages in found.items() if sum(bool(s and s.metrics) for s in stages) > 1}
+            path = PurePath(str(row["path"]))
+            inside = record.root and path.is_relative_to(record.root)
+            digests[str(path.relative_to(record.root)) if inside else path.name] = str(row["digest"])[:12]
+    return digests
 
 
 def _paired(first: StageFacts | None, other: StageFacts | None) -> list[Paired]:

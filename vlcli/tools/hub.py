@@ -1,4 +1,4 @@
-"""Uploading a folder to the Hugging Face hub."""
+"""Uploads a folder to the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def upload(folder: Path, name: str, *, public: bool = False, message: str = "Upl
     """Create a repository where there is none, and upload a folder with a model card; returns the address.
 
     Args:
-        folder: what ``format: hub`` wrote, or the stage folder that holds it as ``hub/``.
+        folder: written by ``format: hub``, or the stage folder that holds it as ``hub/``.
         name: ``OWNER/NAME``, or ``NAME`` for the owner of the token.
         public: whether anybody may see a new repository.
         message: of the commit.
@@ -25,15 +25,20 @@ def upload(folder: Path, name: str, *, public: bool = False, message: str = "Upl
         DataError: there is no model with a card.
         VlcliError: the hub refuses, or cannot be reached.
     """
-    place = checked(folder)
+    source = next((one for one in (folder, folder / "hub") if (one / CARD).is_file()), None)
+    if source is None or find_bundle(source) is None:
+        hint = "write one: stages: {hub: {kind: export, from: STAGE, format: hub}}"
+        got = "no folder" if not folder.is_dir() else f"no {CARD}" if source is None else "no model"
+        expected = f"a folder with {CARD} and model/, as format: hub writes it"
+        raise DataError("There is nothing to upload.", where=str(folder), got=got, expected=expected, hint=hint)
     if not re.fullmatch(r"([\w.-]+/)?[\w.-]{1,96}", name) or ".." in name or "--" in name:
         raise UsageError("This is no name of a repository.", got=repr(name), expected="OWNER/NAME, or NAME")
     from huggingface_hub import HfApi
 
     try:
         api = HfApi()
-        made = api.create_repo(name, private=not public, exist_ok=True)
-        api.upload_folder(repo_id=made.repo_id, folder_path=str(place), commit_message=message)
+        address = api.create_repo(name, private=not public, exist_ok=True)
+        api.upload_folder(repo_id=address.repo_id, folder_path=str(source), commit_message=message)
     except Exception as error:  # refused, no token, no network: each library below has classes of its own
         raise VlcliError(
             "The folder was not uploaded.",
@@ -42,19 +47,4 @@ def upload(folder: Path, name: str, *, public: bool = False, message: str = "Upl
             expected="a network, and a token that may write",
             hint="log in with: hf auth login; then run the same command again",
         ) from error
-    return str(made)
-
-
-def checked(folder: Path) -> Path:
-    """The folder with the card.
-
-    Raises:
-        DataError: there is none, or no model beside it.
-    """
-    place = next((one for one in (folder, folder / "hub") if (one / CARD).is_file()), None)
-    if place is None or find_bundle(place) is None:
-        hint = "write one: stages: {hub: {kind: export, from: STAGE, format: hub}}"
-        got = "no folder" if not folder.is_dir() else f"no {CARD}" if place is None else "no model"
-        expected = f"a folder with {CARD} and model/, as format: hub writes it"
-        raise DataError("There is nothing to upload.", where=str(folder), got=got, expected=expected, hint=hint)
-    return place
+    return str(address)

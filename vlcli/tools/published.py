@@ -1,13 +1,13 @@
-"""What is published about data sets and checkpoints: official source, licence, size, layout, how a person gets them.
+"""Lists official source, licence, size, layout and download commands of published data sets and checkpoints.
 
 Addresses, licences and sizes are those that the official page, repository or file listing stated when they were looked
-up; where none was found, the value is :data:`NOT_VERIFIED`. The commands are printed and never run. Sizes are rounded,
-1 GB is 10^9 bytes. Pictures mostly stay with the people who took them.
+up; where none was found, the value is :data:`NOT_VERIFIED`. The commands are printed and never run. 1 GB is 10^9
+bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NOT_VERIFIED = "not verified"
 """Value of a licence or a size that was not found on an official page: look there before you rely on it."""
@@ -15,16 +15,15 @@ _COCO = "http://images.cocodataset.org"
 _PICTURES = "annotations CC BY 4.0; pictures under Flickr's terms of use, their copyright is not COCO's"
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """One published data set or checkpoint.
 
     Attributes:
-        title: what it is called.
+        title: its usual name.
         url: the official page.
         licence: as the source names it, or :data:`NOT_VERIFIED`.
         size: about how much is downloaded, or :data:`NOT_VERIFIED`.
-        layout: where its files are expected under the data root.
+        layout: paths of its files under the data root.
         commands: what a person runs, in the data root; empty where a form must be filled in first.
     """
 

@@ -1,6 +1,6 @@
-"""A run folder as it lies on disk, finished or not: its recipe, its stages, and what is missing or damaged.
+"""Reads a run folder, finished or not: its recipe, its stages, and what is missing or damaged.
 
-Nothing here loads a model; files that cannot be read become a line of ``faults`` and nothing more.
+No model is loaded; a file that cannot be read becomes a line of ``faults``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ class StageFacts:
     """One stage of a run.
 
     Attributes:
-        name: in the recipe.
         kind: of the stage; empty where neither recipe nor record says it.
         state: ``done``, ``working``, ``stopped``, ``failed``, ``not begun``, ``damaged`` or ``lost``.
-        folder: where its files lie; that of another run where the stage was reused.
-        record: what it recorded; None where there is none that can be read.
+        folder: of its files; that of another run where the stage was reused.
+        record: None where there is none that can be read.
         reused: whether another run made it.
-        faults: what of it cannot be read, one sentence each.
+        faults: sentences about files that cannot be read.
     """
 
     name: str
@@ -47,9 +46,9 @@ class StageFacts:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Numbers that the stage recorded, those that are finite or not, but no other values."""
-        found = self.record.metrics if self.record is not None else {}
-        return {n: float(v) for n, v in found.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        """The record's metrics that are numbers, finite or not."""
+        metrics = self.record.metrics if self.record is not None else {}
+        return {n: float(v) for n, v in metrics.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
     @cached_property
     def predictions(self) -> list[dict[str, Any]]:
@@ -65,15 +64,17 @@ class StageFacts:
     @cached_property
     def log(self) -> list[dict[str, Any]]:
         """Lines of the training log, by step; none where the stage does not train."""
-        rows = self._lines("log") or self._unfinished_log()
+        rows, path = self._lines("log"), self.folder / "log.jsonl"
+        if not rows and self.state != "done" and path.is_file():  # a stage that has not ended has recorded no files
+            rows = self._read(path)
         return [row for row in rows if isinstance(row.get("step"), int)]
 
     def file(self, role: str) -> Path | None:
-        """A file that the stage recorded, if it lies in the stage's folder."""
+        """Return a file that the stage recorded, if it lies in the stage's folder."""
         name = self.record.files.get(role) if self.record is not None else None
-        path = None if name is None else self.folder / name
-        inside = path is not None and path.resolve().is_relative_to(self.folder.resolve())
-        return path if inside and path is not None and path.exists() else None
+        path = self.folder / (name or "")
+        inside = path.resolve().is_relative_to(self.folder.resolve())
+        return path if name is not None and inside and path.exists() else None
 
     def _lines(self, role: str) -> list[dict[str, Any]]:
         if self.record is None or role not in self.record.files:
@@ -83,11 +84,6 @@ class StageFacts:
             self.faults.append(f"{self.folder / self.record.files[role]} is missing.")
             return []
         return self._read(path)
-
-    def _unfinished_log(self) -> list[dict[str, Any]]:
-        """A stage that has not ended has recorded no files yet, and one that has not begun has none."""
-        path = self.folder / "log.jsonl"
-        return self._read(path) if self.state != "done" and path.is_file() else []
 
     def _read(self, path: Path) -> list[dict[str, Any]]:
         rows, damaged = read_lines(path)
@@ -101,11 +97,10 @@ class RunFacts:
     """One run.
 
     Attributes:
-        folder: the run's folder.
-        label: what the run is called where several are shown.
+        label: name of the run where several are shown.
         recipe: the recipe as it was run, without defaults; empty where its copy cannot be read.
         stages: by name, in the recipe's order.
-        faults: what cannot be read, one sentence each.
+        faults: sentences about files that cannot be read.
     """
 
     folder: Path
@@ -116,7 +111,7 @@ class RunFacts:
 
     @property
     def state(self) -> str:
-        """In a word: ``working``, ``failed``, ``damaged``, ``unfinished`` or ``done``."""
+        """``working``, ``failed``, ``damaged``, ``unfinished`` or ``done``."""
         states = {stage.state for stage in self.stages.values()}
         for state in ("working", "failed", "damaged"):
             if state in states:
@@ -126,19 +121,19 @@ class RunFacts:
     @property
     def versions(self) -> dict[str, str]:
         """Versions of all packages that the stages recorded; several of one package stand side by side."""
-        found: dict[str, dict[str, None]] = {}
-        for stage in self.stages.values():
-            for package, version in (stage.record.versions if stage.record is not None else {}).items():
-                found.setdefault(package, {})[str(version)] = None
-        return {package: ", ".join(versions) for package, versions in sorted(found.items())}
+        versions: dict[str, dict[str, None]] = {}
+        for record in (stage.record for stage in self.stages.values() if stage.record is not None):
+            for package, version in record.versions.items():
+                versions.setdefault(package, {})[str(version)] = None
+        return {package: ", ".join(several) for package, several in sorted(versions.items())}
 
     def every_fault(self) -> list[str]:
-        """Faults of the run, then of its stages."""
+        """Return faults of the run, then of its stages."""
         return self.faults + [f"{s.name}: {fault}" for s in self.stages.values() for fault in dict.fromkeys(s.faults)]
 
 
 def find_run(name: str, output: Path = Path("runs")) -> Path:
-    """The folder that is meant: a path, or a name under the folder of all runs.
+    """Return the folder of a path, or of a name under the folder of all runs.
 
     Raises:
         DataError: neither is a run's or a stage's folder.
@@ -158,62 +153,57 @@ def find_run(name: str, output: Path = Path("runs")) -> Path:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run."""
+    """Return whether a folder is that of a run."""
     return (folder / RECIPE).is_file() or any(folder.glob(f"*/{stage_record.FILE}"))
 
 
 def read_run(folder: Path) -> RunFacts:
-    """A run's folder, or a stage's folder as a run of this stage alone."""
+    """Read a run's folder, or a stage's folder as a run of this stage alone."""
+    name = folder.resolve().name
     if stage_record.has_record(folder) and not is_run(folder):
-        run = RunFacts(folder, f"{folder.resolve().parent.name}/{folder.resolve().name}")
-        run.recipe, _ = _recipe(folder.parent)
-        run.stages[folder.resolve().name] = _stage(folder, {})
+        run = RunFacts(folder, f"{folder.resolve().parent.name}/{name}", _recipe(folder.parent)[0])
+        run.stages[name] = _stage(folder, {})
         return run
-    run = RunFacts(folder, folder.resolve().name)
-    run.recipe, fault = _recipe(folder)
-    run.faults += [fault] if fault else []
-    planned = run.recipe.get("stages")
-    planned = planned if isinstance(planned, dict) else {}
-    found = sorted(path for path in folder.iterdir() if stage_record.has_record(path) and ".old-" not in path.name)
-    names = [str(name) for name in planned if _NAME.fullmatch(str(name))]
-    stages = {name: _stage(folder / name, planned.get(name)) for name in names}
-    others = [_stage(path, {}) for path in found if path.name not in stages]
+    recipe, fault = _recipe(folder)
+    run = RunFacts(folder, name, recipe, faults=[fault] if fault else [])
+    planned = recipe.get("stages")
+    for stage, section in planned.items() if isinstance(planned, dict) else ():
+        if _NAME.fullmatch(str(stage)):
+            run.stages[str(stage)] = _stage(folder / str(stage), section)
+    paths = sorted(path for path in folder.iterdir() if stage_record.has_record(path) and ".old-" not in path.name)
+    others = [_stage(path, {}) for path in paths if path.name not in run.stages]
     others.sort(key=lambda stage: stage.record.started if stage.record is not None else "")
-    run.stages = stages | {stage.name: stage for stage in others}
+    run.stages |= {stage.name: stage for stage in others}
     return run
 
 
 def _recipe(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return the recipe and an empty text, or what is wrong with its file."""
+    file = folder / RECIPE
     try:
-        value = yaml.read(folder / RECIPE).value
+        value = yaml.read(file).value
     except VlcliError as error:
-        missing = not (folder / RECIPE).is_file()
-        return {}, f"{folder / RECIPE} {'is missing' if missing else 'cannot be read: ' + _first_line(error)}."
+        problems = getattr(error, "problems", [])
+        reason = str(problems[0].what if problems else error.what).rstrip(".")
+        return {}, f"{file} {'cannot be read: ' + reason if file.is_file() else 'is missing'}."
     if isinstance(value, dict):
         return value, ""
-    return {}, f"{folder / RECIPE} is damaged: it holds {shown(value, 40)} in place of a recipe."
-
-
-def _first_line(error: VlcliError) -> str:
-    problems = getattr(error, "problems", [])
-    return str(problems[0].what if problems else error.what).rstrip(".")
+    return {}, f"{file} is damaged: it holds {shown(value, 40)} in place of a recipe."
 
 
 def _stage(folder: Path, planned: Any) -> StageFacts:
     record = stage_record.read(folder)
     kind = str(planned.get("kind", "")) if isinstance(planned, dict) else ""
-    made = StageFacts(folder.name, kind, "not begun", folder, record)
-    lock = folder.parent / f".{folder.name}.lock"
-    held = lock.is_file() and stage_record.is_held(folder)
+    held = (folder.parent / f".{folder.name}.lock").is_file() and stage_record.is_held(folder)
     if record is None:
-        made.state = "working" if held else "damaged" if stage_record.has_record(folder) else "not begun"
-        if made.state == "damaged":
-            made.faults.append(f"{folder / stage_record.FILE} cannot be read.")
-        return made
-    made.kind, made.reused = record.kind or kind, bool(record.artifact)
-    made.folder = stage_record.artifact(folder, record)
-    made.state = {"running": "working" if held else "stopped"}.get(record.status, record.status)
-    if made.reused and not made.folder.is_dir():
-        made.state = "lost"
-        made.faults.append(f"another run made this stage, and its folder {made.folder} is gone.")
-    return made
+        damaged = not held and stage_record.has_record(folder)
+        state = "working" if held else "damaged" if damaged else "not begun"
+        faults = [f"{folder / stage_record.FILE} cannot be read."] if damaged else []
+        return StageFacts(folder.name, kind, state, folder, faults=faults)
+    state = {"running": "working" if held else "stopped"}.get(record.status, record.status)
+    files = stage_record.artifact(folder, record)
+    stage = StageFacts(folder.name, record.kind or kind, state, files, record, bool(record.artifact))
+    if stage.reused and not files.is_dir():
+        stage.state = "lost"
+        stage.faults.append(f"another run made this stage, and its folder {files} is gone.")
+    return stage

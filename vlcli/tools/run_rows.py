@@ -1,4 +1,4 @@
-"""From the stages of a run to the runs of a table's row: results, seeds, and which runs differ in their seed alone."""
+"""Turns stages of a run into runs of a table's row: results, seeds, and which runs differ in their seed alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_COMPUTED = WORDS | {"seed", "report", "jobs", "table"}
 
 
 def layout_of(run: RunFacts) -> TableOptions | None:
-    """The ``table`` of a run's recipe; None where it has none that can be read."""
+    """Return the ``table`` of a run's recipe; None where it has none that can be read."""
     try:
         return TableOptions.model_validate(run.recipe.get("table"))
     except ValueError:
@@ -29,7 +29,7 @@ def layout_of(run: RunFacts) -> TableOptions | None:
 
 
 def main_metric(layout: TableOptions | None, metrics: Mapping[str, float]) -> str | None:
-    """The metric that stands for a stage: the first of the recipe's table, else a usual one; None where it has none."""
+    """Return the first metric of the recipe's table, else a usual one; None where the stage has none."""
     patterns = None if layout is None else layout.metrics
     names = (choose([metrics], patterns) if patterns else []) or without_baselines(metrics)
     plain = [name for name in names if "/" not in name] or names
@@ -38,24 +38,20 @@ def main_metric(layout: TableOptions | None, metrics: Mapping[str, float]) -> st
 
 
 def run_results(run: RunFacts, stage: StageFacts) -> RunResults:
-    """What one stage of a run measured."""
-    state = _STATES.get(stage.state, UNFINISHED)
-    error = stage.record.error if stage.record is not None else ""
+    """Return the results of one stage of a run."""
+    state, record = _STATES.get(stage.state, UNFINISHED), stage.record
+    seed = run.recipe.get("seed") if record is None or record.seed is None else record.seed
+    seed = seed if isinstance(seed, int) else None
     if state == DONE and not without_baselines(stage.metrics):
-        return RunResults(_seed(run, stage), UNFINISHED, error="the stage has no metrics: its data have no labels")
-    metrics = stage.metrics if state == DONE else {}
-    said = " ".join((error or "; ".join(stage.faults) or stage.state).split()) if state != DONE else ""
-    return RunResults(_seed(run, stage), state, metrics, stage.folder, said)
-
-
-def _seed(run: RunFacts, stage: StageFacts) -> int | None:
-    own = stage.record.seed if stage.record is not None else None
-    seed = run.recipe.get("seed") if own is None else own
-    return seed if isinstance(seed, int) else None
+        return RunResults(seed, UNFINISHED, error="the stage has no metrics: its data have no labels")
+    if state == DONE:
+        return RunResults(seed, state, stage.metrics, stage.folder)
+    error = (record.error if record is not None else "") or "; ".join(stage.faults) or stage.state
+    return RunResults(seed, state, {}, stage.folder, " ".join(error.split()))
 
 
 def settings_of(run: RunFacts) -> str:
-    """What a run computes, without its seed; runs without a readable recipe stand alone."""
+    """Return what a run computes, without its seed; runs without a readable recipe stand alone."""
     if not run.recipe:
         return str(run.folder.resolve())
     kept: dict[str, Any] = flat({key: value for key, value in run.recipe.items() if key not in _NOT_COMPUTED})

@@ -1,8 +1,9 @@
-"""From run folders to the results of a table: which runs are seeds of one row, and which are rows of their own."""
+"""Makes the results of a table from run folders: seeds of one row, and rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from vlcli.errors import UsageError
@@ -13,18 +14,18 @@ from vlcli.tools.run_rows import layout_of, run_results, settings_of
 
 
 def collect(names: Sequence[str], output: Path, reference: str | None = None) -> TableResults:
-    """The table of some runs, or the one that a run of a recipe with rows has written.
+    """Return the table of some runs, or the one that a run of a recipe with rows has written.
 
     Args:
         names: folders of runs or of stages, names below ``output``, or files ``table.json``.
         output: the folder of all runs.
-        reference: label of the row that the others are compared with; None: what the table says.
+        reference: label of the row that the others are compared with; None: the table's own.
 
     Raises:
         DataError: there is no such run, or a table is damaged.
         UsageError: a table is named beside other runs; no run has an evaluate stage.
     """
-    written = [found for name in names if (found := written_table(name, output)) is not None]
+    written = [file for name in names if (file := written_table(name, output)) is not None]
     if written and len(names) > 1:
         hint = "name the table alone, or the folders of its rows"
         raise UsageError("A table of rows is shown by itself.", got=", ".join(names), hint=hint)
@@ -34,7 +35,7 @@ def collect(names: Sequence[str], output: Path, reference: str | None = None) ->
 
 
 def written_table(name: str, output: Path) -> Path | None:
-    """The file of a table that rows have made; None where the name means a run that can be read itself.
+    """Return the file of a table that rows have made; None where the name means a run that can be read itself.
 
     Args:
         name: the file itself, a folder that holds it, or the name of such a folder below ``output``.
@@ -43,81 +44,58 @@ def written_table(name: str, output: Path) -> Path | None:
     path = Path(name).expanduser()
     if path.suffix == ".json":
         return path
-    for folder in (path, output / name):
-        if (folder / FILE).is_file() and not is_run(folder):
-            return folder / FILE
-    return None
+    folders = (folder for folder in (path, output / name) if (folder / FILE).is_file() and not is_run(folder))
+    return next((folder / FILE for folder in folders), None)
 
 
 def table_of(runs: Sequence[RunFacts]) -> TableResults:
-    """Rows are those of the recipes' ``table``; runs that differ in nothing but their seed are seeds of the same rows.
-
-    Args:
-        runs: at least one.
+    """Return rows of the recipes' ``table``; runs that differ in nothing but their seed are seeds of the same rows.
 
     Raises:
         UsageError: no run has an evaluate stage.
     """
-    layouts = [layout_of(run) for run in runs]
-    title = next((layout.title for layout in layouts if layout is not None and layout.title), "")
-    patterns = next((list(layout.metrics) for layout in layouts if layout is not None and layout.metrics), [])
+    layouts = [layout for run in runs if (layout := layout_of(run)) is not None]
+    title = next((layout.title for layout in layouts if layout.title), "")
+    patterns = next((list(layout.metrics) for layout in layouts if layout.metrics), [])
     table = TableResults(title, patterns, conclusions=conclusions(runs))
     groups: dict[str, list[RunFacts]] = {}
     for run in runs:
         groups.setdefault(settings_of(run), []).append(run)
     for members in groups.values():
-        prefix = f"{members[0].label}: " if len(groups) > 1 else ""
+        start = members[0].label if len(groups) > 1 else ""
         rows: dict[str, list[RunResults]] = {}
         for run in members:
             for label, stage in _stages(run).items():
                 rows.setdefault(label, []).append(run_results(run, stage))
-        alone = len(rows) == 1 and prefix
-        table.rows += [RowResults(prefix[:-2] if alone else prefix + label, found) for label, found in rows.items()]
+        for label, results in rows.items():
+            full = start if start and len(rows) == 1 else f"{start}: {label}" if start else label
+            table.rows.append(RowResults(full, results))
     if not table.rows:
-        folders = ", ".join(str(run.folder) for run in runs)
         raise UsageError(
             "These runs have no evaluate stage, so there is nothing to show in a table.",
-            where=folders,
+            where=", ".join(str(run.folder) for run in runs),
             got=", ".join(dict.fromkeys(stage.kind for run in runs for stage in run.stages.values())) or "no stage",
             hint="list runs with their numbers: vlcli runs",
         )
-    return _labelled(table)
-
-
-def _labelled(table: TableResults) -> TableResults:
-    """Rows of different runs with one label get a number."""
     labels = [row.label for row in table.rows]
-    for place, row in enumerate(table.rows):
-        if labels.count(row.label) > 1:
-            row.label = f"{row.label} ({labels[: place + 1].count(labels[place])})"
+    numbers = {label: count(1) for label in labels if labels.count(label) > 1}
+    for row in table.rows:
+        row.label += f" ({next(numbers[row.label])})" if row.label in numbers else ""
     return table
 
 
 def _stages(run: RunFacts) -> dict[str, StageFacts]:
-    """The stages of a table's rows by label: of the recipe's ``table``, else all evaluate stages that were begun."""
+    """Return stages by label: of the recipe's ``table``, else all evaluate stages, or the only stage with metrics."""
     layout = layout_of(run)
     if layout is not None:
-        found = {label: run.stages[stage] for label, stage in layout.rows.items() if stage in run.stages}
-        begun = {label: stage for label, stage in found.items() if stage.record is not None}
-        return begun or found
-    return {name: stage for name, stage in run.stages.items() if stage.kind == "evaluate" or _alone(run, stage)}
-
-
-def _alone(run: RunFacts, stage: StageFacts) -> bool:
-    """Whether a stage that is no evaluate stage was named itself, and has numbers."""
-    return len(run.stages) == 1 and bool(stage.metrics)
+        stages = {label: run.stages[stage] for label, stage in layout.rows.items() if stage in run.stages}
+        return {label: stage for label, stage in stages.items() if stage.record is not None} or stages
+    alone = len(run.stages) == 1
+    return {n: stage for n, stage in run.stages.items() if stage.kind == "evaluate" or (alone and stage.metrics)}
 
 
 def write_tables(folder: Path, stem: str = "table") -> list[Path]:
-    """The files of a run's own table, beside the run.
-
-    Args:
-        folder: of the run.
-        stem: name of the files.
-
-    Returns:
-        The files; none where the run has nothing to show yet.
-    """
+    """Write the files of a run's table into its folder, and return them; none where it has nothing to show yet."""
     from vlcli.tables.outputs import write_table
 
     try:

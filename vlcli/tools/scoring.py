@@ -1,4 +1,4 @@
-"""Score predictions that anybody made, without a model: a file of predictions against the data of a task."""
+"""Scores a file of predictions against the data of a task, without a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +30,15 @@ from vlcli.tasks.detection import Detection
 from vlcli.tasks.outputs import target
 
 KEYS = ("key", "question_id", "questionId", "pairID", "identifier", "image_id", "image")
-"""Names that files give to the key of an example, vlcli's own first."""
+"""Names of the key of an example in files of predictions, vlcli's first."""
 SAID = ("prediction", "answer", "caption", "label")
-"""Names that files give to a prediction."""
+"""Names of a prediction."""
 BATCH = 256
 
 
 @dataclass(frozen=True)
 class Source:
-    """What predictions are scored against.
-
-    Attributes:
-        task: how.
-        data: recipe entries of the data sets.
-        root: the data root.
-        missing: what the stage did with examples whose images were not there.
-    """
+    """Task and data that predictions are scored against; ``missing`` as in the stage (examples without images)."""
 
     task: Task
     data: list[Spec]
@@ -54,7 +47,7 @@ class Source:
 
 
 def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[str, Any] | None = None) -> Source:
-    """A task with its usual data, or with those of the section of an evaluate stage.
+    """Return a task with its usual data, or with those of the section of an evaluate stage.
 
     Args:
         spec: the task.
@@ -62,16 +55,14 @@ def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[st
         split: in place of the usual one.
         config: the section.
     """
-    given: dict[str, Any] = {"kind": "evaluate", **(config or {}), "task": spec}
-    if split is not None:
-        given["split"] = split
-    stage = Evaluate(**given)
+    section: dict[str, Any] = {"kind": "evaluate", **(config or {}), "task": spec}
+    stage = Evaluate(**section | ({} if split is None else {"split": split}))
     resolved = ResolvedStage(stage, (), None, spec, TextOptions(), None)
     return Source(resolved.built_task, resolved.data, root, stage.missing)
 
 
 def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: Path | None) -> Source:
-    """The task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
+    """Return the task, data and split of a finished stage; of a fine-tuning, the task with its usual split.
 
     Args:
         folder: of the stage.
@@ -92,22 +83,22 @@ def source_of_stage(folder: Path, record: StageRecord, split: str | None, root: 
 
 
 def _trained_task(folder: Path, record: StageRecord) -> Spec | None:
-    """The task of the model that an evaluate stage scored: where it lay, else beside the stage (a moved run folder)."""
+    """Return the task of the model that was scored: from its recorded folder, else beside the stage (a moved run)."""
     named = [record.facts.get("model"), *(row.get("path") for row in record.inputs.values())]
     beside = [folder.parent / str(name) for name in record.config.get("from") or []]
-    for place in [*(Path(one) for one in named if isinstance(one, str)), *beside]:
-        for stage in (place, place.parent):
-            if find_bundle(place) is not None:
-                return read_bundle(place).task_spec
-            made = stage_record.read(stage)
-            if made is not None and made.config.get("task"):
-                spec: Spec = made.config["task"]
+    for model in [*(Path(one) for one in named if isinstance(one, str)), *beside]:
+        if find_bundle(model) is not None:
+            return read_bundle(model).task_spec
+        for stage in (model, model.parent):
+            trained = stage_record.read(stage)
+            if trained is not None and trained.config.get("task"):
+                spec: Spec = trained.config["task"]
                 return spec
     return None
 
 
 def score(source: Source, file: Path, progress: Progress | None = None) -> Result:
-    """The metrics of a file of predictions: those that the task's own evaluation would give.
+    """Return the metrics of a file of predictions: those that the task's evaluation would give.
 
     Args:
         source: task and data.
@@ -118,89 +109,80 @@ def score(source: Source, file: Path, progress: Progress | None = None) -> Resul
         DataError: the file cannot be read; an example has no prediction, or a prediction no example.
         UsageError: the task cannot be scored without a model.
     """
-    task = source.task
+    task, progress = source.task, progress or Silent()
     if type(task).judge is Task.judge and type(task).rescore is Task.rescore:
         what = f"The task {type(task).__name__} cannot be scored from a file of predictions."
         hint = "score a trained model: vlcli eval TASK --checkpoint FOLDER"
         raise UsageError(what, got=str(file), expected="a task that gives one prediction an example", hint=hint)
-    found = Predictions(file, read_predictions(file, isinstance(task, Detection)))
-    readers = task.arrange(open_readers(source.data, source.root, progress or Silent()))
+    predictions = Predictions(file, read_predictions(file, isinstance(task, Detection)))
+    readers = task.arrange(open_readers(source.data, source.root, progress))
     data = Pipeline(readers, needs=InputSpec(text=False), missing=source.missing)
-    found.check([(example.key, example.targets) for example in data.examples])
-    return task.rescore(found.of, Examples(data, progress or Silent()))
+    predictions.check([(example.key, example.targets) for example in data.examples])
+    return task.rescore(predictions.of, Examples(data, progress))
 
 
 @dataclass
 class Predictions:
-    """The predictions of a file.
-
-    Attributes:
-        file: where they were read.
-        rows: by key, as the file writes keys.
-    """
+    """The rows of a file by key, as the file writes keys."""
 
     file: Path
     rows: dict[str, dict[str, Any]]
-    _known: dict[int, str] = field(default_factory=dict)
 
     def check(self, examples: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Refuse a file that lacks an example, or predicts one that is not there.
 
         Raises:
-            DataError: which.
+            DataError: the message names up to three keys.
         """
-        found = [self._key(key, targets) for key, targets in examples]
-        lacking = [key for (key, _), there in zip(examples, found, strict=True) if there is None]
-        unknown = [key for key in self.rows if key not in set(found)]
+        keys = [self._key(key, targets) for key, targets in examples]
+        lacking = [key for (key, _), known in zip(examples, keys, strict=True) if known is None]
+        unknown = [key for key in self.rows if key not in set(keys)]
+        if not lacking and not unknown:
+            return
+        what = f"{len(unknown):,} predictions belong to no example."
         if lacking:
-            raise self._fault(f"{len(lacking):,} of {len(examples):,} examples have no prediction.", lacking)
-        if unknown:
-            raise self._fault(f"{len(unknown):,} predictions belong to no example.", unknown)
-
-    def _fault(self, what: str, keys: list[str]) -> DataError:
-        return DataError(
+            what = f"{len(lacking):,} of {len(examples):,} examples have no prediction."
+        wrong = lacking or unknown
+        raise DataError(
             what,
             where=str(self.file),
-            got=", ".join(shown(key, 60)[1:-1] for key in keys[:3]) + (", ..." if len(keys) > 3 else ""),
+            got=", ".join(shown(key, 60)[1:-1] for key in wrong[:3]) + (", ..." if len(wrong) > 3 else ""),
             expected="one prediction for each example of the split",
             hint="check --split; the keys are those of predictions.jsonl, or the ids of the data's files",
         )
 
     def of(self, batch: Batch) -> list[dict[str, Any]]:
-        """The predictions of a batch."""
-        names = ("question_id", "identifier")
-        columns = {name: target(batch, name) for name in names}
-        found = [self._key(key, {name: columns[name][place] for name in names}) for place, key in enumerate(batch.keys)]
-        return [self.rows[key] for key in found if key is not None]
+        """Return the predictions of a batch."""
+        columns = {name: target(batch, name) for name in ("question_id", "identifier")}
+        keys = [
+            self._key(key, {name: values[row] for name, values in columns.items()})
+            for row, key in enumerate(batch.keys)
+        ]
+        return [self.rows[key] for key in keys if key is not None]
 
     def _key(self, key: str, targets: Mapping[str, Any]) -> str | None:
-        """What the file calls an example."""
+        """Return the file's key of an example."""
         names = (key, targets.get("identifier"), targets.get("question_id"), coco_number(key))
         return next((str(name) for name in names if name is not None and str(name) in self.rows), None)
 
 
 @dataclass
 class Examples:
-    """Batches of keys and targets (``vlcli.tasks.base.Examples``).
-
-    Attributes:
-        data: the assembled data, without texts and images.
-        progress: where to report.
-    """
+    """Batches of keys and targets (``vlcli.tasks.base.Examples``) of data without texts and images."""
 
     data: Pipeline
     progress: Progress
 
     def batches(self, data: Any = None) -> Iterator[Batch]:
-        """Every batch in order."""
+        """Yield every batch in order."""
         yield from (self.data if data is None else data).loader(BATCH)
 
 
 def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any]]:
-    """The rows of a file by key: JSON lines, a JSON list, or comma-separated ``key,prediction``.
+    """Return the rows of a file by key: JSON lines, a JSON list, or comma-separated ``key,prediction``.
 
     Args:
-        file: where they lie.
+        file: of predictions.
         boxes: whether rows are detections: several of one picture, as COCO's results list them, are one prediction.
 
     Raises:
@@ -209,74 +191,71 @@ def read_predictions(file: Path, boxes: bool = False) -> dict[str, dict[str, Any
     rows = list(_rows(file))
     if boxes and rows and "bbox" in rows[0][1]:
         return _grouped(rows, file)
-    found: dict[str, dict[str, Any]] = {}
-    places: dict[str, str] = {}
-    for place, row in rows:
-        key = next((row[name] for name in KEYS if row.get(name) not in (None, "")), None)
-        said = next((name for name in SAID if name in row), None)
-        if key is None or (said is None and not (boxes and "boxes" in row)):
+    predictions: dict[str, dict[str, Any]] = {}
+    lines: dict[str, str] = {}
+    for line, row in rows:
+        key = next((str(row[name]) for name in KEYS if row.get(name) not in (None, "")), None)
+        name = next((name for name in SAID if name in row), None)
+        if key is None or (name is None and not (boxes and "boxes" in row)):
             got, expected = shown(row, 80), '{"key": ..., "prediction": ...}, or a file that the task writes'
-            raise DataError("A row is no prediction.", where=f"{file}: {place}", got=got, expected=expected)
-        if str(key) in found:
-            got = f"{shown(str(key), 60)} in {places[str(key)]} and in {place}"
+            raise DataError("A row is no prediction.", where=f"{file}: {line}", got=got, expected=expected)
+        if key in predictions:
+            got = f"{shown(key, 60)} in {lines[key]} and in {line}"
             raise DataError("Two predictions have one key.", where=str(file), got=got, hint="keep one of them")
-        found[str(key)] = {**row, "prediction": row[said]} if said is not None else row
-        places[str(key)] = place
-    if not found:
+        predictions[key] = {**row, "prediction": row[name]} if name is not None else row
+        lines[key] = line
+    if not predictions:
         raise DataError("There is no prediction in the file.", where=str(file))
-    return found
+    return predictions
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows with their places."""
+    """Yield rows with their lines."""
     text = read_text(file)
     if file.suffix.lower() == ".csv":
         for number, cells in enumerate(csv.reader(io.StringIO(text)), 1):
             yield f"line {number}", dict(zip(("key", "prediction"), cells, strict=False))
         return
     if text.lstrip().startswith("["):
-        for number, row in enumerate(_parsed(text, file, "the list"), 1):
-            yield f"row {number}", _mapping(row, f"{file}: row {number}")
-        return
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            yield f"line {number}", _mapping(_parsed(line, file, f"line {number}"), f"{file}: line {number}")
+        rows = ((f"row {number}", row) for number, row in enumerate(_parsed(text, f"{file}: the list"), 1))
+    else:
+        lines = ((f"line {number}", line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+        rows = ((name, _parsed(line, f"{file}: {name}")) for name, line in lines)
+    for name, row in rows:
+        if not isinstance(row, dict):
+            got, expected = shown(row, 80), '{"key": ..., ...}'
+            raise DataError("A row is no mapping.", where=f"{file}: {name}", got=got, expected=expected)
+        yield name, row
 
 
-def _parsed(text: str, file: Path, place: str) -> Any:
+def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         expected = "JSON lines with key and prediction, a JSON list, or key,prediction in a .csv"
-        raise DataError("This is no JSON.", where=f"{file}: {place}", got=str(error), expected=expected) from None
-
-
-def _mapping(row: Any, where: str) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise DataError("A row is no mapping.", where=where, got=shown(row, 80), expected='{"key": ..., ...}')
-    return row
+        raise DataError("This is no JSON.", where=where, got=str(error), expected=expected) from None
 
 
 def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str, dict[str, Any]]:
-    """COCO's results, a row a box, as a row a picture."""
-    found: dict[str, dict[str, Any]] = {}
-    for place, row in rows:
+    """Return COCO's results, a row a box, as a row a picture."""
+    pictures: dict[str, dict[str, Any]] = {}
+    for line, row in rows:
         try:
             left, top, wide, high = row["bbox"]
-            corners, key = [left, top, left + wide, top + high], str(row["image_id"])
-            own = found.setdefault(key, {"key": key, "boxes": [], "categories": [], "classes": [], "scores": []})
-            for name, value in (("boxes", corners), ("categories", row["category_id"]), ("scores", row["score"])):
-                own[name].append(value)
+            key, values = str(row["image_id"]), ([left, top, left + wide, top + high], row["category_id"], row["score"])
         except (KeyError, TypeError, ValueError):
             expected = '{"image_id": ..., "category_id": ..., "bbox": [x, y, width, height], "score": ...}'
-            raise DataError(
-                "A row is no detection.", where=f"{file}: {place}", got=shown(row, 80), expected=expected
-            ) from None
-    return found
+            where, got = f"{file}: {line}", shown(row, 80)
+            raise DataError("A row is no detection.", where=where, got=got, expected=expected) from None
+        new: dict[str, Any] = {"key": key, "boxes": [], "categories": [], "classes": [], "scores": []}
+        picture = pictures.setdefault(key, new)
+        for name, value in zip(("boxes", "categories", "scores"), values, strict=True):
+            picture[name].append(value)
+    return pictures
 
 
 def built(name: str) -> Spec:
-    """The recipe entry of a task, which is known.
+    """Return the recipe entry of a task.
 
     Raises:
         ComponentError: there is no such task.

@@ -1,13 +1,13 @@
-"""Search a folder of pictures: each is embedded once into a store beside the folder, then products rank.
+"""Searches a folder of pictures: each is embedded once into a store beside the folder, then products rank.
 
-Only pictures that are new, or whose size or time has changed, are embedded again; what cannot be read is counted.
+Only pictures that are new, or whose size or time has changed, are embedded again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ class Index:
     """A folder's pictures, embedded.
 
     Attributes:
-        folder: where they lie.
+        folder: of the pictures.
         store: their vectors, by path from the folder.
         embedded: how many were embedded now.
         failures: why others were not, by path from the folder.
@@ -37,33 +37,29 @@ class Index:
 
     folder: Path
     store: EmbeddingStore
-    embedded: int = 0
-    failures: dict[str, str] = field(default_factory=dict)
+    embedded: int
+    failures: dict[str, str]
 
     @property
     def counts(self) -> dict[str, int]:
         """Pictures that can be found, those embedded now, those taken from the store, those left out."""
-        found = len(self.store)
-        return {
-            "pictures": found,
-            "embedded": self.embedded,
-            "kept": found - self.embedded,
-            "unreadable": len(self.failures),
-        }
+        total, embedded = len(self.store), self.embedded
+        failures = len(self.failures)
+        return {"pictures": total, "embedded": embedded, "kept": total - embedded, "unreadable": failures}
 
     def nearest(
         self, query: Tensor, top: int = 10, *, memory: int = 256, backend: Backend = "exact"
     ) -> list[tuple[Path, float]]:
-        """The pictures with the largest product with a vector (D,), best first, each with that product."""
+        """Return the pictures with the largest product with a vector (D,), best first, each with that product."""
         look: Callable[..., tuple[Tensor, Tensor]] = search if backend == "exact" else search_faiss
         options = {"memory_mb": memory} if backend == "exact" else {}
-        scores, rows = look(query[None].cpu(), self.store.vectors, top, **options)
+        scores, rows = look(query[None].cpu(), self.store.vectors, top, **options)  # (1, top) each
         pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
         return [(self.folder / self.store.ids[row], score) for row, score in pairs]
 
 
 def beside(folder: Path, weights: str) -> Path:
-    """Where a folder's store lies by default: in ``FOLDER.embeddings``, one file for each model."""
+    """Return the default store of a folder: in ``FOLDER.embeddings``, one file for each model."""
     folder = folder.absolute()
     return folder.with_name(f"{folder.name}.embeddings") / f"{weights[:12]}.h5"
 
@@ -85,7 +81,7 @@ def make_index(
         folder: of pictures.
         read: loads one.
         embed: turns several into vectors (n, D).
-        key: what the vectors depend on; a store that depends on something else is made anew.
+        key: of the model and its settings; a store with another key is made anew.
         store: its file; None: beside the folder.
         batch_size: pictures at a time.
         workers: threads that decode.
@@ -98,24 +94,26 @@ def make_index(
     progress = progress or Silent()
     marks = _pictures(folder)
     path = store or beside(folder, str(key.get("weights", "")))
-    writer = _writer(path, key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what, hint = "The store of embeddings cannot be written here.", "name another place: --store FILE"
+        raise VlcliError(what, where=str(path), got=str(error), hint=hint) from None
+    writer = EmbeddingWriter(path, key, stale="replace")
     if writer.replaced:
         progress.info(f"{path}: made by another model or another version, and made anew")
     todo = writer.lacks(marks)
     if todo and store is None:
         progress.info(f"vectors of {len(todo)} pictures are kept in {path} (elsewhere: --store FILE)")
     failures: dict[str, str] = {}
+
     with ThreadPoolExecutor(workers) as pool:
         for names in _batches(todo, batch_size, progress):
-            tried = pool.map(lambda name: (name, _tried(read, folder / name)), names)
-            good = {}
-            for name, one in tried:
-                if isinstance(one, str):
-                    failures[name] = one
-                else:
-                    good[name] = one
-            if good:
-                writer.append(list(good), embed(list(good.values())), [marks[name] for name in good])
+            tried = dict(zip(names, pool.map(lambda name: _tried(read, folder / name), names), strict=True))
+            failures |= {name: reason for name, reason in tried.items() if isinstance(reason, str)}
+            samples = {name: sample for name, sample in tried.items() if not isinstance(sample, str)}
+            if samples:
+                writer.append(list(samples), embed(list(samples.values())), [marks[name] for name in samples])
     if len(failures) == len(marks):
         name, reason = next(iter(failures.items()))
         raise DataError("No picture can be read.", where=str(folder), got=f"{name}: {reason}")
@@ -123,21 +121,7 @@ def make_index(
     return Index(folder, writer.finish(done), len(todo) - len(failures), failures)
 
 
-def _writer(path: Path, key: Mapping[str, Any]) -> EmbeddingWriter:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise VlcliError(
-            "The store of embeddings cannot be written here.",
-            where=str(path),
-            got=str(error),
-            hint="name another place: --store FILE",
-        ) from None
-    return EmbeddingWriter(path, key, stale="replace")
-
-
 def _batches(names: list[str], size: int, progress: Progress) -> Iterator[list[str]]:
-    """The names, so many at a time, with a bar where there are any."""
     if names:
         with progress.task("embed", len(names), "pictures") as bar:
             for start in range(0, len(names), size):
@@ -146,7 +130,7 @@ def _batches(names: list[str], size: int, progress: Progress) -> Iterator[list[s
 
 
 def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str:
-    """A picture, or in one line why it cannot be had."""
+    """Return a picture, or in one line why it cannot be read."""
     try:
         return read(path)
     except DataError as error:
@@ -154,44 +138,43 @@ def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str
 
 
 def _pictures(folder: Path) -> dict[str, str]:
-    """What each picture's file looked like, by its path from the folder."""
+    """Return size and time of each picture's file, by its path from the folder."""
     if not folder.is_dir():
         raise DataError("There is no such folder of pictures.", got=str(folder))
-    found = {path.relative_to(folder).as_posix(): _mark(path) for path in _walk(folder)}
-    if not found:
+    marks = {}
+    for path in walk_pictures(folder):
+        try:
+            facts = path.stat()
+            marks[path.relative_to(folder).as_posix()] = f"{facts.st_size}-{facts.st_mtime_ns}"
+        except OSError:  # a link that leads nowhere
+            marks[path.relative_to(folder).as_posix()] = "absent"
+    if not marks:
         expected = ", ".join(sorted(IMAGE_SUFFIXES))
         raise DataError("There is no picture in the folder.", got=str(folder), expected=f"files like {expected}")
-    return found
+    return marks
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for place, names in walk(folder):
+def walk_pictures(folder: Path) -> Iterator[Path]:
+    """Yield the pictures under a folder in sorted order; hidden files are left out."""
+    for inner, names in walk(folder):
         for name in names:
             if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
-                yield place / name
-
-
-def _mark(path: Path) -> str:
-    try:
-        facts = path.stat()
-    except OSError:  # a link that leads nowhere
-        return "absent"
-    return f"{facts.st_size}-{facts.st_mtime_ns}"
+                yield inner / name
 
 
 def rank(query: Tensor, vectors: Tensor, names: Sequence[str], top: int) -> list[tuple[str, float]]:
-    """The names whose vectors (N, D) have the largest product with a vector (D,), best first."""
-    scores, rows = search(query[None], vectors, min(top, len(names)))
+    """Return the names whose vectors (N, D) have the largest product with a vector (D,), best first."""
+    scores, rows = search(query[None], vectors, min(top, len(names)))  # (1, top) each
     return [(names[row], score) for row, score in zip(rows[0].tolist(), scores[0].tolist(), strict=True)]
 
 
 def read_sentences(path: Path) -> list[str]:
-    """The sentences of a file, one a line, each once.
+    """Return the sentences of a file, one a line, each once.
 
     Raises:
         DataError: it is missing or empty.
     """
-    found = list(dict.fromkeys(line.strip() for line in read_text(path).splitlines() if line.strip()))
-    if not found:
+    sentences = list(dict.fromkeys(line.strip() for line in read_text(path).splitlines() if line.strip()))
+    if not sentences:
         raise DataError("There is no sentence in the file.", got=str(path))
-    return found
+    return sentences

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -88,7 +88,8 @@ def activations_of(model: Model, data_spec: DataSpec, images: int = 1) -> int:
     Parameters are left out. 0 where the model cannot run without values.
     """
     needs, embeds = model.input_spec(), model.fuse_takes == "embeddings" and "fuse" in model.capabilities
-    was, outputs = model.training, []
+    was = model.training
+    outputs: list[Any] = []
     model.train()
     try:
         with kept_bytes(model) as kept:

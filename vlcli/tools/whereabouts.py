@@ -1,4 +1,4 @@
-"""Which data sets and checkpoints a recipe wants, where each comes from, and what of it is missing."""
+"""Lists the data sets and checkpoints that a recipe reads, where each comes from, and what of it is missing."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ THERE, MISSING, MADE = "there", "missing", "made by a stage"
 
 @dataclass
 class Wanted:
-    """One data set or checkpoint that a recipe wants.
+    """One data set or checkpoint of a recipe.
 
     Attributes:
-        stages: the stages that want it.
+        stages: the stages that read it.
         what: ``data`` or ``weights``.
         name: reader, or the word of the recipe.
         state: ``there``, ``missing`` or ``made by a stage``.
         files: the files it reads.
         missing: those that are not there.
-        source: what is published about it; None where it is the user's own.
+        source: published facts about it; None where it is the user's own.
     """
 
     stages: list[str]
@@ -41,56 +41,44 @@ class Wanted:
     source: Published | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain data, for ``--json``."""
-        return {**vars(self), "source": None if self.source is None else vars(self.source)}
+        """Return the document of ``--json``."""
+        return {**vars(self), "source": None if self.source is None else self.source._asdict()}
 
 
 def wanted_by(resolved: Resolved) -> list[Wanted]:
-    """Every data set and checkpoint of a recipe, each once.
-
-    Args:
-        resolved: the recipe.
-    """
-    found: dict[tuple[str, str, bool], Wanted] = {}
+    """Return every data set and checkpoint of a recipe, each once."""
+    wanted: dict[tuple[str, str, bool], Wanted] = {}
     order = list(resolved.stages)
     for name, stage in resolved.stages.items():
-        made = wiring.root_stage(resolved.recipe, stage, order[: order.index(name)])
+        is_made = bool(wiring.root_stage(resolved.recipe, stage, order[: order.index(name)]))
         root = wiring.root_folder(resolved.recipe, stage, {})
-        for one in (*_data(resolved, name, root, bool(made)), *_weights(resolved, name, root)):
-            known = found.setdefault((one.what, one.name, one.state == MADE), one)
+        for one in (*_data(resolved, name, root, is_made), *_weights(resolved, name, root)):
+            known = wanted.setdefault((one.what, one.name, one.state == MADE), one)
             known.stages = list(dict.fromkeys([*known.stages, name]))
             known.files = list(dict.fromkeys([*known.files, *one.files]))
             known.missing = list(dict.fromkeys([*known.missing, *one.missing]))
             known.state = MISSING if known.missing and known.state != MADE else known.state
-    return list(found.values())
+    return list(wanted.values())
 
 
-def _data(resolved: Resolved, name: str, root: Path, made: bool) -> list[Wanted]:
-    """The data sets of a stage."""
-    stage = resolved.stages[name]
-    found = []
-    for optional in (False, True):
-        for spec in keys.data_specs(resolved.recipe, stage, optional=optional):
-            files, missing = _files(spec, root, pictures=isinstance(stage, Extract))
-            missing = [] if made else missing
-            state = MADE if made else MISSING if missing else THERE
-            found.append(Wanted([], "data", str(spec["name"]), state, files, missing, SOURCES.get(str(spec["name"]))))
-    return found
-
-
-def _files(spec: dict[str, Any], root: Path, pictures: bool) -> tuple[list[str], list[str]]:
-    """The annotation files of a data set, with ``pictures`` also its picture folder, and which are not there."""
-    try:
-        reader = registry.of(Reader).build(spec, root)
-        files = [*reader.files(), *([reader.image_folder] if pictures else [])]
-    except VlcliError as error:
-        return [error.where or str(root)], [error.where or str(root)]
-    paths = list(dict.fromkeys(map(str, files)))
-    return paths, [path for path in paths if not Path(path).exists()]
+def _data(resolved: Resolved, name: str, root: Path, is_made: bool) -> list[Wanted]:
+    stage, wanted = resolved.stages[name], []
+    for spec in [spec for more in (False, True) for spec in keys.data_specs(resolved.recipe, stage, optional=more)]:
+        try:
+            reader = registry.of(Reader).build(spec, root)
+            paths = [*reader.files(), *([reader.image_folder] if isinstance(stage, Extract) else [])]
+            files = list(dict.fromkeys(map(str, paths)))
+            missing = [path for path in files if not Path(path).exists()]
+        except VlcliError as error:
+            files = missing = [error.where or str(root)]
+        missing = [] if is_made else missing
+        state, reader_name = MADE if is_made else MISSING if missing else THERE, str(spec["name"])
+        wanted.append(Wanted([], "data", reader_name, state, files, missing, SOURCES.get(reader_name)))
+    return wanted
 
 
 def _weights(resolved: Resolved, name: str, root: Path) -> list[Wanted]:
-    """Weights and stores that are no stages of the recipe: ``from``, an extractor's weights, a named vocabulary."""
+    """Return weights and stores that are no stages: ``from``, an extractor's weights, a named vocabulary."""
     stage = resolved.stages[name]
     words = [word for word in stage.source if word not in resolved.stages]
     if isinstance(stage, Extract) and isinstance(stage.extractor.get("weights"), str):
@@ -99,43 +87,35 @@ def _weights(resolved: Resolved, name: str, root: Path) -> list[Wanted]:
     vocabulary = resolved.recipe.text.vocabulary
     if isinstance(vocabulary, str) and stage.kind in ("pretrain", "finetune"):
         words.append(vocabulary)
-    found = []
+    wanted = []
     for word in dict.fromkeys(words):
-        places = [root / word, Path(word).expanduser()]
-        there = next((str(place) for place in places if place.exists()), None)
-        cached = there is None and wiring.is_hub_name(word) and _in_cache(word)
-        state = THERE if there is not None or cached else MISSING
-        at = there or str(places[0])
-        missing = [] if state == THERE else [at]
-        found.append(Wanted([], "weights", word, state, [at], missing, _published(word)))
-    return found
+        paths = [root / word, Path(word).expanduser()]
+        file = next((str(path) for path in paths if path.exists()), None)
+        there = file is not None or (wiring.is_hub_name(word) and _in_cache(word))
+        files = [file or str(paths[0])]
+        state, missing = (THERE, []) if there else (MISSING, files)
+        wanted.append(Wanted([], "weights", word, state, files, missing, _published(word)))
+    return wanted
 
 
 def _in_cache(name: str) -> bool:
-    """Whether the local cache of the Hugging Face hub has files of a repository."""
+    """Return whether the local cache of the Hugging Face hub has files of a repository."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return (Path(HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir()
 
 
 def _published(word: str) -> Published | None:
-    known = _registered(word)
-    known = known or next((found for part, found in CHECKPOINTS.items() if part in word.lower()), None)
+    """Return the facts of a registered checkpoint (``vlcli ls checkpoints``), of a known file, or of a hub name."""
+    one = next((entry for entry in every() if entry.name in (word, Path(word).name)), None)
+    if one is not None:
+        size = f"about {sum(entry.count for entry in one.tensors.values()) * 4 / 1e6:,.0f} MB of weights, by its layout"
+        hub = wiring.is_hub_name(one.name) and one.file.url.startswith("https://huggingface.co/")
+        command = f"hf download {one.name}" if hub else f"curl -L -o {one.name} '{one.file.url}'"
+        layout = f"{one.name}: {one.file.about}; vlcli checkpoint {one.name}"
+        return Published(one.name, one.file.url, one.file.licence, size, layout, (command,))
+    known = next((facts for part, facts in CHECKPOINTS.items() if part in word.lower()), None)
     if known is None and wiring.is_hub_name(word):
-        commands = (f"hf download {word}",)
-        return Published(
-            word, f"https://huggingface.co/{word}", "see the model card", "see the model card", "", commands
-        )
+        card, commands = "see the model card", (f"hf download {word}",)
+        return Published(word, f"https://huggingface.co/{word}", card, card, "", commands)
     return known
-
-
-def _registered(word: str) -> Published | None:
-    """What packages say of a published checkpoint (``vlcli ls checkpoints``); found by the name of its file."""
-    one = next((found for found in every() if found.name in (word, Path(word).name)), None)
-    if one is None:
-        return None
-    size = f"about {sum(entry.count for entry in one.tensors.values()) * 4 / 1e6:,.0f} MB of weights, by its layout"
-    hub = wiring.is_hub_name(one.name) and one.file.url.startswith("https://huggingface.co/")
-    command = f"hf download {one.name}" if hub else f"curl -L -o {one.name} '{one.file.url}'"
-    layout = f"{one.name}: {one.file.about}; vlcli checkpoint {one.name}"
-    return Published(one.name, one.file.url, one.file.licence, size, layout, (command,))

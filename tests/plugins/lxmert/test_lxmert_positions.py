@@ -10,7 +10,7 @@ from vlcli_lxmert import LXMERT
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn import ForwardPasses
+from vlcli.nn import DataSpec, ForwardPasses
 from vlcli.nn.attention import StandardAttention
 
 torch.set_num_threads(1)
@@ -65,3 +65,12 @@ def test_an_attention_of_ones_own_serves_every_block():
     assert all(isinstance(block.attention, Counted) for block in blocks)
     pooled(model, make_batch(rows=2))
     assert Counted.calls == 2 + 1 + 3 * 4  # language, objects, and both directions and both sides of a cross layer
+
+
+def test_every_parameter_of_a_model_with_pairwise_encodings_has_a_depth() -> None:
+    sizes = {"hidden": 24, "heads": 3, "text_layers": 1, "image_layers": 2, "cross_layers": 1}
+    model = registry.build("models", {"name": "lxmert", **sizes, "image_position": ["box", "irpe"]}, DataSpec())
+    depths = {name: model.layer_of(name) for name, _ in model.named_parameters()}
+    assert depths["text.words.weight"] == 0
+    assert depths["objects.layers.0.feed_forward.inner.weight"] == 1
+    assert {depth for name, depth in depths.items() if ".position." in name} == {3}

@@ -10,6 +10,7 @@ import torch
 from vlcli_vlmo import VLMo, to_released
 
 from tests.plugins.vlmo.golden import DATA_SPEC, TINY, images
+from vlcli import registry
 from vlcli.nn import DataSpec
 from vlcli.nn.count import count_model
 
@@ -163,3 +164,14 @@ def test_experts_that_weights_lack_start_as_copies(start: Any, source: str) -> N
         if ".experts.text." in name and start == "image":
             assert torch.equal(value, first.state_dict()[name.replace(".text.", ".image.")])
     assert any("fused experts: copies" in line for line in report)
+
+
+@pytest.mark.parametrize("name", ["vlmo", "albef"])
+def test_weights_of_a_grid_that_is_no_square_come_back_as_they_were(name: str) -> None:
+    sizes = {"hidden": 24, "heads": 2, "image": "features", "grid": [2, 8], "image_position": "learned"}
+    sizes |= {"layers": 2} if name == "vlmo" else {"image_layers": 1, "text_layers": 1, "cross_layers": 1}
+    model = registry.build("models", {"name": name, **sizes}, DataSpec(vocab_size=50, region_dim=8, regions=16))
+    state, report = model.state_dict(), []
+    adapted = model.adapt(dict(state), report)
+    assert report == []
+    assert all(torch.equal(adapted[key], value) for key, value in state.items())

@@ -60,7 +60,6 @@ def record_batches(file: Path, rows: int = _BATCH) -> Iterator[Any]:
     """Yield record batches of a Parquet file, or of an Arrow stream or file.
 
     Args:
-        file: the table.
         rows: of a batch of a Parquet file; those of Arrow files are as they were written.
 
     Raises:

@@ -1,13 +1,15 @@
-"""What one cell of a table of one's own may hold."""
+"""Reads what one cell of a table may hold: names, labels, boxes, answers, several labels, and names of files."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from vlcli.data.files import parsed
 from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
@@ -17,22 +19,14 @@ from vlcli.plain import as_list
 
 
 def word(cell: Any, where: str, column: str) -> str:
-    """Return a name or an id: text, or a whole number.
-
-    Raises:
-        DataError: anything else, or text that is none (see :func:`vlcli.data.texts.sentence`).
-    """
+    """Return a name or an id: text, or a whole number."""
     if isinstance(cell, int) and not isinstance(cell, bool):
         return str(cell)
     return sentence(cell, where, column)
 
 
 def label(cell: Any, where: str, column: str) -> str | int | float:
-    """Return a class: a word or a finite number; true and false are 1 and 0.
-
-    Raises:
-        DataError: anything else.
-    """
+    """Return a class: a word or a finite number; true and false are 1 and 0."""
     if isinstance(cell, bool):
         return int(cell)
     if isinstance(cell, str) or (isinstance(cell, int | float) and math.isfinite(cell) and abs(cell) < 2**63):
@@ -42,11 +36,7 @@ def label(cell: Any, where: str, column: str) -> str | int | float:
 
 
 def box(cell: Any, where: str) -> list[float]:
-    """Return one box, x1 y1 x2 y2 in pixels.
-
-    Raises:
-        DataError: it is none, or its corners are out of order, as those of x, y, width and height often are.
-    """
+    """Return one box, x1 y1 x2 y2 in pixels."""
     numbers = cell[0] if isinstance(cell, list) and len(cell) == 1 else cell
     plain = isinstance(numbers, list) and len(numbers) == 4 and all(type(n) in (int, float) for n in numbers)
     if not plain or not all(map(math.isfinite, numbers)):
@@ -65,12 +55,7 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
 
     Args:
         boxes: lists of four numbers in pixels.
-        labels: of each box; none where classes are not given.
-        where: the row.
         known: the words that classes are numbered by; empty where they are numbers.
-
-    Raises:
-        DataError: either is not understood, or they differ in number.
     """
     expected = "[[x1, y1, x2, y2], ...]"
     try:
@@ -94,11 +79,7 @@ PLAIN = {"answer_form": "plain"}
 
 
 def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:
-    """Return the targets of an answers cell: one answer, a list of people's, or an object answer -> score.
-
-    Raises:
-        DataError: anything else.
-    """
+    """Return the targets of an answers cell: one answer, a list of people's, or an object answer -> score."""
     form = table_form if english else plain_form
     if isinstance(cell, dict) and all(isinstance(s, int | float) and abs(s) < math.inf for s in cell.values()):
         scores: dict[str, float] = {}
@@ -119,12 +100,7 @@ def choices(items: list[Any], correct: Any, where: str) -> dict[str, Any]:
     """Return the targets of a question with choices: ``choices``, and where it is known ``choice`` and ``answers``.
 
     Args:
-        items: the choices.
         correct: the place of the right one, counted from 0, or the right one itself; None: unknown.
-        where: the row.
-
-    Raises:
-        DataError: there are fewer than two, or the right one is none of them.
     """
     words = [str(item) for item in items]
     if len(words) < 2:
@@ -137,3 +113,88 @@ def choices(items: list[Any], correct: Any, where: str) -> dict[str, Any]:
         expected = f"0 to {len(words) - 1}, or one of {', '.join(words)}"
         raise DataError("The right choice is none of the choices.", where=where, got=shown(correct), expected=expected)
     return {"choices": words, "choice": word, "answers": {table_form(word): 1.0}}
+
+
+UNKNOWN = -1
+_FLAGS = {"1": 1, "1.0": 1, "true": 1, "yes": 1, "0": 0, "0.0": 0, "false": 0, "no": 0, "-1": UNKNOWN, "-1.0": UNKNOWN}
+
+
+class SeveralLabels:
+    """Reads which classes a row has, by their names.
+
+    Args:
+        columns: of flags (0 or 1, false or true; empty or -1: unknown), one a class; or a single one of names.
+        names: in the order of their numbers; None: the columns, or all names that occur, sorted.
+        separator: between names in one cell; a cell may also hold a JSON list. An empty cell has none of the classes.
+    """
+
+    def __init__(self, columns: list[str], names: list[str] | None, separator: str) -> None:
+        self.columns, self.separator = columns, separator
+        self.of_names = len(columns) == 1
+        self.fixed = bool(names) or not self.of_names
+        self.names: list[str] = list(names or columns) if self.fixed else []
+
+    def gather(self, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        """Set ``names`` to the names that occur, where they are not fixed."""
+        if not self.fixed:
+            self.names = sorted({name for _, row in rows for name in self._words(row)})
+
+    def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
+        """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing."""
+        if self.of_names:
+            words = self._words(row)
+            if unknown := [word for word in words if word not in self.names]:
+                expected = ", ".join(self.names[:20])
+                raise DataError("The label is unknown.", where=where, got=unknown[0], expected=expected)
+            return {"labels": [name for name in self.names if name in words]}
+        flags = [_flag(row.get(column), where, column) for column in self.columns]
+        having = {flag: [name for name, f in zip(self.names, flags, strict=True) if f == flag] for flag in (1, UNKNOWN)}
+        return {"labels": having[1], **({"unknown_labels": having[UNKNOWN]} if having[UNKNOWN] else {})}
+
+    def _words(self, row: dict[str, Any]) -> set[str]:
+        cell = row.get(self.columns[0])
+        if isinstance(cell, str):
+            cell = items if isinstance(items := parsed(cell), list) else cell.split(self.separator)
+        return {word for item in as_list(cell) if item is not None and (word := str(item).strip())}
+
+
+def _flag(cell: Any, where: str, column: str) -> int:
+    flag = UNKNOWN if cell is None else _FLAGS.get(str(cell).strip().lower())
+    if flag is None:
+        what, expected = f"The field {column!r} does not say yes or no.", "0 or 1, false or true; empty: unknown"
+        raise DataError(what, where=where, got=shown(cell), expected=expected)
+    return flag
+
+
+_FIELD = re.compile(r"\{([^{}:]+)(?::0?([0-9]{1,3}))?\}")
+
+
+def is_template(name: str) -> bool:
+    """Return whether the name of a column is a template instead."""
+    return _FIELD.search(name) is not None
+
+
+def fields_of(name: str) -> list[str]:
+    """Return the columns that a template uses; the name itself where it is none."""
+    return [field[1] for field in _FIELD.finditer(name)] or [name]
+
+
+def filled(template: str, row: Mapping[str, Any], where: str) -> str:
+    """Return the file name of a row.
+
+    Args:
+        template: text with ``{column}``, or ``{column:012}`` for a number with zeros in front up to that many digits.
+    """
+
+    def value(field: re.Match[str]) -> str:
+        column, cell = field[1], row.get(field[1])
+        if cell is None or cell == "":
+            what = f"The column {column!r}, of which the name of a picture is made, has no value."
+            got = ", ".join(map(str, row)) if column not in row else "an empty cell"
+            raise DataError(what, where=where, got=got, expected=f"a value for {template}")
+        if isinstance(cell, bool) or not isinstance(cell, str | int):
+            got, expected = shown(cell), "text or a whole number"
+            raise DataError(f"The column {column!r} makes no file name.", where=where, got=got, expected=expected)
+        return str(cell).zfill(int(field[2] or 0))
+
+    return _FIELD.sub(value, template)

@@ -210,3 +210,43 @@ def _check_box(row: dict[str, Any], numbers: dict[Any, int], where: str) -> None
         raise DataError("A box needs four numbers.", where=where, got=shown(box), expected="[x, y, width, height]")
     if value(row, "category_id", (int, str), where) not in numbers:
         raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
+
+
+class BoxesBeside(SplitFileReader):
+    """Base of readers whose pictures may have a COCO instances file of their own, one a split.
+
+    Args:
+        boxes: COCO instances file of the pictures, for regions at given boxes; None: the usual one, where it is there.
+
+    Attributes:
+        usual_boxes: its path under the root; ``{split}`` is filled in.
+    """
+
+    usual_boxes: ClassVar[str] = ""
+
+    def __init__(self, root: Path, *, boxes: str | None = None, **options: Any) -> None:
+        super().__init__(root, **options)
+        self.box_file = boxes
+
+    def boxes(self) -> dict[str, BoxList]:
+        boxes: dict[str, BoxList] = {}
+        for reader in self._instances():
+            boxes |= reader.boxes()
+        used = dict.fromkeys(name for example in self.examples() for name in example.images)
+        return {name: boxes[name] for name in used if name in boxes}
+
+    def class_names(self) -> list[str]:
+        return next((reader.class_names() for reader in self._instances()), [])
+
+    def class_ids(self) -> list[int]:
+        return next((reader.class_ids() for reader in self._instances()), [])
+
+    def attribute_names(self) -> list[str]:
+        return next((reader.attribute_names() for reader in self._instances()), [])
+
+    def _instances(self) -> Iterator[CocoInstances]:
+        for file in self.first_file(self.box_file, (self.usual_boxes,)):
+            if self.box_file is not None or file.is_file():
+                reader = CocoInstances(self.root, file=str(file.absolute()), images=str(self.image_folder))
+                reader.ids = self.ids
+                yield reader

@@ -22,7 +22,7 @@ _SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])")
 
 @dataclass(frozen=True)
 class ColumnType:
-    """What the cells of a column are.
+    """Type of the cells of a column.
 
     Attributes:
         number: whether every value is a number: 1, 1.0 and "1" are one; else each is the text that it is.
@@ -67,12 +67,8 @@ def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
     """Return the type of a column: numbers or lists where all cells that hold anything are, else text.
 
     Args:
-        cells: of the column, empty ones left out.
         as_text: whether the file writes every cell as text (CSV). Where it has types of its own (JSON), these say which
             cells are lists, and the type is that of the words in lists and outside.
-
-    Returns:
-        The type; None of no cells.
     """
     filled, listed, numbers = False, False, True
     for cell in cells:
@@ -96,11 +92,7 @@ def other_splits(file: Path, root: Path) -> Iterator[Path]:
 
 
 def check_types(types: dict[str, str]) -> None:
-    """Refuse types that are none.
-
-    Raises:
-        DataError: a column that has no type, or an unknown type.
-    """
+    """Refuse types that are none."""
     for role, kind in types.items():
         if role not in ROLES or kind not in TYPES:
             got, expected = shown(f"{role}: {kind}"), f"{', '.join(ROLES)}: one of {', '.join(TYPES)}"

@@ -16,6 +16,7 @@ from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.parts import parts_of
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
+from vlcli.data.sheets import INSTALL, sheet_lines
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import image_id
 
@@ -106,11 +107,7 @@ class Csv(Table):
             self._check_columns(f"{file}:1", dict.fromkeys(names))
 
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
-        """Yield the lines as cells, header included, without blank lines, each with its number; called by :meth:`rows`.
-
-        Raises:
-            DataError: the file is malformed, or a spreadsheet.
-        """
+        """Yield the lines that are not blank as cells, header included, with their numbers; called by :meth:`rows`."""
         refuse_spreadsheet(file)
         text = read_text(file, self.encoding)
         if self.separator == " ":
@@ -168,11 +165,7 @@ class MetadataFolder(Csv):
 
 
 def refuse_spreadsheet(file: Path) -> None:
-    """Refuse a workbook where a text file is expected, and kinds of workbooks that no reader reads.
-
-    Raises:
-        DataError: it is one; the message says what to do.
-    """
+    """Refuse a workbook where a text file is expected, and kinds of workbooks that no reader reads."""
     kind = file.suffix.lower()
     if kind in (".xlsx", ".xlsm"):
         hint = "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}"
@@ -250,3 +243,28 @@ def _class_of(folder: Path, path: Path) -> str:
         what = "A picture lies in no subfolder, so it has no class."
         raise DataError(what, where=str(path), expected=f"{folder}/CLASS/FILE")
     return parts[0]
+
+
+class Xlsx(Csv):
+    """One's own data: a sheet of an XLSX workbook with a header, read as the same table in CSV is (needs openpyxl).
+
+    Whole numbers have no decimal point, dates are written as in ISO 8601, and of formulas the stored values count.
+
+    Args:
+        file: the workbook under the root; None: ``{split}.xlsx``.
+        sheet: name of the sheet; None: the first.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ("{split}.xlsx",)
+    packages: ClassVar[tuple[str, ...]] = ("openpyxl",)
+    install: ClassVar[str] = INSTALL
+    format: ClassVar[str] = "xlsx"
+
+    def __init__(self, root: Path, *, sheet: str | None = None, **options: Any) -> None:
+        super().__init__(root, **options)
+        self.sheet = sheet
+
+    def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
+        if file.suffix.lower() not in (".xlsx", ".xlsm"):
+            refuse_spreadsheet(file)
+        yield from sheet_lines(file, self.sheet, len(self.header or ()))

@@ -83,11 +83,7 @@ class GQA(Reader):
         return examples
 
     def choices(self) -> dict[str, dict[str, list[str]]]:
-        """Return ``valid`` and ``plausible`` answers by question id; empty where there is no such file.
-
-        Raises:
-            DataError: the file named is not there.
-        """
+        """Return ``valid`` and ``plausible`` answers by question id; empty where there is no such file."""
         choices: dict[str, dict[str, list[str]]] = {}
         for file in self._first(self.choice_file, self.usual_choices):
             if self.choice_file is not None or file.is_file():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import value
-from vlcli.data.readers.beside import BoxesBeside
+from vlcli.data.readers.coco import BoxesBeside
 from vlcli.data.readers.split_file import json_rows
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised

@@ -56,11 +56,7 @@ class _Pairs(SplitFileReader):
         return self.lists()
 
     def lists(self) -> list[Path]:
-        """Return the lists, one a split.
-
-        Raises:
-            DataError: there is no such split.
-        """
+        """Return the lists, one a split."""
         if self.file is not None:
             return super().files()
         if unknown := [name for name in self.split_names if name not in self.published]:
@@ -70,11 +66,7 @@ class _Pairs(SplitFileReader):
         return [next((path for path in paths if path.is_file()), paths[0]) for paths in options]
 
     def rows(self, file: Path) -> Iterator[Row]:
-        """Read the pairs of a list, in its order; called by :meth:`stream`.
-
-        Raises:
-            DataError: the list is malformed.
-        """
+        """Read the pairs of a list, in its order; called by :meth:`stream`."""
         raise NotImplementedError(f"{type(self).__name__} does not say how {file} is read")
 
     def listed_folders(self) -> list[Path]:

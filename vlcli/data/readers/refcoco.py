@@ -19,7 +19,7 @@ from vlcli.images.boxes import NO_AREA, BoxList, boxes_for, read_boxes
 
 
 class RefCOCO(Reader):
-    """One expression and its picture an example; the target is the box it speaks of.
+    """Referring expressions, each with its picture; the target is the box of the expression.
 
     ``refs(unc).p`` is a pickled file: it is read without unpickling, and anything but plain data in it is refused.
     Targets: ``box`` (x1, y1, x2, y2, divided by the picture's width and height), ``ann_id``, ``ref_id``, and ``kind``

@@ -20,7 +20,7 @@ from vlcli.images.boxes import image_id
 LABELS = ("contradiction", "neutral", "entailment")
 """In the order that ALBEF's head numbers them."""
 NO_LABEL = "-"
-"""What SNLI writes where its annotators did not agree."""
+"""SNLI's label of a pair whose annotators did not agree."""
 UNSETTLED = "without an agreed label"
 FIELDS = {
     "image": ("Flickr30K_ID", "Flickr30kID", "image"),
@@ -33,7 +33,7 @@ FIELDS = {
 
 
 class SNLIVE(SplitFileReader):
-    """A picture, a hypothesis and one of three labels an example.
+    """Pictures with hypotheses, each with one of three labels.
 
     SNLI-VE's JSON lines (``snli_ve_dev.jsonl``), e-SNLI-VE's CSV (``esnlive_dev.csv``) and ALBEF's lists
     (``ve_dev.json``) are told apart by their content. Pairs without an agreed label (``-``) are left out and counted in

@@ -39,12 +39,7 @@ class SplitFileReader(Reader):
         return [example for file in self.files() for example in self.read_file(file)]
 
     def read_file(self, file: Path) -> Iterable[Example]:
-        """Read the examples of one of :meth:`files`; called by :meth:`read`.
-
-        Raises:
-            DataError: the file is malformed.
-            NotImplementedError: the subclass does not define it.
-        """
+        """Read the examples of one of :meth:`files`; called by :meth:`read`."""
         raise NotImplementedError(f"{type(self).__name__} does not read {file}")
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from vlcli.data.files import inside, known_encoding, read_text
 from vlcli.data.readers import cells
+from vlcli.data.readers.cells import SeveralLabels, fields_of, filled, is_template
 from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
-from vlcli.data.readers.several import SeveralLabels
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.readers.templates import fields_of, filled, is_template
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.generic import recognise_tables
 from vlcli.data.recognition.recognised import Recognised
@@ -349,9 +348,6 @@ def class_names_of(file: Path) -> tuple[int, list[str]]:
 
     Returns:
         The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
-
-    Raises:
-        DataError: the file is missing, empty, or names a class twice.
     """
     names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
     heads = [name.partition(" ") for name in names]

@@ -72,11 +72,7 @@ class WebDataset(Reader):
         return recognised
 
     def shards(self) -> list[Path]:
-        """Return every tar file and folder that the patterns name, in their order.
-
-        Raises:
-            DataError: a pattern leaves the root.
-        """
+        """Return every tar file and folder that the patterns name, in their order."""
         return list(dict.fromkeys(path for text in self.patterns for path in expand(self.root, text)))
 
     def files(self) -> list[Path]:
@@ -175,11 +171,7 @@ def _texts_beside(folder: Folder) -> list[str]:
 
 
 def expand(root: Path, pattern: str) -> list[Path]:
-    """Return the paths that a pattern names: braces are written out, ``*`` is looked for, remote files are copied.
-
-    Raises:
-        DataError: a path leaves the root.
-    """
+    """Return the paths that a pattern names: braces are written out, ``*`` is looked for, remote files are copied."""
     paths: list[Path] = []
     for text in braces(pattern):
         if is_remote(text):

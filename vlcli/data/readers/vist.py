@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import index_images, read_json, value
-from vlcli.data.readers.beside import BoxesBeside
+from vlcli.data.readers.coco import BoxesBeside
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import inside, read_json, value
+from vlcli.data.files import first_object, inside, read_json, value
 from vlcli.data.leakage import Identity, minival
 from vlcli.data.reader import Reader
-from vlcli.data.readers.vqa_files import image_form, recognise_vqa
 from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.parts import split_names
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.unique import by_id
@@ -33,8 +34,6 @@ class _Part:
 
     Attributes:
         split: ``minival`` or ``nominival`` where ``listed`` says which questions of the files are meant.
-        asked: the questions.
-        answered: the annotations, or None.
         listed: the file that lists the images of minival, or None.
     """
 
@@ -95,7 +94,13 @@ class VQA(Reader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        return recognise_vqa(folder)
+        documents = dict(folder.documents())
+        fields = {"question_id", "sent", "img_id"}
+        lists = [name for name, rows in documents.items() if fields <= first_object(rows).keys()]
+        asked = dict(_lists(documents, "questions", {"question", "question_id", "image_id"}))
+        answered = dict(_lists(documents, "annotations", {"answers", "question_id"}))
+        joined = _recognise_joined(folder, lists, documents)
+        return [*joined, *_recognise_official(folder, asked, answered, documents)]
 
     def files(self) -> list[Path]:
         files = (file for part in self._parts() for file in (part.asked, part.answered, part.listed))
@@ -185,3 +190,64 @@ def _image(form: str, number: int | str, where: str) -> str:
         return form.format(int(number))
     except (ValueError, IndexError, KeyError):
         raise DataError("The image's name cannot be made.", where=where, got=form, expected="such as {:012d}") from None
+
+
+_SUBTYPE = re.compile(r"^(train|val|test)(?:-dev)?(20\d\d)$")
+
+
+def image_form(subtype: str) -> str:
+    """Return the form of image ids by the ``data_subtype`` of a question file."""
+    match = _SUBTYPE.match(subtype)
+    return f"COCO_{match[1]}{match[2]}_{{:012d}}" if match else "{:012d}"
+
+
+def _lists(documents: dict[str, Any], key: str, fields: set[str]) -> Iterable[tuple[str, list[dict[str, Any]]]]:
+    for name, content in documents.items():
+        rows = content.get(key) if isinstance(content, dict) else None
+        if fields <= first_object(rows).keys():
+            yield name, [row for row in rows or [] if isinstance(row, dict)]
+
+
+def _recognise_joined(folder: Folder, files: list[str], documents: dict[str, Any]) -> list[Recognised]:
+    if not files:
+        return []
+    columns = {"image": "img_id", "text": "sent", "answers": "label"}
+    data = Recognised("vqa", {"name": "vqa", "annotations": ""}, files, columns).name_files("questions")
+    return [folder.with_images(data, [row.get("img_id") for name in files for row in documents[name]])]
+
+
+def _recognise_official(
+    folder: Folder, asked: dict[str, Any], answered: dict[str, Any], documents: dict[str, Any]
+) -> list[Recognised]:
+    ids = {name: {row.get("question_id") for row in rows} for name, rows in answered.items()}
+    pairs: dict[str, str] = {}
+    for name, rows in asked.items():
+        numbers = {row.get("question_id") for row in rows}
+        fits = max(ids, key=lambda one: len(ids[one] & numbers), default="")
+        if fits and ids[fits] & numbers:
+            pairs[name] = fits
+    if not pairs:
+        return []
+    columns = {"image": "image_id", "text": "question", "answers": "answers[].answer"}
+    data = Recognised("vqa", {"name": "vqa"}, list(pairs), columns).name_files("questions")
+    pattern, splits = split_names(list(pairs.values()))
+    one = len(pairs) == 1
+    if not one and splits != split_names(list(pairs))[1]:
+        data.question = f"the names of {data.where} and of their annotations do not name the parts alike: rename them"
+    data.entry["annotations"] = next(iter(pairs.values())) if one else pattern
+    data.files += pairs.values()
+    data.unused += [f"{name}: questions without annotations" for name in asked if name not in pairs]
+    data.unused += [f"{name}: annotations without questions" for name in answered if name not in pairs.values()]
+    return [_with_images(folder, data, {name: asked[name] for name in pairs}, documents)]
+
+
+def _with_images(folder: Folder, data: Recognised, asked: dict[str, Any], documents: dict[str, Any]) -> Recognised:
+    forms = {name: image_form(str(documents[name].get("data_subtype", ""))) for name in asked}
+    numbers = [(forms[name], row.get("image_id")) for name, rows in asked.items() for row in rows]
+    said = [form.format(number) if isinstance(number, int) else str(number) for form, number in numbers]
+    form, share = folder.pictures.number_form([number for _, number in numbers])
+    there = sum(name in folder.pictures.by_id for name in said) / max(1, len(said))
+    if share > there:
+        data.entry["image_name"] = form
+        said = [form.format(number) for _, number in numbers if isinstance(number, int)]
+    return folder.with_images(data, said)

@@ -1,1 +1,1 @@
-"""What lies in a folder, and which reader reads it: the records that readers exchange with ``vlcli init``."""
+"""Recognises which reader reads the data of a folder: records that readers exchange with ``vlcli init``."""

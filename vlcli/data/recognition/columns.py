@@ -1,4 +1,4 @@
-"""What the columns of a table mean, by their content first and by their names where the content leaves it open."""
+"""Guesses what the columns of a table mean, by their content first, then by their names."""
 
 from __future__ import annotations
 
@@ -41,12 +41,21 @@ _HINTS = {
 _MARKS = ("?", "？", "؟", ";?")
 """Question marks of several scripts."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
-"""What may stand between several sentences in one cell."""
+"""Separators of several sentences in one cell."""
+_TAGS = re.compile(r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas")
+_FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
+_ASKS = re.compile(
+    r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
+    r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
+    re.IGNORECASE,
+)
+Left = dict[str, list[Any]]
+"""Values of the columns that have no role yet, by name."""
 
 
 @dataclass
 class Meaning:
-    """What the columns of a table hold.
+    """Roles of the columns of a table.
 
     Attributes:
         pictures: how the pictures are named; None where no column names any.
@@ -56,13 +65,13 @@ class Meaning:
         answers: column of answers.
         label: column of the class.
         labels: columns of several labels: flags, one a class, or a single one that holds the classes' names.
-        several: what separates these names in a cell; empty where cells are lists.
+        several: separates these names in a cell; empty where cells are lists.
         boxes: column of boxes.
         one_box: whether each of its cells holds a single box.
         box_labels: column of their classes.
         split: column of the part.
         questions: whether most sentences are questions.
-        unclear: what is not understood, in words; empty where all is.
+        unclear: a sentence about what is not understood; empty where all is.
         unused: columns that have no role.
     """
 
@@ -86,7 +95,7 @@ class Meaning:
     def columns(self) -> dict[str, Any]:
         """Column by role; of pictures named by two columns or templates, a list."""
         sources = list(self.pictures.sources) if self.pictures else []
-        found = {
+        columns = {
             "image": sources[0] if len(sources) == 1 else sources,
             "text": [self.text, *self.more_texts] if self.text and self.more_texts else self.text,
             "answers": self.answers,
@@ -95,7 +104,7 @@ class Meaning:
             "box_labels": self.box_labels,
             "split": self.split,
         }
-        return {role: column for role, column in found.items() if column}
+        return {role: column for role, column in columns.items() if column}
 
 
 def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) -> Meaning:
@@ -109,119 +118,109 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     """
     values = {name: [one for one in table.values(name) if one not in ([], {})] for name in table.columns}
     left = {name: column for name, column in values.items() if column}
-    found = Meaning()
-    found.pictures = _pictures(table, pictures, left, wanted.get("image"))
-    found.split = _take(left, "split", is_split, by_name=False)
+    meaning = Meaning(_pictures(table, pictures, left, wanted.get("image")))
+    meaning.split = _take(left, "split", is_split)
     chosen = {role: wanted[role] for role in ("text", "answers", "label") if role in wanted}
     if chosen:
-        _choose(found, left, chosen)
+        _choose(meaning, left, chosen)
     else:
-        _guess(found, table, left)
-    found.unclear = _empty(found, values) or found.unclear
-    found.unused = [name for name in left if not is_row_number(left[name])]
-    return found
+        _guess(meaning, table, left)
+    meaning.unclear = _empty(meaning, values) or meaning.unclear
+    meaning.unused = [name for name in left if not is_row_number(left[name])]
+    return meaning
 
 
-def _choose(found: Meaning, left: dict[str, list[Any]], chosen: Mapping[str, str]) -> None:
-    """The columns that the user names."""
+def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
+    """Take the columns that the user names."""
     for role, column in chosen.items():
         if role == "label" and (mark := _names_mark(left.get(column, ()))) is not None:
-            found.labels, found.several = [column], mark
+            meaning.labels, meaning.several = [column], mark
         else:
-            setattr(found, role, column)
+            setattr(meaning, role, column)
         if left.pop(column, None) is None:
-            found.unclear = f"the column {column} is empty"
+            meaning.unclear = f"the column {column} is empty"
     if "answers" in chosen and "text" not in chosen:
-        found.text = _text(left)
-        left.pop(found.text or "", None)
+        meaning.text = _text(left)
+        left.pop(meaning.text or "", None)
 
 
-def _guess(found: Meaning, table: TableFile, left: dict[str, list[Any]]) -> None:
-    """Boxes, answers, sentences and labels, in this order."""
-    found.boxes = _take(left, "boxes", are_boxes, by_name=False)
-    found.one_box = found.boxes is not None and all(map(is_box, table.values(found.boxes)))
-    found.box_labels = _take(left, "box_labels", are_word_lists) if found.boxes else None
-    found.answers = _take(left, "answers", are_answers, named=True)
-    found.text = _text(left)
-    if found.text is not None:
-        texts = left.pop(found.text)
-        found.more_texts = [
-            name for name in left if _numbered(name) == _numbered(found.text) and count_words(left[name]) >= 2
-        ]
-        for name in found.more_texts:
+def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
+    """Take boxes, answers, sentences and labels, in this order."""
+    meaning.boxes = _take(left, "boxes", are_boxes)
+    if meaning.boxes is not None:
+        meaning.one_box = all(map(is_box, table.values(meaning.boxes)))
+        meaning.box_labels = _take(left, "box_labels", are_word_lists)
+    meaning.answers = _take(left, "answers", are_answers, named=True)
+    meaning.text = _text(left)
+    if meaning.text is not None:
+        texts, start = left.pop(meaning.text), _numbered(meaning.text)
+        meaning.more_texts = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        for name in meaning.more_texts:
             del left[name]
         asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
-        found.questions = sum(asked) > len(texts) / 2
-        found.separator = "" if found.questions else separator_of(texts)
-    if found.questions and found.answers is None:
-        found.answers = _only_one(found, left, "answer", is_answer_like)
-    elif found.answers is None and found.boxes is None:
+        meaning.questions = sum(asked) > len(texts) / 2
+        meaning.separator = "" if meaning.questions else separator_of(texts)
+    if meaning.questions and meaning.answers is None:
+        meaning.answers = _only_one(meaning, left, "answer", is_answer_like)
+        if meaning.answers is None and not meaning.unclear:
+            meaning.unclear = f"{meaning.text} holds questions, and no column their answers"
+    elif meaning.answers is None and meaning.boxes is None:
         named = [name for name in left if is_hinted("label", name) and is_label_like(left[name])]
-        if found.text is None and _several(found, left, named):
-            pass
-        elif found.text is None or named:
-            found.label = _only_one(found, left, "label", is_label_like)
-        else:
-            found.label = _take(left, "", is_verdict)
-    if found.questions and found.answers is None and not found.unclear:
-        found.unclear = f"{found.text} holds questions, and no column their answers"
+        if meaning.text is not None and not named:
+            meaning.label = _take(left, "", is_verdict)
+        elif meaning.text is not None or not _several(meaning, left, named):
+            meaning.label = _only_one(meaning, left, "label", is_label_like)
 
 
-def _only_one(
-    found: Meaning, left: dict[str, list[Any]], role: str, fits: Callable[[Sequence[Any]], bool]
-) -> str | None:
-    """The column of answers or labels: the one that is named so, else the only one that can be it."""
-    named = [name for name in left if is_hinted(role if role == "label" else "answers", name) and fits(left[name])]
+def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
+    """Take the column of answers or labels: the one that is named so, else the only one that can be it."""
+    able = [name for name in left if fits(left[name])]
+    named = [name for name in able if is_hinted(role if role == "label" else "answers", name)]
     exact = [name for name in named if name.lower() in ("label", "class", "answer", "category", "target")]
-    able = exact[:1] or named or [name for name in left if fits(left[name])]
+    able = exact[:1] or named or able
     if len(able) > 1:
         columns = " and ".join([", ".join(able[:-1]), able[-1]])
-        found.unclear = f"the columns {columns} could each be the {role}: choose with --{role} COLUMN"
+        meaning.unclear = f"the columns {columns} could each be the {role}: choose with --{role} COLUMN"
     elif able:
         del left[able[0]]
         return able[0]
     return None
 
 
-def _several(found: Meaning, left: dict[str, list[Any]], named: Sequence[str]) -> bool:
+def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
     for name, values in left.items():
         if _TAGS.search(name.lower()) and (mark := _names_mark(values)) is not None:
-            found.labels, found.several = [name], mark
+            meaning.labels, meaning.several = [name], mark
     flags = [name for name in left if {str(value).lower() for value in left[name]} <= _FLAGS]
     able = {name for name in left if is_label_like(left[name])}
-    if not found.labels and not named and len(flags) > 1 and able and able <= set(flags):
-        found.labels = flags
-    for name in found.labels:
+    if not meaning.labels and not named and len(flags) > 1 and able and able <= set(flags):
+        meaning.labels = flags
+    for name in meaning.labels:
         left.pop(name)
-    return bool(found.labels)
-
-
-_TAGS = re.compile(r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas")
-_FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
+    return bool(meaning.labels)
 
 
 def _names_mark(values: Sequence[Any]) -> str | None:
-    """What separates the names of several classes in cells; empty where cells are lists, None where they hold one."""
+    """Return the separator of several classes in cells; empty where cells are lists, None where they hold one class."""
     if values and are_word_lists(values):
         return ""
     texts = [value for value in values if isinstance(value, str)]
     for mark in ("|", ";", ",", " ") if len(texts) == len(values) else ():
         cells = [[part.strip() for part in text.split(mark)] for text in texts]
         names = [name for parts in cells for name in parts]
-        if sum(len(parts) > 1 for parts in cells) > len(cells) / 10 and len(set(names)) <= min(
-            MOST_LABELS, len(names) / 3
-        ):
+        many = sum(len(parts) > 1 for parts in cells) > len(cells) / 10
+        if many and len(set(names)) <= min(MOST_LABELS, len(names) / 3):
             return mark
     return None
 
 
-def _empty(found: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
-    """Why columns that are named like answers or labels cannot be learnt from: empty, or different in every row."""
-    if found.answers or found.label or found.labels or found.boxes:
+def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
+    """Return why columns named like answers or labels cannot be learnt from: empty, or different in every row."""
+    if meaning.answers or meaning.label or meaning.labels or meaning.boxes:
         return ""
     for name, column in values.items():
-        if name in found.columns.values() or not (is_hinted("answers", name) or is_hinted("label", name)):
+        if name in meaning.columns.values() or not (is_hinted("answers", name) or is_hinted("label", name)):
             continue
         if not column:
             return f"the column {name} is empty"
@@ -232,94 +231,71 @@ def _empty(found: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
     return ""
 
 
-_ASKS = re.compile(
-    r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
-    r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
-    re.IGNORECASE,
-)
-
-
-def _pictures(table: TableFile, pictures: Pictures, left: dict[str, list[Any]], wanted: str | None) -> Naming | None:
-    """The column (or the two) that names pictures; else file names of which a column is a part."""
+def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | None) -> Naming | None:
+    """Take the column (or the two) that names pictures; else file names of which a column is a part."""
     beside = table.path.parent
     able = {wanted: left.get(wanted, [])} if wanted else left
-    found = {name: naming for name, values in able.items() if (naming := pictures.named_by(name, values, beside))}
-    if not wanted and all(one.share < 1 or one.also for one in found.values()):  # a folder may have its own column
+    namings = {name: naming for name, values in able.items() if (naming := pictures.named_by(name, values, beside))}
+    if not wanted and all(one.share < 1 or one.also for one in namings.values()):  # a folder may have a column
         both = pictures.by_two_columns(table.rows, list(left), beside)
-        if both is not None and all(both.share > one.share or (one.also and not both.also) for one in found.values()):
+        better = [both.share > one.share or (one.also and not both.also) for one in namings.values()] if both else []
+        if both is not None and all(better):
             for name in re.findall(r"{(.+?)}", both.sources[0]):
                 left.pop(name, None)
             return both
-    ranked = sorted(found, key=lambda name: (-round(found[name].share, 1), not is_hinted("picture", name)))
+    ranked = sorted(namings, key=lambda name: (-round(namings[name].share, 1), not is_hinted("picture", name)))
     if ranked:
-        pair = [name for name in ranked if is_hinted("picture", name) and found[name].share > 0.5][:2]
-        one = found[ranked[0]]
-        if len(pair) == 2 and found[pair[0]].folder == found[pair[1]].folder and _are_a_pair(table, pair):
-            ordered = sorted(pair, key=table.columns.index)
-            one = Naming(tuple(ordered), found[pair[0]].folder, min(found[name].share for name in pair))
-        for name in one.sources:
+        naming = namings[ranked[0]]
+        pair = [name for name in ranked if is_hinted("picture", name) and namings[name].share > 0.5][:2]
+        if len(pair) == 2 and namings[pair[0]].folder == namings[pair[1]].folder and _are_a_pair(table, pair):
+            sources, share = sorted(pair, key=table.columns.index), min(namings[name].share for name in pair)
+            naming = Naming(tuple(sources), namings[pair[0]].folder, share)
+        for name in naming.sources:
             left.pop(name, None)
-        return one
+        return naming
     for name, values in able.items():
-        naming = pictures.by_template(name, values) if not is_split(values) else None
-        if naming is not None:
+        template = pictures.by_template(name, values) if not is_split(values) else None
+        if template is not None:
             left.pop(name, None)
-            return naming
+            return template
     return None
 
 
 def _are_a_pair(table: TableFile, columns: list[str]) -> bool:
-    """Whether two columns name different pictures; an id beside a file name names the same."""
+    """Return whether two columns name different pictures; an id beside a file name names the same."""
     from vlcli.images.boxes import image_id
 
     return all(image_id(str(row.get(columns[0]))) != image_id(str(row.get(columns[1]))) for row in table.rows[:100])
 
 
-def _take(
-    left: dict[str, list[Any]],
-    role: str,
-    fits: Callable[[Sequence[Any]], bool],
-    *,
-    named: bool = False,
-    by_name: bool = True,
-) -> str | None:
-    """The first column that fits a role, taken out of those left; named ones first.
-
-    Args:
-        left: columns without a role.
-        role: whose hints count; empty: none.
-        fits: whether values can have the role.
-        named: take no column whose name does not say so.
-        by_name: whether a name that says so is enough of a reason to come first.
-    """
-    names = sorted(left, key=lambda name: not (role and is_hinted(role, name))) if by_name or role else list(left)
-    for name in names:
+def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named: bool = False) -> str | None:
+    """Take the first column that fits a role, those whose name says so first; with ``named`` no others."""
+    for name in sorted(left, key=lambda name: not is_hinted(role, name)):
         if (not named or is_hinted(role, name)) and fits(left[name]):
             del left[name]
             return name
     return None
 
 
-def _text(left: dict[str, list[Any]]) -> str | None:
-    """The column of sentences: a name that says so, else the one with the most words."""
+def _text(left: Left) -> str | None:
+    """Return the column of sentences: a name that says so, else the one with the most words."""
     texts = {name: values for name, values in left.items() if count_words(values) >= 2 and not is_address(values)}
     named = [name for name in texts if is_hinted("text", name)]
     order = _HINTS["text"].split("|")
-    rank = {name: next((i for i, word in enumerate(order) if word in name.lower()), 99) for name in named}
     if named:
-        return min(named, key=lambda name: rank[name])
+        return min(named, key=lambda name: next((i for i, word in enumerate(order) if word in name.lower()), 99))
     long = {name: values for name, values in texts.items() if count_words(values) >= 3 and not _is_class_name(values)}
     return max(long, key=lambda name: count_words(long[name]), default=None)
 
 
 def _is_class_name(values: Sequence[Any]) -> bool:
-    """Whether a few values make up the column, and none is a question."""
+    """Return whether a few values make up the column, and none is a question."""
     few = len(values) >= FEW and len(set(map(str, values))) <= min(MOST_LABELS, len(values) // 4)
     return few and not any(str(value).rstrip().endswith(_MARKS) for value in values)
 
 
 def separator_of(texts: Sequence[Any]) -> str:
-    """What stands between several sentences in most cells; empty where they hold one each, or are lists."""
+    """Return the separator of several sentences in most cells; empty where they hold one each, or are lists."""
     for mark in CAPTION_SEPARATORS:
         several = [[part.split() for part in text.split(mark)] for text in texts if isinstance(text, str)]
         full = sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several)
@@ -329,10 +305,10 @@ def separator_of(texts: Sequence[Any]) -> str:
 
 
 def _numbered(name: str) -> str:
-    """A column's name without the number that it ends in."""
+    """Return a column's name without the number that it ends in."""
     return re.sub(r"[\s_-]*[0-9]+$", "#", name)
 
 
 def is_hinted(role: str, name: str) -> bool:
-    """Whether the name of a column says that it has a role, such as ``picture`` or ``label``."""
+    """Return whether the name of a column says that it has a role, such as ``picture`` or ``label``."""
     return bool(role) and re.search(_HINTS[role], name.lower()) is not None

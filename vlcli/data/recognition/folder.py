@@ -1,4 +1,4 @@
-"""A folder as readers see it: its files, documents and tables, each parsed once, and its pictures."""
+"""Gives readers the files, documents, tables and pictures of a folder, each parsed once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
 SAMPLED = 5000
-"""Names of pictures that are looked for to decide what they are relative to."""
+"""Names of pictures that are tried to find the folder that they are relative to."""
 
 
 class Folder:
@@ -55,16 +55,15 @@ class Folder:
     @cached_property
     def every(self) -> list[str]:
         """Every file that is no picture, relative to the root; those of run folders and hidden ones are left out."""
-        found = []
-        for place, names in walk(self.root):
-            inner = place.relative_to(self.root).parts
-            if "stage.json" not in names and not any(part.startswith(".") for part in inner):
-                kept = [name for name in names if not name.startswith(".")]
-                found += [(place / name).relative_to(self.root).as_posix() for name in kept]
-        return [name for name in found if Path(name).suffix.lower() not in IMAGE_SUFFIXES]
+        files = []
+        for folder, names in walk(self.root):
+            inner = folder.relative_to(self.root)
+            if "stage.json" not in names and not any(part.startswith(".") for part in inner.parts):
+                files += [inner / name for name in names if not name.startswith(".")]
+        return [file.as_posix() for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
 
     def files(self, *patterns: str) -> list[str]:
-        """The files that no reader has claimed, all or those whose name without folder fits one of the patterns.
+        """Return the files that no reader has claimed, all or those whose name without folder fits one of the patterns.
 
         Args:
             patterns: as of a shell, without regard to case: ``*.xml``, ``dataset_*.json``.
@@ -75,27 +74,27 @@ class Folder:
         return [name for name in left if any(fnmatch.fnmatch(Path(name).name.lower(), one.lower()) for one in patterns)]
 
     def table(self, name: str) -> TableFile | None:
-        """A table with its first rows, or a JSON document; None where the file is none or cannot be read."""
+        """Return a table or a JSON document; None where the file is none or cannot be read."""
         if name not in self._tables:
             self._tables[name] = self._read(name) if self._is_table(name) else None
         return self._tables[name]
 
     def tables(self, *patterns: str) -> list[TableFile]:
-        """The tables and documents among :meth:`files`."""
-        found = (self.table(name) for name in self.files(*patterns) if self._is_table(name))
-        return [table for table in found if table is not None]
+        """Return the tables and documents among :meth:`files`."""
+        tables = (self.table(name) for name in self.files(*patterns))
+        return [table for table in tables if table is not None]
 
     def documents(self, *patterns: str) -> list[tuple[str, Any]]:
-        """Name and content of the JSON documents among :meth:`files`."""
+        """Return name and content of the JSON documents among :meth:`files`."""
         return [(self.name(table.path), table.document) for table in self.tables(*patterns) if table.reader == "json"]
 
     def document(self, name: str) -> Any:
-        """The content of a JSON document; None where there is none."""
+        """Return the content of a JSON document; None where there is none."""
         table = self.table(name) if name in self.every else None
         return None if table is None else table.document
 
     def text(self, name: str) -> str:
-        """A text file, in the encoding that it has; empty where it cannot be read."""
+        """Return a text file in its encoding; empty where it cannot be read."""
         try:
             return readable_text(self.root / name)[0]
         except DataError as error:
@@ -103,55 +102,53 @@ class Folder:
             return ""
 
     def lines(self, name: str, most: int | None = None) -> list[str]:
-        """The lines of a text file that are not blank, all or the first, read no further; none where it is no text."""
+        """Return the lines of a text file that are not blank, or the first ``most``; none where it is no text."""
         try:
-            rows = (
-                line.strip() for line in text_lines(self.root / name, self.encoding(name) if most is None else "utf-8")
-            )
-            return list(islice((row for row in rows if row), most))
+            lines = text_lines(self.root / name, self.encoding(name) if most is None else "utf-8")
+            return list(islice(filter(None, (line.strip() for line in lines)), most))
         except DataError:
             return []
 
     def encoding(self, name: str) -> str:
-        """The encoding of a text file."""
+        """Return the encoding of a text file."""
         return encoding_of(self.root / name)
 
-    def with_images(self, found: Recognised, *names: Sequence[Any]) -> Recognised:
+    def with_images(self, record: Recognised, *names: Sequence[Any]) -> Recognised:
         """Give a data set the option ``images``: the folder that file names of pictures are relative to.
 
         Args:
-            found: the data set, to whose entry the option is added.
+            record: of the data set.
             names: lists of the same pictures' names in different forms; that of which most pictures are there counts.
 
         Returns:
-            The data set; as a question where fewer than half of the pictures are there.
+            The record; as a question where fewer than half of the pictures are there.
         """
-        beside = self.root / Path(found.files[0]).parent
+        beside = self.root / Path(record.files[0]).parent
         namings = [self.pictures.named_by("image", one[:SAMPLED], beside) for one in names]
         best = max((one for one in namings if one is not None), key=lambda one: one.share, default=None)
         if best is not None:
-            found.entry |= {"images": best.folder} if best.folder != "images" else {}
+            record.entry |= {"images": best.folder} if best.folder != "images" else {}
         else:
             first = ", ".join(repr(str(name)) for name in names[0][:3])
-            found.question = f"{found.where}: fewer than half of its pictures are in the folder (such as {first})"
-        return found
+            record.question = f"{record.where}: fewer than half of its pictures are in the folder (such as {first})"
+        return record
 
-    def with_lists(self, found: Recognised) -> Recognised:
+    def with_lists(self, record: Recognised) -> Recognised:
         """Choose the parts of a data set by lists of its pictures: text files named after parts, a picture a line.
 
-        Lists are looked for beside the data set's first file and below; nothing changes where there are none.
+        Lists lie beside the data set's first file or below; nothing changes where there are none.
         """
-        beside = Path(found.files[0]).parent.as_posix()
+        beside = Path(record.files[0]).parent.as_posix()
         lists: dict[str, str] = {}
         for name in self.files("*.txt", "*.lst", "*.list"):
             part = part_in(Path(name).name) if beside == "." or name.startswith(f"{beside}/") else ""
             if part and part not in lists and self._lists_pictures(name):
                 lists[part] = name
         if "train" in lists and len(lists) > 1:
-            found.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
-            found.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
-            found.files += lists.values()
-        return found
+            record.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
+            record.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
+            record.files += lists.values()
+        return record
 
     def _lists_pictures(self, name: str) -> bool:
         lines = [line.split() for line in self.text(name).splitlines()[:200] if line.strip()]
@@ -159,7 +156,7 @@ class Folder:
         return bool(lines) and all(len(words) == 1 for words in lines) and there > len(lines) / 2
 
     def name(self, path: Path) -> str:
-        """A path relative to the root."""
+        """Return a path relative to the root."""
         return path.relative_to(self.root).as_posix()
 
     def claim(self, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Tables of any columns: which are the parts of one data set, and what their columns hold."""
+"""Recognises data sets in tables of any columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlcli.images.boxes import image_id
 
 
 def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
-    """The data sets in tables that a reader reads: ``csv``, ``jsonl``, ``json`` or ``parquet``.
+    """Return the data sets in tables that a reader reads: ``csv``, ``jsonl``, ``json`` or ``parquet``.
 
     Tables of the same columns are the parts of one data set. Where the user names columns, tables that lack them are
     left aside.
@@ -38,105 +38,100 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
 
 
 def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
-    """The data set in tables of the same columns; a question where a column names pictures and no other is understood.
+    """Return the data set in tables of the same columns.
 
-    A table without pictures is a record without kind and question: it says in ``unused`` why.
+    A question where a column names pictures and no other is understood; a record without kind and question where the
+    table has no pictures.
     """
-    files = [folder.name(table.path) for table in group]
     table = group[0] if len(group) == 1 else replace(group[0], rows=[row for one in group for row in one.rows])
-    found = Recognised("", {"name": table.reader}, files)
+    record = Recognised("", {"name": table.reader}, [folder.name(one.path) for one in group])
     shown = ", ".join(map(repr, table.columns[:12])) or "none"
     if lacking := [column for column in folder.columns.values() if column not in table.columns]:
-        found.unused = [f"{found.where}: it lacks the column {lacking[0]} (columns: {shown})"]
-        return found
+        record.unused = [f"{record.where}: it lacks the column {lacking[0]} (columns: {shown})"]
+        return record
     meaning = meaning_of(table, folder.pictures, folder.columns)
-    found.columns = meaning.columns
+    record.columns = meaning.columns
     if meaning.pictures is None:
-        found.unused = [f"{found.where}: no column names pictures of the folder (columns: {shown})"]
-        found.question = _unnamed(folder, table, found.unused[0])
+        record.unused = [f"{record.where}: no column names pictures of the folder (columns: {shown})"]
+        record.question = _unnamed(folder, table, record.unused[0])
     elif kind := ("" if meaning.unclear else _kind(meaning)):
-        found.kind = kind
-        in_parts = _split_images(folder, found, group)
-        found.entry |= _entry(found, table, meaning) | _class_names(folder, found, table, meaning) | in_parts
-        if meaning.unused:
-            unused = ", ".join(map(str, meaning.unused[:12]))
-            found.notes.append(f"columns of {found.where} that are not used: {unused}")
-        if meaning.pictures.also and not in_parts:
-            place, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
-            found.notes.append(f"pictures of the same names are in {also}: those in {place} are read (images: FOLDER)")
-        found.notes += _notes(table, meaning)
+        record.kind = kind
+        in_parts = _split_images(folder, record, group)
+        record.entry |= _entry(record, table, meaning) | _class_names(folder, record, table, meaning) | in_parts
+        record.notes += _notes(record.where, table, meaning, in_parts=bool(in_parts))
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
         if len(table.columns) == len(meaning.pictures.sources):
             why = "it lists pictures and says nothing of them; write one table with a column of their classes"
-        line = f"{found.where}: {why} (columns: {shown})"
+        line = f"{record.where}: {why} (columns: {shown})"
         if not meaning.unclear and _is_numbers(table):
-            found.unused = [line]
+            record.unused = [line]
         else:
-            found.question = line
-    return found
+            record.question = line
+    return record
 
 
-def _entry(found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
-    """The options of the reader; notes parts and reasons in the record."""
+def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
+    """Return the options of the reader; adds parts and reasons to the record."""
     assert meaning.pictures is not None
-    found.name_files()
+    record.name_files()
     entry: dict[str, Any] = {}
     if table.separator != ",":
         entry["separator"] = "tab" if table.separator == "\t" else table.separator
     if table.header:
-        entry["header"] = table.header
-        found.reasons["header"] = "the first line is data"
+        entry["header"], record.reasons["header"] = table.header, "the first line is data"
     if table.encoding != "utf-8":
-        entry["encoding"] = table.encoding
-        found.reasons["encoding"] = "the file is not UTF-8"
+        entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
-    entry |= _column_options(found.kind, found.columns)
+    entry |= _column_options(record.kind, record.columns)
     if "id" in table.columns and len(set(map(str, table.values("id")))) < len(table.rows):
         entry["id"] = ""  # they begin anew in each part, or are not there: rows are numbered
     entry |= {"several": meaning.several} if meaning.several not in ("", ";") else {}
-    entry |= {"sentences": meaning.separator} if found.kind == "captions" and meaning.separator else {}
-    if not found.parts and meaning.split is not None:
+    entry |= {"sentences": meaning.separator} if record.kind == "captions" and meaning.separator else {}
+    if not record.parts and meaning.split is not None:
         words = list(dict.fromkeys(str(value) for value in table.values(meaning.split)))
         named = {part: one["split"] for part, one in parts_of(words).items()}
-        found.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
-        found.reasons["parts"] = f"the column {meaning.split} names the parts"
-    if found.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
+        record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
+        record.reasons["parts"] = f"the column {meaning.split} names the parts"
+    if record.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
         entry["language"] = "other"
-        found.notes.append("the questions are not English: answers are compared in lower case, by no rules of English")
-    if found.kind in ("statements", "pairs") and meaning.label is not None:
-        entry |= _label_words(table, meaning.label)
+        record.notes.append("the questions are not English: answers are compared in lower case, by no rules of English")
+    if record.kind in ("statements", "pairs") and meaning.label is not None:
+        values = set(table.values(meaning.label))
+        words = sorted(str(value) for value in values if isinstance(value, str) and not value.lstrip("-").isdigit())
+        if words and len(words) == len(values) and len(words) <= 20:
+            entry["labels"] = words  # so that every part numbers them alike
     return entry
 
 
-def _class_names(folder: Folder, found: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
-    """The option ``labels`` for class numbers of a list, where a file beside it has a line for each."""
+def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, Any]:
+    """Return the option ``labels`` for class numbers of a list, where a file beside it has a line for each."""
     numbers = [str(value) for value in table.values(meaning.label or "")] if table.header and meaning.label else []
     if not numbers or not all(number.isdecimal() for number in numbers):
         return {}
     most = max(map(int, numbers))
     for name in folder.files("*class*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
         if most < len(folder.lines(name)) + (min(map(int, numbers)) > 0):
-            found.files.append(name)
+            record.files.append(name)
             return {"labels": name}
     return {}
 
 
-def _split_images(folder: Folder, found: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:
-    """The option ``image`` for tables whose pictures lie in folders of the parts, and share names."""
-    column = found.columns["image"]
+def _split_images(folder: Folder, record: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:
+    """Return the option ``image`` for tables whose pictures lie in folders of the parts, and share names."""
+    column = record.columns["image"]
     if len(group) == 1 or not isinstance(column, str) or column not in group[0].columns:
         return {}
-    places = set()
-    for table, split in zip(group, split_names(found.files)[1], strict=True):
+    patterns = set()
+    for table, split in zip(group, split_names(record.files)[1], strict=True):
         names = [str(value) for value in table.values(column)]
         if not any(len(folder.pictures.by_id.get(image_id(name), ())) > 1 for name in names[:200]):
             return {}
-        places.add(folder.pictures.place_of(names, split))
-    if len(places) > 1 or "" in places:
+        patterns.add(folder.pictures.place_of(names, split))
+    if len(patterns) > 1 or "" in patterns:
         return {}
-    place, _, ending = places.pop().partition("*")
-    return {"images": ".", "image": f"{place}{{{column}}}{ending}"}
+    start, _, ending = patterns.pop().partition("*")
+    return {"images": ".", "image": f"{start}{{{column}}}{ending}"}
 
 
 def _kind(meaning: Meaning) -> str:
@@ -154,54 +149,48 @@ def _kind(meaning: Meaning) -> str:
 
 
 def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
-    """The options that name columns, as far as they are not the reader's defaults."""
-    label = columns.get("label") or (columns.get("answers") if kind == "pairs" else None)
-    wanted: dict[str, Any] = {
-        "image": columns["image"],
-        "text": columns.get("text"),
-        "answers": columns.get("answers") if kind == "vqa" else None,
-        "label": label if kind in ("statements", "pairs", "labels", "multilabel") else None,
-        "box": columns.get("boxes") if kind == "referring" else None,
-        "boxes": columns.get("boxes") if kind == "boxes" else None,
-        "box_labels": columns.get("box_labels") if kind == "boxes" else None,
-    }
-    return {
-        option: column
-        for option, column in wanted.items()
-        if column is not None and (column != option or option == "box")
-    }
+    """Return the options that name columns, as far as they are not the reader's defaults."""
+    options: dict[str, Any] = {"image": columns["image"], "text": columns.get("text")}
+    if kind == "vqa":
+        options["answers"] = columns.get("answers")
+    elif kind in ("statements", "pairs", "labels", "multilabel"):
+        options["label"] = columns.get("label") or (columns.get("answers") if kind == "pairs" else None)
+    elif kind == "referring":
+        options["box"] = columns.get("boxes")
+    elif kind == "boxes":
+        options |= {"boxes": columns.get("boxes"), "box_labels": columns.get("box_labels")}
+    return {key: column for key, column in options.items() if column is not None and (column != key or key == "box")}
 
 
-def _notes(table: TableFile, meaning: Meaning) -> list[str]:
-    """What of the answers is worth saying."""
-    if meaning.answers is None:
-        return []
-    plain = [str(value) for value in table.values(meaning.answers) if isinstance(value, str)]
+def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) -> list[str]:
+    assert meaning.pictures is not None
+    notes = []
+    if meaning.unused:
+        notes.append(f"columns of {where} that are not used: {', '.join(map(str, meaning.unused[:12]))}")
+    if meaning.pictures.also and not in_parts:
+        folder, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
+        notes.append(f"pictures of the same names are in {also}: those in {folder} are read (images: FOLDER)")
+    plain = [value for value in table.values(meaning.answers or "") if isinstance(value, str)]
     scored, several = sum("_" in answer for answer in plain), sum("," in answer for answer in plain)
-    found = [f"{scored:,} answers have underscores, which count as spaces"] if scored else []
-    if several:
-        found.append(f"{several:,} answers are lists with commas; a whole list counts as one answer")
-    return found
-
-
-def _label_words(table: TableFile, column: str) -> dict[str, Any]:
-    """The order of label words, so that every part numbers them alike."""
-    values = set(table.values(column))
-    words = sorted(str(value) for value in values if isinstance(value, str) and not value.lstrip("-").isdigit())
-    return {"labels": words} if words and len(words) == len(values) and len(words) <= 20 else {}
+    notes += [f"{scored:,} answers have underscores, which count as spaces"] if scored else []
+    notes += [f"{several:,} answers are lists with commas; a whole list counts as one answer"] if several else []
+    return notes
 
 
 def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
-    """What is unclear in a table that should name pictures and does not; empty where it need not.
+    """Return what is unclear in a table that should name pictures and does not; empty where it need not.
 
     It should where a column holds names like those of pictures, where the user names the column, and where it is the
     only table.
     """
     named = folder.columns.get("image")
-    columns = [named] if named else table.columns
-    like = {name: [value for value in table.values(name) if _is_file_name(value)] for name in columns}
-    column = max(like, key=lambda name: len(like[name]), default="")
-    if column and (named or len(like[column]) > len(table.rows) / 2):
+    endings = tuple(IMAGE_SUFFIXES)
+    like: dict[str, int] = {}
+    for name in [named] if named else table.columns:
+        values = [value for value in table.values(name) if isinstance(value, str)]
+        like[name] = sum(value.lower().endswith(endings) for value in values)
+    column = max(like, key=lambda name: like[name], default="")
+    if column and (named or like[column] > len(table.rows) / 2):
         value = ascii(str(table.values(column)[0])) if table.values(column) else "nothing"
         close = ascii(min(folder.pictures.paths, default=""))
         return (
@@ -213,10 +202,6 @@ def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
 
 
 def _is_numbers(table: TableFile) -> bool:
-    """Whether a table holds numbers alone, and no column is called like pictures: results, measurements."""
+    """Return whether a table holds numbers alone, and no column is called like pictures: results, measurements."""
     named = any(is_hinted("picture", name) for name in table.columns)
     return not named and all(as_number(value) is not None for name in table.columns for value in table.values(name))
-
-
-def _is_file_name(value: Any) -> bool:
-    return isinstance(value, str) and value.lower().endswith(tuple(IMAGE_SUFFIXES))

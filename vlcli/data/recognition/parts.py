@@ -1,4 +1,4 @@
-"""Which files are the parts of one data set, by their names."""
+"""Recognises the parts of one data set by the names of files and splits."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PART = re.compile(rf"(?<![a-z])({_WORDS})(?=(?:set|data|split|images|imgs)?(?![
 
 
 def part_of(word: str) -> str:
-    """The part (``train``, ``validation``, ``test``) that a word stands for; empty where it is none."""
+    """Return the part (``train``, ``validation``, ``test``) of a word; empty where it is none."""
     return next((part for part, words in PART_WORDS.items() if word.lower() in words), "")
 
 
 def part_in(path: str) -> str:
-    """The part that a path names, by its file's name first, then its folders; empty where there is none."""
+    """Return the part that a path names, by its file's name first, then its folders; empty where there is none."""
     for piece in reversed(Path(path).parts):
         if hit := _PART.search(piece):
             return part_of(hit[1])
@@ -31,22 +31,21 @@ def part_in(path: str) -> str:
 
 
 def parts_of(splits: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The options that choose each part where splits have these names (``train``, ``val2014``, ``restval``).
+    """Return the options that choose each part where splits have these names (``train``, ``val2014``, ``restval``).
 
-    Returns:
-        Options by part; empty unless there are a training part and another.
+    Empty unless there are a training part and another.
     """
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for split in splits:
         part = "train" if split == "restval" else part_of(split) or part_in(split)  # Karpathy's rest of val
         if part:
-            found.setdefault(part, []).append(split)
-    chosen = {part: {"split": words[0] if len(words) == 1 else words} for part, words in found.items()}
+            names.setdefault(part, []).append(split)
+    chosen = {part: {"split": words[0] if len(words) == 1 else words} for part, words in names.items()}
     return chosen if "train" in chosen and len(chosen) > 1 else {}
 
 
 def split_names(files: Sequence[str]) -> tuple[str, list[str]]:
-    """One name with ``{split}`` for several files, and the split of each.
+    """Return one name with ``{split}`` for several files, and the split of each.
 
     The split is the word for the part, where that alone makes the names equal; else all that differs.
     """
@@ -60,7 +59,7 @@ def split_names(files: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _common_start(names: Sequence[str]) -> str:
-    """The common beginning of names, without the half word that it ends in."""
+    """Return the common beginning of names, without the half word that it ends in."""
     first, last = min(names), max(names)
     same = next((i for i, letter in enumerate(first) if letter != last[i]), len(first))
     return re.sub(r"[^\W_]+\Z", "", first[:same])

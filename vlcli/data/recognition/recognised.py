@@ -1,4 +1,4 @@
-"""What a reader says of a folder: the data that it can read there, or a question about data that are unclear."""
+"""Records data that a reader can read in a folder, or a question about data that are unclear."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
     "multilabel": "pictures with several classes each",
     "boxes": "labelled boxes",
 }
-"""What a data set can hold."""
+"""Descriptions of data sets by kind."""
 
 
 @dataclass
@@ -36,10 +36,10 @@ class Recognised:
         columns: column or field by role (``image``, ``text``, ``answers``, ``label``, ``boxes``), for people.
         parts: options that choose each part (``train``, ``validation``, ``test``) where the data name their parts.
         reasons: why the options are what they are, by option; ``parts`` says who names the parts.
-        notes: what a person should know.
-        unused: what of its files is not used, each with the reason: "FILE: reason".
-        question: what is unclear and which options or changes settle it; such a data set is not read.
-        title: what to call it; empty: its files.
+        notes: warnings.
+        unused: unused files or columns with the reason: "FILE: reason".
+        question: about unclear data, with the options or changes that settle it; such a data set is not read.
+        title: name of the data set; empty: its files.
     """
 
     kind: str

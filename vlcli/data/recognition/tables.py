@@ -1,4 +1,4 @@
-"""Tables in a folder: their format, encoding and rows, found from their content."""
+"""Reads tables of a folder: format, encoding and rows are recognised by their content."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class TableFile:
 
 
 def is_table(name: str) -> bool:
-    """Whether a file's name ends like that of a table or of a JSON document."""
+    """Return whether a file's name ends like that of a table or of a JSON document."""
     return bool(_reader_of(name))
 
 
 def is_list(path: Path) -> bool:
-    """Whether a text file is a list: of file names of pictures and something else, or a table with a header."""
+    """Return whether a text file is a list: of file names of pictures and something else, or a table with a header."""
     if path.suffix.lower() not in (".txt", ".lst", ".list"):
         return False
     with suppress(OSError), path.open("rb") as file:
@@ -80,14 +80,18 @@ def is_list(path: Path) -> bool:
 
 
 def _is_below(head: str, line: str) -> bool:
-    """Whether a line names a picture in one of as many cells as a header has."""
+    """Return whether a line names a picture in one of as many cells as a header has."""
     mark = max(_SEPARATORS, key=head.count)
     names, cells = (next(csv.reader([text.strip()], delimiter=mark), []) for text in (head, line))
-    return len(names) == len(cells) > 1 and any(Path(cell).suffix.lower() in IMAGE_SUFFIXES for cell in cells)
+    return len(names) == len(cells) > 1 and any(map(_is_picture, cells))
+
+
+def _is_picture(cell: str) -> bool:
+    return Path(cell).suffix.lower() in IMAGE_SUFFIXES
 
 
 def _list_cells(line: str) -> list[str]:
-    """A line of such a list as a picture's file name and the rest; empty where it is none."""
+    """Return a line of a list as a picture's file name and the rest; empty where it is none."""
     hit = _NAMED.match(line.strip())
     return [hit[1], hit[3]] if hit else []
 
@@ -97,10 +101,7 @@ def _reader_of(name: str) -> str:
 
 
 def read_table(path: Path) -> TableFile | None:
-    """One table.
-
-    Returns:
-        The table; None where a JSON file holds no rows.
+    """Read one table; None where a file holds no rows.
 
     Raises:
         DataError: it cannot be read.
@@ -128,7 +129,7 @@ def read_table(path: Path) -> TableFile | None:
 
 
 def readable_text(path: Path) -> tuple[str, str]:
-    """A text file and its encoding.
+    """Return a text file and its encoding.
 
     Raises:
         DataError: it cannot be read.
@@ -145,7 +146,7 @@ def _document(text: str) -> Any:
 
 
 def _is_lines(text: str) -> bool:
-    """Whether a file called ``.json`` holds an object a line."""
+    """Return whether a file called ``.json`` holds an object a line."""
     lines = [line for line in text.lstrip().split("\n", 3)[:2] if line.strip()]
     try:
         return len(lines) == 2 and all(isinstance(json.loads(line), dict) for line in lines)
@@ -154,7 +155,7 @@ def _is_lines(text: str) -> bool:
 
 
 def encoding_of(path: Path) -> str:
-    """The encoding of a text file: UTF-8 where it is that, UTF-16 by its mark or its zeros, else Latin-1 or Windows'.
+    """Return the encoding of a text file: UTF-8, UTF-16 by its mark or its zeros, else Latin-1 or Windows'.
 
     Raises:
         DataError: the file cannot be read.
@@ -181,7 +182,7 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
     head = text.split("\n", 1)[0]
     separator = max(_SEPARATORS, key=head.count)
     cells = next(csv.reader([head], delimiter=separator), [])
-    header = header_of([Path(cell).suffix.lower() in IMAGE_SUFFIXES for cell in cells])
+    header = header_of(list(map(_is_picture, cells)))
     table = csv.DictReader(io.StringIO(text), header or None, delimiter=separator, strict=True)
     rows: list[dict[str, Any]] = []
     try:
@@ -199,15 +200,15 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
 
 
 def header_of(pictures: Sequence[bool]) -> list[str]:
-    """Names for the columns of a table whose first row names pictures in some; empty where that is a header."""
+    """Return names for the columns of a table whose first row names pictures in some; empty where that is a header."""
     if not any(pictures):
         return []
     names = ["image" if picture else "value" for picture in pictures]
-    return [name if names.count(name) == 1 else f"{name}{place}" for place, name in enumerate(names, 1)]
+    return [name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, 1)]
 
 
 def _list(path: Path, text: str, encoding: str) -> TableFile | None:
-    """A list of file names and labels or sentences, without a header."""
+    """Read a list of file names and labels or sentences, without a header."""
     lines = [line for line in text.splitlines() if line.strip()]
     cells = [_list_cells(line) for line in lines]
     if not all(cells):
@@ -220,7 +221,7 @@ def _list(path: Path, text: str, encoding: str) -> TableFile | None:
 
 
 def _sheet(path: Path) -> TableFile | None:
-    """The first sheet of a workbook."""
+    """Read the first sheet of a workbook."""
     if importlib.util.find_spec("openpyxl") is None:
         raise DataError("Spreadsheets need the package openpyxl.", hint=sheets.INSTALL)
     lines = list(sheets.sheet_lines(path))
@@ -234,13 +235,13 @@ def _sheet(path: Path) -> TableFile | None:
 
 
 def spread(rows: list[T]) -> list[T]:
-    """At most :data:`MOST_ROWS` rows, evenly spread, so that parts that follow one another are all met."""
+    """Return at most :data:`MOST_ROWS` rows, evenly spread, so that parts that follow one another are all met."""
     step = -(-len(rows) // MOST_ROWS)
     return rows if step <= 1 else rows[::step]
 
 
 def _cell(text: str) -> Any:
-    """A cell that holds a JSON list or object is one; everything else stays text."""
+    """Parse a cell that holds a JSON list or object; everything else stays text."""
     return parsed(text) if text[:1] in ("[", "{") else text
 
 

@@ -1,4 +1,4 @@
-"""What the values of a column can be: sentences, answers, classes, boxes, numbers of rows."""
+"""Tests what the values of a column can be: sentences, answers, classes, boxes, numbers of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
 
 def count_words(values: Sequence[Any]) -> float:
-    """Words of a cell, on average; 0 where most cells are not text. Of a list, the words of its first text."""
+    """Return words of a cell, on average; 0 where most cells are not text. Of a list, the words of its first text."""
     first = [value[0] if isinstance(value, list) and value else value for value in values]
     texts = [value for value in first if isinstance(value, str)]
     words = sum(len(text.split()) + len(_NO_SPACES.findall(text)) / 2 for text in texts)
@@ -28,92 +28,82 @@ def count_words(values: Sequence[Any]) -> float:
 
 
 def is_address(values: Sequence[Any]) -> bool:
-    """Whether most values are addresses of the web."""
+    """Return whether most values are addresses of the web."""
     return sum(str(value).startswith(("http://", "https://")) for value in values) > len(values) / 2
 
 
 def is_split(values: Sequence[Any]) -> bool:
-    """Whether values are words for parts, of two parts at least."""
+    """Return whether values are words for parts, of two parts at least."""
     distinct = {str(value).lower() for value in values}
     return 1 < len(distinct) <= 8 and sum(map(bool, map(part_of, distinct))) >= 2
 
 
 def are_boxes(values: Sequence[Any]) -> bool:
-    """Whether every cell holds boxes, or one."""
+    """Return whether every cell holds boxes, or one."""
     return all(is_box(value) or (isinstance(value, list) and all(map(is_box, value))) for value in values)
 
 
 def is_box(value: Any) -> bool:
-    """Whether a value is four numbers."""
+    """Return whether a value is four numbers."""
     return isinstance(value, list) and len(value) == 4 and all(type(number) in (int, float) for number in value)
 
 
 def are_word_lists(values: Sequence[Any]) -> bool:
-    """Whether every cell is a list of words."""
+    """Return whether every cell is a list of words."""
     return all(isinstance(value, list) and all(isinstance(word, str | int) for word in value) for value in values)
 
 
 def are_answers(values: Sequence[Any]) -> bool:
-    """Answers, lists of people's answers, or objects of scores; no numbers of rows."""
+    """Return whether values are answers, lists of people's answers, or objects of scores; no numbers of rows."""
     plain = [value for value in values if isinstance(value, str | int | float)]
     known = all(isinstance(value, str | int | float | list | dict) for value in values)
     return known and not is_row_number(values) and (len(plain) < len(values) or has_repeats(plain))
 
 
 def is_answer_like(values: Sequence[Any]) -> bool:
-    """Whether values are short and repeat."""
+    """Return whether values are short and repeat."""
     return is_short(values) and has_repeats(values) and not is_row_number(values)
 
 
 def is_label_like(values: Sequence[Any]) -> bool:
-    """Whether values are classes: a few words or whole numbers that repeat."""
-    distinct = {str(value) for value in values}
-    if is_row_number(values) or (len(distinct) > 20 and all(as_number(value) is not None for value in values)):
+    """Return whether values are classes: a few words or whole numbers that repeat."""
+    distinct, numbers = {str(value) for value in values}, [as_number(value) for value in values]
+    if is_row_number(values) or (len(distinct) > 20 and None not in numbers):
         return False
-    return len(distinct) > 1 and is_label(values) and not has_fractions(values)
+    few = 1 < len(distinct) <= max(2, min(MOST_LABELS, len(values) // 2))
+    return few and is_short(values) and not any(number is not None and number % 1 for number in numbers[:1000])
 
 
 def is_short(values: Sequence[Any]) -> bool:
-    """Whether values are short words or numbers."""
+    """Return whether values are short words or numbers."""
     plain = all(isinstance(value, str | int | float | bool) for value in values)
     return plain and sum(len(str(value).split()) for value in values) <= 3 * len(values) and not is_address(values)
 
 
-def is_label(values: Sequence[Any]) -> bool:
-    """Whether few short values make up a column."""
-    distinct = {str(value) for value in values}
-    return is_short(values) and len(distinct) <= max(2, min(MOST_LABELS, len(values) // 2))
-
-
 def is_verdict(values: Sequence[Any]) -> bool:
-    """Two or three words for right and wrong, whatever the column is called."""
+    """Return whether values are two or three words for right and wrong, whatever the column is called."""
     known = {"true", "false", "yes", "no", "0", "1", "entailment", "neutral", "contradiction", "right", "wrong"}
     distinct = {str(value).lower() for value in values}
     return 2 <= len(distinct) <= 3 and distinct <= known
 
 
 def has_repeats(values: Sequence[Any]) -> bool:
-    """Whether values occur more than once: ids and numbers of rows do not, and nothing can be learnt from them."""
+    """Return whether values occur more than once: nothing can be learnt from ids and numbers of rows."""
     return len(values) < FEW or len(set(map(str, values))) < len(values)
 
 
 def is_row_number(values: Sequence[Any]) -> bool:
-    """Whether values are numbers that grow from row to row."""
+    """Return whether values are numbers that grow from row to row."""
     numbers = [as_number(value) for value in values]
     grow = sum(one is not None and two is not None and one < two for one, two in pairwise(numbers))
     return len(values) >= FEW and grow >= 0.9 * (len(values) - 1)  # in the next part they begin anew
 
 
 def as_number(value: Any) -> float | None:
-    """A cell as a finite number; None where it is none."""
+    """Return a cell as a finite number; None where it is none."""
     if isinstance(value, bool):
         return None
     try:
         return number if math.isfinite(number := float(value)) else None
     except (TypeError, ValueError):
         return None
-
-
-def has_fractions(values: Sequence[Any]) -> bool:
-    """Whether some values are numbers with fractions."""
-    return any((number := as_number(value)) is not None and number != int(number) for value in values[:1000])

@@ -1,4 +1,4 @@
-"""What is said of a picture: COCO captions of many forms, and full descriptions that tell pictures apart."""
+"""Writes captions of pictures: COCO captions of many forms, and full descriptions that tell pictures apart."""
 
 from __future__ import annotations
 

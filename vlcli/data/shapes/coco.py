@@ -1,4 +1,4 @@
-"""The shared pictures, and what COCO says of them: captions, instances, and the Karpathy split file."""
+"""Writes the shared pictures with COCO's captions and instances, and the Karpathy split file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shapes world holds: every knob of the generator, checked when it is made."""
+"""Options of the generated world ``shapes``, checked when they are set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = ("circle", "square", "triangle", "star", "cross", "ring", "hexagon", "he
 
 @dataclass(frozen=True, kw_only=True)
 class ShapesConfig:
-    """How much of what a shapes world holds.
+    """Options of the world ``shapes``.
 
     Attributes:
         seed: the world is a pure function of it and of the other fields.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vlcli.data.shapes.snli_ve import write_snli_ve
 from vlcli.data.shapes.store import write_json
 from vlcli.data.shapes.vist import write_vist
 from vlcli.data.shapes.vqa import write_gqa, write_vqa
+from vlcli.data.world import World
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import sync_file
 from vlcli.progress import Progress
@@ -39,16 +41,10 @@ def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers:
 
     Args:
         folder: where it goes; absent, empty, or an earlier shapes world, which is replaced.
-        config: what to write.
-        progress: told how far the drawing is.
         workers: processes that draw.
-
-    Returns:
-        How many pictures and annotations of each sort there are.
 
     Raises:
         DataError: ``folder`` holds something else.
-        VlcliError: it cannot be written.
     """
     folder = Path(folder)
     _check_target(folder)
@@ -66,11 +62,7 @@ def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers:
 
 
 def describe(folder: Path) -> dict[str, int]:
-    """Return the counts that ``make_shapes`` returned for a world.
-
-    Raises:
-        DataError: ``folder`` holds no finished world.
-    """
+    """Return the counts that ``make_shapes`` returned for a world."""
     return dict(_read_mark(Path(folder))["counts"])
 
 
@@ -136,3 +128,11 @@ def _replace(beside: Path, folder: Path) -> None:
             old.replace(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes(ShapesConfig, World):
+    """Pictures of coloured shapes with annotations in every benchmark's own format."""
+
+    def make(self, folder: Path, progress: Progress, workers: int) -> dict[str, int]:
+        return make_shapes(folder, self, progress, workers)

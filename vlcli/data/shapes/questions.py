@@ -37,8 +37,6 @@ class Question(NamedTuple):
 
     Attributes:
         detailed: GQA's detailed type, a key of ``TYPES``.
-        text: the question.
-        answer: its one answer.
         full: GQA's full answer.
         program: GQA's semantic steps as (operation, argument).
         objects: indices of the shapes the question speaks of.

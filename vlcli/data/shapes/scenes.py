@@ -1,4 +1,4 @@
-"""Where the pictures of NLVR2 statements come from: made for each cell, or picked from a pool that all cells share."""
+"""Makes the pictures of NLVR2 statements for each cell, or picks them from a pool that all cells share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from vlcli.data.shapes.world import Look, Noun, Scene, compose, concrete, fill, 
 
 
 class Scenes(ABC):
-    """A source of scenes that meet what a statement's builder asks for.
-
-    Args:
-        rng: generator of the part.
-        config: of the world.
-    """
+    """A source of scenes that meet what a statement's builder asks for."""
 
     def __init__(self, rng: Random, config: ShapesConfig) -> None:
         self.rng, self.config = rng, config
@@ -97,7 +92,6 @@ class PooledScenes(Scenes):
     """Pictures picked at random from a pool, so that many statements need few pictures.
 
     Args:
-        rng: generator of the part.
         config: ``nlvr2_pool`` pictures are composed at random.
     """
 

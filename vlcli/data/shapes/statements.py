@@ -80,8 +80,6 @@ def cell(kind: str, rng: Random, config: ShapesConfig, scenes: Scenes | None = N
 
     Args:
         kind: a name out of ``STATEMENTS``.
-        rng: generator of the part.
-        config: of the world.
         scenes: where pictures come from; None: each is made for its cell.
     """
     texts, pairs = BUILDERS[kind](rng, config, FreshScenes(rng, config) if scenes is None else scenes)

@@ -19,7 +19,7 @@ TURNS = 5
 
 
 class Look(NamedTuple):
-    """What a shape looks like, before it has a place."""
+    """Size, colour and kind of a shape."""
 
     size: str
     colour: str
@@ -204,8 +204,6 @@ def compose(
     """Place ``looks`` at random, overlapping little, until ``accept`` holds.
 
     Args:
-        rng: generator of the part.
-        config: gives the side.
         looks: in painting order.
         accept: a condition on the places; it must be one that random places meet now and then.
     """

@@ -1,4 +1,4 @@
-"""How good captions are: BLEU, ROUGE-L, CIDEr without Java; METEOR and SPICE where Java is."""
+"""Scores captions: BLEU, ROUGE-L and CIDEr without Java, METEOR and SPICE with it."""
 
 from vlcli.metrics.captions.bleu import bleu
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency

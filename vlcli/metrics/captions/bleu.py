@@ -8,20 +8,11 @@ from collections.abc import Sequence
 from vlcli.metrics.captions.tokens import Grams, Words, grams
 
 NEARLY_NONE, SPARE = 1e-15, 1e-9
-"""What the COCO caption evaluation adds above and below every fraction, so that none is a division by zero."""
+"""Added by the COCO caption evaluation to numerator and denominator, so that no fraction divides by zero."""
 
 
 def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], longest: int = 4) -> list[float]:
-    """Return BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length.
-
-    Args:
-        candidates: one caption each, as words.
-        references: the captions it is measured by.
-        longest: word runs.
-
-    Returns:
-        One number for each length.
-    """
+    """Return BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length."""
     right, total = [0] * longest, [0] * longest
     length = closest = 0
     for words, known in zip(candidates, references, strict=True):

@@ -20,12 +20,7 @@ SIGMA = 6.0
 
 @dataclass
 class DocumentFrequency:
-    """In how many images' references a word run occurs.
-
-    Attributes:
-        counts: by run.
-        images: how many images there are.
-    """
+    """In how many images' references a word run occurs."""
 
     counts: Counter[tuple[str, ...]]
     images: int
@@ -47,11 +42,7 @@ class DocumentFrequency:
 
     @classmethod
     def load(cls, path: Path) -> DocumentFrequency:
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            DataError: it is something else.
-        """
+        """Read what :meth:`save` wrote."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             counts = {tuple(run.split(" ")): int(count) for run, count in content["counts"].items()}

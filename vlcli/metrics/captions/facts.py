@@ -1,4 +1,4 @@
-"""Whether captions are true of annotated things: kinds and attributes, their number, and where they are.
+"""Checks captions against annotated things: kinds and attributes, their number, and where they are.
 
 Read are plain sentences: a noun (attributes, then a kind: "small red circle") behind an article, a number or "no",
 "left of", "right of", "above" or "below" between two nouns, and "at the top left" or "in the middle" behind one.
@@ -27,8 +27,6 @@ class Thing:
     """An annotated thing.
 
     Attributes:
-        kind: its class.
-        attributes: single words.
         x: of its centre, as a share of the picture's width.
         y: as a share of its height.
     """
@@ -45,7 +43,6 @@ class Named:
 
     Attributes:
         kind: None where it names none ("shape").
-        attributes: single words.
         count: the number before it; 0 for "no".
         exact: whether it is a number from two on.
         start: index of its first word.
@@ -66,13 +63,12 @@ class Named:
 
 @dataclass
 class ClaimTruth:
-    """What a caption claims and whether it holds; None where it claims nothing of the sort.
+    """Truth of the claims of a caption; None where it claims nothing of the sort.
 
     Attributes:
         look: what it names by kind or attribute is in the picture, as often as it says, and what it says is missing is.
         number: numbers in words are exact.
         place: every place and relation holds for things of that look.
-        nouns: what it names.
     """
 
     look: bool | None = None
@@ -85,8 +81,6 @@ class Claims:
     """Reads captions in the words of some annotations.
 
     Args:
-        kinds: names of classes.
-        attributes: words of attributes.
         generic: nouns that name no kind.
     """
 
@@ -150,7 +144,7 @@ def _number(before: Sequence[str]) -> tuple[int, bool]:
 
 
 def _relation(words: Sequence[str]) -> str | None:
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):  # without words there is no word after
         if word in RELATIONS and (after == "of" or word not in PLACES):
             return word
     return None

@@ -15,12 +15,12 @@ from vlcli.metrics.captions.tokens import tokenize
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
 NAMES: tuple[Metric, ...] = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
 SOME = 60
-"""How many captions are tried as the one for every picture, on so many pictures."""
+"""Captions that are tried as the one for every picture, and pictures that they are tried on."""
 
 
 @dataclass
 class Measured:
-    """What a set of captions is worth.
+    """Scores of a set of captions.
 
     Attributes:
         metrics: ``bleu_1`` to ``bleu_4``, ``rouge_l``, ``cider_d`` (what the COCO evaluation calls CIDEr), ``cider``,
@@ -35,13 +35,7 @@ class Measured:
 
 
 def measure(captions: Sequence[str], references: Sequence[Sequence[str]], names: Sequence[str] = NAMES) -> Measured:
-    """Score captions against every picture's references.
-
-    Args:
-        captions: one a picture.
-        references: at least one a picture.
-        names: which metrics.
-    """
+    """Score captions against every picture's references."""
     said, known = [tokenize(text) for text in captions], [[tokenize(text) for text in group] for group in references]
     frequency = DocumentFrequency.of(known)
     each = Cider(frequency).score(said, known)

@@ -10,7 +10,7 @@ Words = Sequence[str]
 Grams = Counter[tuple[str, ...]]
 
 DROPPED = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "..", "...", ";"])
-"""What the COCO caption evaluation leaves out after tokenising; brackets stay there, as their names are lower-cased."""
+"""Tokens that the COCO caption evaluation leaves out; brackets stay, as their names are lower-cased."""
 
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "{": "-lcb-", "}": "-rcb-", "[": "-lsb-", "]": "-rsb-"}
 _TOGETHER = {
