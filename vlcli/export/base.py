@@ -1,4 +1,4 @@
-"""The exporter seam: a trained model in, files of another format out."""
+"""Base class of exporters."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ class Trained(Protocol):
 
     Attributes:
         module: model and objectives (``.model``, ``.objectives`` by name), in evaluation mode.
-        tokenizer: or None where the model reads no text.
-        data_spec: sizes and answers.
-        folder: where it lies.
+        tokenizer: None for a model without text.
         text_options: how sentences are prepared, cut and ended.
     """
 
@@ -29,18 +27,18 @@ class Trained(Protocol):
 
     @property
     def model(self) -> Model:
-        """The model alone."""
+        """The model without its objectives."""
         ...
 
 
 @dataclass
 class Exported:
-    """What an exporter made.
+    """Result of an export.
 
     Attributes:
         files: paths relative to the folder, by role.
         notes: lines for the user.
-        metrics: numbers worth keeping (differences to the original).
+        metrics: differences from the original.
     """
 
     files: dict[str, str]
@@ -52,10 +50,9 @@ class Exporter:
     """Base of every exporter; built without positional arguments.
 
     Attributes:
-        packages: modules it imports that vlcli does not install; a recipe that names it is refused without them.
+        packages: modules that it imports and vlcli does not install; without them recipes that name it are refused.
         install: the command that installs them.
-        writes: ``transformers`` for an exporter whose folder ``model/`` AutoModel loads: ``hub`` calls it for models
-            that it can express.
+        writes: ``transformers`` for an exporter whose folder ``model/`` AutoModel loads: ``hub`` calls it too.
     """
 
     paper: ClassVar[str] = ""

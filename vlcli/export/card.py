@@ -1,4 +1,4 @@
-"""The model card of a folder for a hub: what was trained, on what, with which scores and intervals."""
+"""Writes the model card of a folder for a hub: training, data, scores and intervals."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from vlcli.version import __version__
 
 PREDICTIONS = "predictions.jsonl"
 SETTINGS = ("epochs", "steps", "batch_size", "accumulate", "precision", "optimizer", "schedule", "objectives")
-"""Keys of a training stage that the card shows; the recipe beside it has all."""
+"""Keys of a training stage that the card shows."""
 
 
 def card(trained: Trained, *, title: str, licence: str, loads: Sequence[str]) -> str:
-    """README.md: front matter that hubs read, then how to load it, how it was trained, and its scores.
+    """Return README.md: front matter for hubs, code that loads the model, scores, and training.
 
     Args:
-        trained: the model.
-        title: heading.
-        licence: identifier of the licence as hubs write it; ``other`` where nobody named one.
+        licence: identifier of the licence as hubs write it; ``other``: the recipe names none.
         loads: lines of Python that load the folder.
     """
     stage = trained.folder.parent if trained.folder.name == "model" else trained.folder
@@ -48,15 +46,15 @@ def card(trained: Trained, *, title: str, licence: str, loads: Sequence[str]) ->
 def front_matter(
     trained: Trained, licence: str, chain: Sequence[StageRecord], scores: Sequence[tuple[StageRecord, list[Measured]]]
 ) -> str:
-    """The fields that hubs index, as YAML."""
+    """Return the fields that hubs index, as YAML."""
     task = as_spec(getattr(trained, "task_spec", None) or "pre-training")["name"]
     results = [
         {
             "task": {"type": task},
             "dataset": {"name": _data(record) or "evaluation", "type": "other"},
-            "metrics": [{"type": one.name, "value": one.value} for one in found],
+            "metrics": [{"type": one.name, "value": one.value} for one in measures],
         }
-        for record, found in scores
+        for record, measures in scores
     ]
     fields: dict[str, Any] = {
         "license": licence,
@@ -70,19 +68,19 @@ def front_matter(
 
 
 def model_name(trained: Trained) -> str:
-    """The registered name of the model."""
+    """Return the registered name of the model."""
     return str(as_spec(getattr(trained, "model_spec", None) or "model")["name"])
 
 
 def history(stage: Path) -> list[StageRecord]:
-    """The training stages that led to a model, first to last, as far as their records are there."""
-    found: list[StageRecord] = []
-    place: Path | None = stage
-    while place is not None and (record := stage_record.read(place)) is not None and len(found) < 100:
-        found.insert(0, record)
+    """Return the records of the training stages that led to a model, first to last."""
+    records: list[StageRecord] = []
+    folder: Path | None = stage
+    while folder is not None and (record := stage_record.read(folder)) is not None and len(records) < 100:
+        records.insert(0, record)
         sources = [name for name in _sources(record) if name in record.inputs]
-        place = Path(record.inputs[sources[0]]["path"]) if sources else None
-    return [record for record in found if record.kind in ("pretrain", "finetune", "average")]
+        folder = Path(record.inputs[sources[0]]["path"]) if sources else None
+    return [record for record in records if record.kind in ("pretrain", "finetune", "average")]
 
 
 def _sources(record: StageRecord) -> list[str]:
@@ -91,7 +89,7 @@ def _sources(record: StageRecord) -> list[str]:
 
 
 def evaluations(stage: Path) -> list[tuple[StageRecord, list[Measured]]]:
-    """The evaluations of a stage's model in the same run, with intervals where the predictions allow them."""
+    """Return the evaluations of a stage's model in the same run, with intervals if there are predictions."""
     records = [(folder, stage_record.read(folder)) for folder in sorted(stage.parent.glob("*")) if folder.is_dir()]
     return [
         (record, measured(record.metrics, read_lines(folder / PREDICTIONS)[0], read_clusters(folder)))
@@ -128,20 +126,20 @@ def _about(trained: Trained, chain: Sequence[StageRecord], licence: str) -> str:
 
 
 def _scores(scores: Sequence[tuple[StageRecord, list[Measured]]]) -> str:
+
+    def interval(one: Measured) -> str:
+        return "-" if one.low is None or one.high is None else f"{one.low:.4g} to {one.high:.4g}"
+
     rows = [
-        f"| {record.stage} | {record.config.get('split') or '-'} | {one.name} | {one.value:.4g} | {_interval(one)} | "
+        f"| {record.stage} | {record.config.get('split') or '-'} | {one.name} | {one.value:.4g} | {interval(one)} | "
         f"{'-' if one.baseline is None else f'{one.baseline:.4g} ({one.by})'} | {one.count or '-'} |"
-        for record, found in scores
-        for one in found
+        for record, measures in scores
+        for one in measures
     ]
     if not rows:
         return "The run has no finished evaluation of this model.\n"
     head = ["| stage | split | metric | value | 95 % interval | baseline | examples |", "| --- " * 7 + "|"]
     return "\n".join([*head, *rows]) + "\n"
-
-
-def _interval(one: Measured) -> str:
-    return "-" if one.low is None or one.high is None else f"{one.low:.4g} to {one.high:.4g}"
 
 
 def _training(chain: Sequence[StageRecord]) -> str:

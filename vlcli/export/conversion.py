@@ -1,8 +1,8 @@
-"""The seam to transformers: a trained model, or its parts, as networks of transformers, written and compared.
+"""Converts a trained model, or its parts, to networks of transformers.
 
-An exporter for a family subclasses :class:`TransformersExporter`, names the models it knows, and converts: it builds
-networks of transformers with the model's weights and says how their outputs are compared with the model's. The base
-writes them with tokenizer and image processor, loads them again by ``from_pretrained``, and compares.
+An exporter for a family subclasses :class:`TransformersExporter` and builds networks of transformers with the model's
+weights. The base writes them with tokenizer and image processor, loads them again by ``from_pretrained``, and compares
+their outputs with the model's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from vlcli.registry import as_spec
 M = TypeVar("M")
 FOLDER = "model"
 CLOSE = 1e-4
-"""Largest difference between the outputs of the two that passes: float32 sums in another order."""
+"""Largest accepted difference of an output: float32 sums in another order."""
 
 
 @dataclass
@@ -36,12 +36,12 @@ class Converted:
 
     Attributes:
         network: in evaluation mode.
-        difference: called with the network as ``from_pretrained`` loads it again; returns the largest absolute
-            difference of its outputs from the trained model's, on random inputs with padding.
-        folder: where it is written, for a part of a model that has no class as a whole; empty: the folder itself.
-        text: the tokenizer is written beside it.
-        processor: class of the image processor that is written beside it; empty: none.
-        notes: lines for the user: what stays behind.
+        difference: called with the network as ``from_pretrained`` loads it; returns the largest absolute difference
+            of its outputs from the trained model's, on random inputs with padding.
+        folder: subfolder, for a part of a model that has no class as a whole.
+        text: write the tokenizer too.
+        processor: class of the image processor that is written too; empty: none.
+        notes: lines for the user.
     """
 
     network: Any
@@ -58,8 +58,8 @@ class TransformersExporter(Exporter):
     ``format: transformers`` and ``format: hub`` choose the exporter whose ``models`` hold the trained model's name.
 
     Attributes:
-        models: names of the models that it converts, as they are registered.
-        classes: transformers' classes that it writes, for messages.
+        models: registered names of the models that it converts.
+        classes: transformers' classes, for messages.
     """
 
     writes: ClassVar[str] = "transformers"
@@ -67,7 +67,7 @@ class TransformersExporter(Exporter):
     classes: ClassVar[tuple[str, ...]] = ()
 
     def convert(self, trained: Trained) -> list[Converted]:
-        """The networks of transformers that compute what the model, or its parts, compute.
+        """Return networks of transformers that compute what the model, or its parts, compute.
 
         Called once per export stage. Subclasses define it.
 
@@ -75,16 +75,16 @@ class TransformersExporter(Exporter):
             trained: the model, its objectives, tokenizer and sizes, in evaluation mode.
 
         Returns:
-            One network for the whole model, or one for each part, each with a folder of its own.
+            One network for the whole model, or one for each part, each with a subfolder.
 
         Raises:
             NotImplementedError: the subclass does not define it.
-            ComponentError: the model has something that transformers' class lacks; :func:`refused` makes it.
+            ComponentError: transformers' class lacks something that the model has; see :func:`refused`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not convert")
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
-        """Write ``model/`` whole: beside, then renamed; each network is loaded again and compared.
+        """Write ``model/`` complete or not at all; each network is loaded again and compared.
 
         Raises:
             ComponentError: transformers has no class that computes what the model does.
@@ -94,21 +94,20 @@ class TransformersExporter(Exporter):
         parts = self.convert(trained)
         with new_folder(final) as beside:
             for part in parts:
-                lost, said = _write(part, trained, beside / part.folder)
+                lost, more = _write(part, trained, beside / part.folder)
                 differences.append(lost)
-                place, name = final / part.folder, type(part.network).__name__
-                notes += [f"{place}: {name}; largest difference of an output {lost:.2g}", *part.notes, *said]
+                where, name = final / part.folder, type(part.network).__name__
+                notes += [f"{where}: {name}; largest difference of an output {lost:.2g}", *part.notes, *more]
         return Exported({"model": FOLDER}, notes, {"max_difference": max(differences)})
 
 
 class Transformers(Exporter):
-    """A folder that transformers' class for the model loads by ``from_pretrained``, compared with the original.
+    """A folder for ``from_pretrained`` with weights, tokenizer and image processor, compared with the original.
 
-    The exporter of the model's family writes it; ``vlcli ls exporters`` lists them. Tokenizer and image processor lie
-    beside the weights.
+    The exporter of the model's family writes it; ``vlcli ls exporters`` lists them.
 
     Args:
-        architecture: which class of the family's, where its exporter has the option; ``auto`` lets it choose.
+        architecture: class of the family, if its exporter has the option; ``auto`` lets it choose.
     """
 
     packages: ClassVar[tuple[str, ...]] = TransformersExporter.packages
@@ -122,18 +121,18 @@ class Transformers(Exporter):
 
 
 def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
-    """The exporter that converts a trained model's family.
+    """Return the exporter of a trained model's family.
 
     Raises:
-        ComponentError: no exporter knows it; the message names the models that can be converted.
+        ComponentError: there is none; the message names the models that can be converted.
     """
     known = converters()
     wanted = str(as_spec(getattr(trained, "model_spec", None) or "")["name"]).rpartition(":")[2]
     for name, kind in known.items():
         if wanted in kind.models:
             choice = {} if architecture == "auto" else {"architecture": architecture}
-            made: Exporter = registry.of(Exporter).build({"name": name, **choice})
-            return made
+            exporter: Exporter = registry.of(Exporter).build({"name": name, **choice})
+            return exporter
     raise ComponentError(
         f"vlcli knows no class of transformers that equals {type(trained.model).__name__}.",
         where="exporter transformers",
@@ -144,14 +143,14 @@ def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
 
 
 def converters() -> dict[str, type[TransformersExporter]]:
-    """The registered exporters that convert models, by name; those of a plugin that cannot be imported are left out."""
-    found = {}
+    """Return the registered exporters that convert models, by name, except those that cannot be imported."""
+    known = {}
     for name in registry.names("exporters"):
         with suppress(ComponentError):
             kind = registry.load("exporters", name)
             if isinstance(kind, type) and issubclass(kind, TransformersExporter):
-                found[name] = kind
-    return found
+                known[name] = kind
+    return known
 
 
 def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list[str]]:
@@ -184,12 +183,12 @@ def _loaded(kind: Any, folder: Path) -> tuple[Any, bool]:
 
 
 def refused(family: str, got: str, expected: str) -> ComponentError:
-    """What to raise where transformers' class lacks something that the model has.
+    """Return the error for a model that has something that transformers' class lacks.
 
     Args:
         family: transformers' class as users call it: ``ViT``, ``LXMERT``.
         got: what the model has.
-        expected: the options of a model that can be written.
+        expected: options of a model that can be converted.
     """
     what = f"transformers' {family} cannot express this model."
     hint = "format: safetensors or onnx"
@@ -197,15 +196,10 @@ def refused(family: str, got: str, expected: str) -> ComponentError:
 
 
 def of_kind(model: Any, kind: type[M], family: str) -> M:
-    """The model, which must be of a class that the exporter knows.
-
-    Args:
-        model: what was trained.
-        kind: the class.
-        family: transformers' class, for the message.
+    """Return the model, which must be of the class ``kind``.
 
     Raises:
-        ComponentError: it is of another class.
+        ComponentError: it is of another class; ``family`` is for the message.
     """
     if not isinstance(model, kind):
         raise refused(family, type(model).__name__, f"a model of the class {kind.__name__}")
@@ -216,16 +210,14 @@ def check_plain(module: nn.Module, family: str, position: str = "position") -> N
     """Refuse a stack whose attention is not the standard one, or has a pairwise position encoding.
 
     Args:
-        module: the layers.
         family: transformers' class, for the message.
         position: the option that sets the encoding, for the message.
 
     Raises:
-        ComponentError: it names the encoding or the attention.
+        ComponentError: names the encoding or the attention.
     """
-    found = encodings(module)
-    if found:
-        raise refused(family, f"the position encoding {' and '.join(found)}", f"{position}: none")
+    if names := encodings(module):
+        raise refused(family, f"the position encoding {' and '.join(names)}", f"{position}: none")
     kinds = {type(part) for part in module.modules() if isinstance(part, Attention)}
     other = sorted(kind.__name__ for kind in kinds if kind is not StandardAttention)
     if other:
@@ -233,19 +225,17 @@ def check_plain(module: nn.Module, family: str, position: str = "position") -> N
 
 
 def encodings(module: nn.Module) -> list[str]:
-    """Class names of the pairwise encodings inside a module, each once."""
-    found = [part for part in module.modules() if isinstance(part, PairwisePosition)]
-    return list(dict.fromkeys(type(part).__name__ for part in found if not isinstance(part, CombinedPairwise)))
+    """Return the class names of the pairwise encodings inside a module."""
+    parts = [part for part in module.modules() if isinstance(part, PairwisePosition)]
+    return list(dict.fromkeys(type(part).__name__ for part in parts if not isinstance(part, CombinedPairwise)))
 
 
 def fill(network: Any, state: dict[str, Tensor], family: str, optional: tuple[str, ...] = ()) -> Any:
-    """A network of transformers with given weights, in evaluation mode.
+    """Load weights into a network of transformers, and set evaluation mode.
 
     Args:
-        network: as its configuration builds it.
-        state: weights by its names.
         family: transformers' class, for the message.
-        optional: beginnings of names that may keep what the network has: tied weights, biases that are zero.
+        optional: beginnings of names that may keep their values: tied weights, biases that are zero.
 
     Raises:
         ComponentError: names or shapes are not those of this version of transformers.
@@ -260,5 +250,5 @@ def fill(network: Any, state: dict[str, Tensor], family: str, optional: tuple[st
 
 
 def largest_difference(*pairs: tuple[Tensor, Tensor]) -> float:
-    """The largest absolute difference between ours and theirs, over pairs of tensors of one shape."""
+    """Return the largest absolute difference of pairs of tensors."""
     return max(float((ours - theirs).abs().max()) for ours, theirs in pairs)

@@ -1,4 +1,4 @@
-"""Incremental decoding as two functions of tensors: what is seen once, and one word further with a cache."""
+"""Turns incremental decoding into two graphs: the start, and one word further with a cache."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.layout import Layout
 
 STEPS = 2
-"""Words said before the step is traced: a length of one would become a constant of the graph."""
+"""Words in the cache when the step is traced: a length of one would become a constant of the graph."""
 
 
 def generation(trained: Trained, probabilities: bool = False) -> tuple[Graph, Step]:
-    """The two graphs of a model that says sentences: ``start`` and ``step``."""
+    """Return the graphs ``start`` and ``step`` of a model that generates."""
     asks = "decode" in trained.model.capabilities
     form = form_of(trained, alone=not asks, probabilities=probabilities)
     about = "logits of the first word piece, and the cache"
@@ -34,23 +34,21 @@ class _Start:
         self.cls_id = trained.data_spec.cls_id
 
     def __call__(self, step: ForwardPasses) -> Outputs:
-        """Logits of the first word piece (B, V) and the tensors of the cache."""
         logits, cache = self.state(step)
         return {"logits": logits} | dict(flatten(cache))
 
     def state(self, step: ForwardPasses) -> tuple[Tensor, Any]:
-        """The same, with the cache as the model keeps it."""
+        """Return the logits of the first word piece (B, V) and the model's cache."""
         seen = step.fused().text if self.asks else step.pictures()
         first = torch.full_like(step.batch.seeds, self.cls_id)
         return self.model.step(first, self.model.start(seen))
 
 
 class Step(Graph):
-    """One word piece further: its id and the cache in, logits and what changed of the cache out.
+    """One word piece further: from its id and the cache to logits and the changed tensors of the cache.
 
     Args:
-        trained: the model.
-        start: the graph that makes the first cache.
+        start: the graph of the first cache.
     """
 
     looks = False
@@ -63,8 +61,10 @@ class Step(Graph):
         with torch.no_grad():
             self.template = self._cache(3, 7, 5, STEPS)
             others = [self._cache(4, 6, 6, STEPS), self._cache(3, 7, 5, STEPS + 1)]
-        self.places = [name for name, _ in flatten(self.template)]
-        self.sizes = [_changing(name, [self.template, *others]) for name in self.places]
+        caches = [dict(flatten(cache)) for cache in (self.template, *others)]
+        self.tensors = [*caches[0]]
+        shapes = [zip(*(cache[name].shape for cache in caches), strict=True) for name in self.tensors]
+        self.sizes = [[axis for axis, sizes in enumerate(each) if len({*sizes}) > 1] for each in shapes]
 
     def _cache(self, batch: int, words: int, regions: int, steps: int, seed: int = 0) -> Any:
         inputs = self.form.example(batch, words, regions, seed)
@@ -75,7 +75,7 @@ class Step(Graph):
         return cache
 
     def names(self) -> list[str]:
-        return ["ids", *self.places]
+        return ["ids", *self.tensors]
 
     def meaning(self, name: str) -> str:
         return "(batch,) int64: the word piece chosen last" if name == "ids" else "as start or the last step gave it"
@@ -90,31 +90,26 @@ class Step(Graph):
         return ids, *(value for _, value in flatten(cache))
 
     def say(self, inputs: tuple[Tensor, ...], words: int) -> list[Tensor]:
-        """Logits (B, V) of the first word and of ``words`` more, each the likeliest, as the model itself gives them."""
+        """Return the model's logits (B, V) of the first word and of ``words`` more, each the likeliest."""
         logits, cache = self.start.state(ForwardPasses(self.model, self.form.batch(inputs), training=False))
-        made = [logits]
+        every = [logits]
         for _ in range(words):
             logits, cache = self.model.step(logits.argmax(-1), cache)
-            made.append(logits)
-        return made
+            every.append(logits)
+        return every
 
     def outputs(self, *inputs: Tensor) -> Outputs:
-        ids, *given = inputs
-        before = rebuild(self.template, iter(given))
+        ids, *tensors = inputs
+        before = rebuild(self.template, iter(tensors))
         logits, after = self.model.step(ids, before)
         old = {name: id(value) for name, value in flatten(before)}
         changed = {f"next.{name}": value for name, value in flatten(after) if id(value) != old[name]}
-        made = {"logits": logits} | changed
-        return made if self.kept is None else {name: made[name] for name in self.kept if name in made}
-
-
-def _changing(name: str, caches: list[Any]) -> list[int]:
-    shapes = [dict(flatten(cache))[name].shape for cache in caches]
-    return [place for place, sizes in enumerate(zip(*shapes, strict=True)) if len({*sizes}) > 1]
+        values = {"logits": logits} | changed
+        return values if self.kept is None else {name: values[name] for name in self.kept if name in values}
 
 
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a cache with a name."""
+    """Yield every tensor of a cache with its name."""
     if isinstance(value, Tensor):
         yield name, value
         return
@@ -123,7 +118,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def rebuild(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """A cache like ``value`` with other tensors, in the order of :func:`flatten`."""
+    """Return a cache like ``value`` with other tensors, in the order of :func:`flatten`."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, Mapping):
@@ -132,25 +127,20 @@ def rebuild(value: Any, tensors: Iterator[Tensor]) -> Any:
         return tuple(rebuild(item, tensors) for item in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    made = {item.name: rebuild(getattr(value, item.name), tensors) for item in fields(value)}
+    rebuilt = {item.name: rebuild(getattr(value, item.name), tensors) for item in fields(value)}
     if isinstance(value, Layout):
-        made["runs"] = None  # counts of the traced example
-    return replace(value, **made)
+        rebuilt["runs"] = None  # counts of the traced example
+    return replace(value, **rebuilt)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        return [(_place(key), item) for key, item in value.items()]
+        # A key is (layer, whether in cross-attention), or a name.
+        names = [f"{'seen' if k[1] else 'past'}.{k[0]}" if isinstance(k, tuple) else str(k) for k in value]
+        return list(zip(names, value.values(), strict=True))
     if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
         return list(zip(("key", "value"), value, strict=True))
     if not is_dataclass(value) or isinstance(value, type):
         return []
     hidden = {"cache", "kept"}  # names that would tell nobody anything
     return [("" if item.name in hidden else item.name, getattr(value, item.name)) for item in fields(value)]
-
-
-def _place(key: Any) -> str:
-    if not isinstance(key, tuple):
-        return str(key)
-    layer, crossing = key
-    return f"{'seen' if crossing else 'past'}.{layer}"

@@ -1,9 +1,10 @@
-"""A trained model as plain functions of tensors, for formats that hold graphs."""
+"""Turns a trained model into functions of tensors, for formats that hold graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,8 +33,8 @@ INPUTS = {
     "concept_mask": "(batch, pictures, concepts) bool: True at real concepts",
     "pixels": "(batch, pictures, 3, height, width) float32: normalised as preprocessing.json says",
 }
-"""What a graph may take; ``pictures`` is fixed by the task (two for NLVR2, else one), and left out where a graph reads
-pictures alone. Inputs that a model does not look at are no inputs of its file."""
+"""Inputs of graphs; ``pictures`` is fixed by the task (two for NLVR2, else one), and absent if a graph reads no text.
+A file has only the inputs that change its outputs."""
 
 TEXT = ("ids", "text_mask")
 REGIONS = ("features", "boxes", "region_mask", "sizes", "classes", "class_scores")
@@ -44,16 +45,14 @@ Outputs = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Form:
-    """The shape of a graph's inputs.
+    """Inputs of a graph.
 
     Attributes:
-        needs: what the model reads.
-        data_spec: its sizes.
-        pictures: pictures of an example.
-        alone: pictures come without a sentence, one in a row: inputs have no axis ``pictures``.
+        pictures: per example.
+        alone: pictures come without a sentence, one per row: inputs have no axis ``pictures``.
         probabilities: regions come with the probabilities of all classes.
-        concepts: most visual concepts of a picture, which every picture is filled up to.
-        without: inputs that the model does not look at.
+        concepts: number to which the visual concepts of a picture are padded.
+        without: inputs that do not change the outputs.
     """
 
     needs: InputSpec
@@ -65,44 +64,38 @@ class Form:
     without: frozenset[str] = frozenset()
 
     def names(self) -> list[str]:
-        """The inputs, in order."""
-        found = list(TEXT) if self.needs.text else []
-        found += REGIONS if self.needs.regions else ()
-        found += ["class_probs"] if self.needs.regions and self.probabilities else []
-        found += CONCEPTS if self.needs.concepts else ()
-        found += ["pixels"] if self.needs.pixels else []
-        return [name for name in found if name not in self.without]
+        """Return the names of the inputs, in order."""
+        names = list(TEXT) if self.needs.text else []
+        names += REGIONS if self.needs.regions else ()
+        names += ["class_probs"] if self.needs.regions and self.probabilities else []
+        names += CONCEPTS if self.needs.concepts else ()
+        names += ["pixels"] if self.needs.pixels else []
+        return [name for name in names if name not in self.without]
 
     def meaning(self, name: str) -> str:
-        """What an input holds."""
+        """Return shape, type and meaning of an input."""
         return INPUTS[name].replace("pictures, ", "") if self.alone else INPUTS[name]
 
     def axes(self) -> list[dict[int, str]]:
-        """The dimensions of each input that may change, by name."""
-        place = 1 if self.alone else 2
+        """Return the dynamic dimensions of each input, by name."""
         known = {key: {0: "batch", 1: "words"} for key in TEXT}
         known |= {key: {0: "batch"} for key in ("pixels", "sizes", *CONCEPTS)}
-        regions = {0: "batch"} if self.needs.grid is not None else {0: "batch", place: "regions"}
+        regions = {0: "batch"} if self.needs.grid is not None else {0: "batch", 1 if self.alone else 2: "regions"}
         return [known.get(name, regions) for name in self.names()]
 
     def example(self, batch: int, words: int, regions: int, seed: int = 0) -> tuple[Tensor, ...]:
-        """Random inputs of a size, the last half of the examples padded; a grid has its own number of regions."""
+        """Return random inputs, the last half of the examples padded; a grid has a fixed number of regions."""
         rng = torch.Generator().manual_seed(seed)
         words = min(words, self.data_spec.text_length)
         regions = regions if self.needs.grid is None else self.needs.grid[0] * self.needs.grid[1]
-        made = self._texts(batch, words, rng) | self._regions(batch, regions, rng) | self._concepts(batch, rng)
-        if self.needs.pixels:
-            made["pixels"] = torch.randn(batch, self.pictures, 3, *(self.needs.size or (224, 224)), generator=rng)
-        chosen = (made[name] for name in self.names())
-        names = (name in TEXT for name in self.names())
-        return tuple(
-            one.flatten(0, 1) if self.alone and not text else one for one, text in zip(chosen, names, strict=True)
-        )
-
-    def _texts(self, batch: int, words: int, rng: torch.Generator) -> Outputs:
         ids = torch.randint(0, self.data_spec.vocab_size, (batch, words), generator=rng)
         ids[:, 0] = self.data_spec.cls_id
-        return {"ids": ids, "text_mask": _padded(batch, words)}
+        tensors = {"ids": ids, "text_mask": _padded(batch, words)}
+        tensors |= self._regions(batch, regions, rng) | self._concepts(batch, rng)
+        if self.needs.pixels:
+            tensors["pixels"] = torch.randn(batch, self.pictures, 3, *(self.needs.size or (224, 224)), generator=rng)
+        flat = {name for name in tensors if self.alone and name not in TEXT}
+        return tuple(tensors[name].flatten(0, 1) if name in flat else tensors[name] for name in self.names())
 
     def _regions(self, batch: int, count: int, rng: torch.Generator) -> Outputs:
         shape = (batch, self.pictures, count)
@@ -131,55 +124,50 @@ class Form:
         }
 
     def batch(self, inputs: Sequence[Tensor]) -> Batch:
-        """The batch that inputs in the order of :meth:`names` describe."""
-        given = dict(zip(self.names(), inputs, strict=True))
+        """Build the batch of inputs in the order of :meth:`names`."""
+        values = dict(zip(self.names(), inputs, strict=True))
         if self.alone:
-            given = {name: value if name in TEXT else value[:, None] for name, value in given.items()}
-        first = next(iter(given.values()))
+            values = {name: value if name in TEXT else value[:, None] for name, value in values.items()}
+        first = next(iter(values.values()))
         rows = torch.arange(first.shape[0], device=first.device)
-        places = rows[:, None] * self.pictures + torch.arange(self.pictures, device=rows.device)  # (B, K)
-        images = Images([], _regions(given), _pixels(given), _concepts(given))
-        seen = images if {*given} - {*TEXT} else None
-        view = View(self._text(given), seen, rows, places, aligned=self.pictures == 1)
+        image_rows = rows[:, None] * self.pictures + torch.arange(self.pictures, device=rows.device)  # (B, K)
+        images = Images([], _regions(values), _pixels(values), _concepts(values)) if {*values} - {*TEXT} else None
+        text = None
+        if "ids" in values:
+            ids = values["ids"]
+            special = (ids == self.data_spec.cls_id) | (ids == self.data_spec.sep_id)
+            text = Text(ids, values["text_mask"], special, torch.full_like(ids, -1))
+        view = View(text, images, rows, image_rows, aligned=self.pictures == 1)
         return Batch({"clean": view}, {}, [], rows)
 
     def inputs(self, batch: Batch, unique: bool = False) -> tuple[Tensor, ...]:
-        """The inputs in the order of :meth:`names` of a batch's examples, or of its unique texts or images."""
-        view, made = batch.clean, {}
+        """Return a batch's examples, or its ``unique`` texts or images, as inputs in the order of :meth:`names`."""
+        view, values = batch.clean, {}
         if view.text is not None:
             rows = torch.arange(len(view.text)) if unique else view.text_rows
-            made = {"ids": view.text.ids[rows], "text_mask": view.text.mask[rows]}
+            values = {"ids": view.text.ids[rows], "text_mask": view.text.mask[rows]}
         if view.images is not None and {*self.names()} - {*TEXT}:
             every = torch.arange(len(view.images))[:, None]
             rows = every if unique else view.image_rows[:, : self.pictures]
-            found = {name: value[rows] for name, value in _stored(view.images).items()}
-            made |= {name: value[:, 0] if self.alone else value for name, value in found.items()}
-        return tuple(made[name] for name in self.names())
-
-    def _text(self, given: Outputs) -> Text | None:
-        if "ids" not in given:
-            return None
-        ids = given["ids"]
-        special = (ids == self.data_spec.cls_id) | (ids == self.data_spec.sep_id)
-        return Text(ids, given["text_mask"], special, torch.full_like(ids, -1))
+            stored = {name: value[rows] for name, value in _stored(view.images).items()}
+            values |= {name: value[:, 0] if self.alone else value for name, value in stored.items()}
+        return tuple(values[name] for name in self.names())
 
 
 class Graph(nn.Module):
     """A function of tensors that becomes one file.
 
     Args:
-        trained: the model.
         stem: name of the file without its ending.
-        form: shape of the inputs.
-        compute: outputs by name of the forward passes over a batch.
-        about: what the file computes.
-        facts: what else a reader of its signature should know.
+        compute: returns outputs by name for the forward passes over a batch.
+        about: description of the outputs.
+        facts: more entries of its signature.
 
     Attributes:
-        objective: whose prediction it is; empty where it is none.
+        objective: of which it is the prediction, or empty.
         kept: outputs that the file has; None: all.
         compared: outputs that must equal the model's; None: all. Caches hold rows at padding, which nothing reads.
-        looks: whether it finds out itself which inputs the model looks at.
+        looks: whether inputs that do not change the outputs are left out.
     """
 
     looks = True
@@ -205,40 +193,40 @@ class Graph(nn.Module):
     def _ignores(self, name: str) -> bool:
         if name not in self.form.names():
             return False
-        place, inputs = self.form.names().index(name), [*self.form.example(2, 5, 4, 1)]
+        number, inputs = self.form.names().index(name), [*self.form.example(2, 5, 4, 1)]
         with torch.no_grad():
             before = self.outputs(*inputs)
-            inputs[place] = self.form.example(2, 5, 4, 2)[place] + (0 if name != "concept_ranks" else 1)
+            inputs[number] = self.form.example(2, 5, 4, 2)[number] + (0 if name != "concept_ranks" else 1)
             after = self.outputs(*inputs)
         return all(torch.equal(before[key].nan_to_num(), after[key].nan_to_num()) for key in before)
 
     def names(self) -> list[str]:
-        """The inputs, in order."""
+        """Return the names of the inputs, in order."""
         return self.form.names()
 
     def meaning(self, name: str) -> str:
-        """What an input holds."""
+        """Return shape, type and meaning of an input."""
         return self.form.meaning(name)
 
     def axes(self) -> list[dict[int, str]]:
-        """The dimensions of each input that may change, by name."""
+        """Return the dynamic dimensions of each input, by name."""
         return self.form.axes()
 
     def example(self, batch: int, words: int, regions: int, seed: int = 0) -> tuple[Tensor, ...]:
-        """Random inputs of a size."""
+        """Return random inputs."""
         return self.form.example(batch, words, regions, seed)
 
     def outputs(self, *inputs: Tensor) -> Outputs:
-        """Outputs by name of inputs in the order of :meth:`names`."""
-        made = self.compute(ForwardPasses(self.module.model, self.form.batch(inputs), training=False))
-        return made if self.kept is None else {name: made[name] for name in self.kept}
+        """Compute the outputs by name of inputs in the order of :meth:`names`."""
+        values = self.compute(ForwardPasses(self.module.model, self.form.batch(inputs), training=False))
+        return values if self.kept is None else {name: values[name] for name in self.kept}
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.outputs(*inputs).values())
 
 
 def form_of(trained: Trained, *, pictures: int = 1, alone: bool = False, probabilities: bool = False) -> Form:
-    """The inputs of a model, or of its image side ``alone``."""
+    """Return the inputs of a model, or of its image side ``alone``."""
     needs = trained.model.input_spec()
     most = getattr(getattr(trained.model, "concepts", None), "most", 0)
     needs = replace(needs, text=False) if alone else needs
@@ -246,34 +234,35 @@ def form_of(trained: Trained, *, pictures: int = 1, alone: bool = False, probabi
 
 
 def prediction(trained: Trained, name: str, stem: str, probabilities: bool = False) -> Graph:
-    """What an objective predicts."""
+    """Return the graph of an objective's prediction."""
     part: Objective = trained.module.objectives[name]
     fused = reads_both(trained) and part.requires != frozenset({"image"})
     pictures = getattr(part, "images", 1) if fused else 1
     form = form_of(trained, pictures=pictures, alone=not fused, probabilities=probabilities)
-    made = Graph(trained, stem, form, part.predict, f"what the objective {name} predicts")
-    made.objective = name
-    return made
+    graph = Graph(trained, stem, form, part.predict, f"what the objective {name} predicts")
+    graph.objective = name
+    return graph
 
 
 def encoders(trained: Trained, name: str, probabilities: bool = False) -> list[Graph]:
-    """Two files: sentences and pictures as vectors whose products rank."""
+    """Return two graphs: the vectors of sentences and of pictures, whose products rank pairs."""
     part: Objective = trained.module.objectives[name]
-    made, facts = [], {"temperature": temperature(part)}
+    encoding, facts = [], {"temperature": temperature(part)}
     pictures = form_of(trained, alone=True, probabilities=probabilities)
     for side in ("text", "image"):
         form = replace(pictures, needs=InputSpec(text=True)) if side == "text" else pictures
         about = f"vectors of {side}s by the objective {name}: products of text and image vectors rank"
-        made.append(Graph(trained, side, form, _vectors(part, side), about, facts))
-    return made
+        vectors = partial(_vectors, part, side)
+        encoding.append(Graph(trained, side, form, vectors, about, facts))
+    return encoding
 
 
-def _vectors(part: Objective, side: Any) -> Callable[[ForwardPasses], Outputs]:
-    return lambda step: {"vectors": part.embed(step, side)}
+def _vectors(part: Objective, side: Any, step: ForwardPasses) -> Outputs:
+    return {"vectors": part.embed(step, side)}
 
 
 def hidden_states(trained: Trained, probabilities: bool = False) -> Graph:
-    """The model without any head: hidden states of the words and of the image, and one vector."""
+    """Return the graph of the model without a head: hidden states of words and image, and one vector."""
     fused = reads_both(trained)
     form = form_of(trained, alone=not fused, probabilities=probabilities)
     return Graph(trained, "model", form, _fused_states if fused else _image_states, "hidden states, without a head")
@@ -295,20 +284,20 @@ def _real(states: EncoderOutput) -> Tensor:
 
 
 def reads_both(trained: Trained) -> bool:
-    """Whether the model reads a sentence with pictures."""
+    """Return whether the model reads sentences with pictures."""
     return "fuse" in trained.model.capabilities and trained.model.input_spec().text
 
 
 def temperature(part: Objective) -> float | None:
-    """By what the products of vectors are divided before a softmax; None where the objective has none."""
-    found, scale = getattr(part, "temperature", None), getattr(part, "scale", None)
-    if found is None and isinstance(scale, Tensor):
-        found = (-scale.detach()).exp()
-    return float(found) if isinstance(found, Tensor | float) else None
+    """Return the temperature of the similarity softmax, or None."""
+    value, scale = getattr(part, "temperature", None), getattr(part, "scale", None)
+    if value is None and isinstance(scale, Tensor):
+        value = (-scale.detach()).exp()
+    return float(value) if isinstance(value, Tensor | float) else None
 
 
 def predicting(trained: Trained) -> tuple[list[str], list[str]]:
-    """Names of the objectives that predict something of a pair or a picture, and of those that embed."""
+    """Return the names of objectives that predict for a pair or a picture, and of those that embed."""
     known: dict[str, Any] = dict(trained.module.objectives.items())
     embeds = [name for name, part in known.items() if type(part).embed is not Objective.embed]
     predict = {name for name, part in known.items() if type(part).predict is not Objective.predict}
@@ -317,7 +306,7 @@ def predicting(trained: Trained) -> tuple[list[str], list[str]]:
 
 
 def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
-    """No objective of that name predicts."""
+    """Return the error for an objective that does not predict."""
     return ComponentError(
         "Which objective's prediction is to be exported?",
         where=str(trained.folder),
@@ -328,19 +317,19 @@ def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
 
 
 def _stored(images: Images) -> Outputs:
-    made: Outputs = {}
+    stored: Outputs = {}
     if images.pixels is not None:
-        made["pixels"] = images.pixels.images
+        stored["pixels"] = images.pixels.images
     if (regions := images.regions) is not None:
         none = torch.full_like(regions.mask, -1, dtype=torch.long)
-        made |= {"features": regions.features, "boxes": regions.boxes, "region_mask": regions.mask}
-        made |= {"sizes": regions.sizes, "classes": none if regions.classes is None else regions.classes}
-        made["class_scores"] = (none * 0 + 1.0) if regions.class_scores is None else regions.class_scores
-        made |= {} if regions.class_probs is None else {"class_probs": regions.class_probs}
+        stored |= {"features": regions.features, "boxes": regions.boxes, "region_mask": regions.mask}
+        stored |= {"sizes": regions.sizes, "classes": none if regions.classes is None else regions.classes}
+        stored["class_scores"] = (none * 0 + 1.0) if regions.class_scores is None else regions.class_scores
+        stored |= {} if regions.class_probs is None else {"class_probs": regions.class_probs}
     if (concepts := images.concepts) is not None:
-        made |= {"concept_ids": concepts.ids, "concept_scores": concepts.scores}
-        made |= {"concept_ranks": concepts.ranks, "concept_mask": concepts.mask}
-    return made
+        stored |= {"concept_ids": concepts.ids, "concept_scores": concepts.scores}
+        stored |= {"concept_ranks": concepts.ranks, "concept_mask": concepts.mask}
+    return stored
 
 
 def _padded(batch: int, length: int) -> Tensor:
@@ -350,29 +339,29 @@ def _padded(batch: int, length: int) -> Tensor:
     return mask
 
 
-def _regions(given: Outputs) -> Regions | None:
-    if "features" not in given:
+def _regions(values: Outputs) -> Regions | None:
+    if "features" not in values:
         return None
-    flat: dict[str, Any] = {name: given[name].flatten(0, 1) for name in (*REGIONS, "class_probs") if name in given}
+    flat: dict[str, Any] = {name: values[name].flatten(0, 1) for name in (*REGIONS, "class_probs") if name in values}
     features, boxes, mask = (flat.pop(name) for name in REGIONS[:3])
     sizes = flat.pop("sizes") if "sizes" in flat else torch.ones_like(boxes[:, 0, :2], dtype=torch.long)
     return Regions(features, boxes, mask, sizes, **flat)
 
 
-def _pixels(given: Outputs) -> Pixels | None:
-    if "pixels" not in given:
+def _pixels(values: Outputs) -> Pixels | None:
+    if "pixels" not in values:
         return None
-    images = given["pixels"].flatten(0, 1)
+    images = values["pixels"].flatten(0, 1)
     return Pixels(images, torch.ones_like(images[:, 0, 0, :2], dtype=torch.long))
 
 
-def _concepts(given: Outputs) -> Concepts | None:
-    if "concept_ids" not in given:
+def _concepts(values: Outputs) -> Concepts | None:
+    if "concept_ids" not in values:
         return None
-    ids = given["concept_ids"].flatten(0, 1)
+    ids = values["concept_ids"].flatten(0, 1)
     ranks = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
     scores, ranks = (
-        given[name].flatten(0, 1) if name in given else usual
+        values[name].flatten(0, 1) if name in values else usual
         for name, usual in (("concept_scores", torch.ones_like(ids, dtype=torch.float32)), ("concept_ranks", ranks))
     )
-    return Concepts(ids, scores, ranks, given["concept_mask"].flatten(0, 1))
+    return Concepts(ids, scores, ranks, values["concept_mask"].flatten(0, 1))

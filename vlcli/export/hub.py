@@ -1,4 +1,4 @@
-"""The exporter ``hub``: a folder to share, with weights, config, recipe, tokenizer and a model card."""
+"""The exporter ``hub``: a folder with weights, configuration, recipe, tokenizer and model card."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PROCESSORS = (
     ("tokenizer_config.json", "AutoTokenizer", "tokenizer"),
     ("preprocessor_config.json", "AutoImageProcessor", "processor"),
 )
-"""Files beside a network, what reads them, and what the card calls it."""
+"""Files beside a network, transformers' classes that read them, and names for the card."""
 HEADS = ("ForImageClassification", "ForObjectDetection", "ForPreTraining", "ForQuestionAnswering")
-"""Ends of the names of classes with a head, and of transformers' automatic classes that load them."""
+"""Endings of classes with a head, and of transformers' automatic classes that load them."""
 
 
 class Hub(Exporter):
     """A folder for a model hub: weights as safetensors, config, recipe, tokenizer, and README.md as model card.
 
     ``vlcli.load`` loads it, and ``vlcli push`` uploads it. Where transformers has a class for the model, or for its
-    towers, the files of ``format: transformers`` lie in the folder too, and ``AutoModel.from_pretrained`` loads it.
+    towers, the folder also has the files of ``format: transformers``, and ``AutoModel.from_pretrained`` loads it.
 
     Args:
         license: identifier of the weights' licence as hubs write it, such as ``apache-2.0``; you decide it.
@@ -52,34 +52,34 @@ class Hub(Exporter):
         final, stage = folder / FOLDER, trained.folder.parent
         title = self.title or f"{model_name(trained)}, {stage.name}"
         with new_folder(final) as beside:
-            made = Safetensors(dtype=self.dtype).export(trained, beside, progress)
-            theirs, said = write_transformers(trained, beside, progress)
+            weights = Safetensors(dtype=self.dtype).export(trained, beside, progress)
+            classes, lines_of = write_transformers(trained, beside, progress)
             recipe = stage.parent / "recipe.yaml"
             if recipe.is_file():
                 shutil.copyfile(recipe, beside / "recipe.yaml")
-            page = card(trained, title=title, licence=self.license, loads=[*LOAD, *lines(theirs, beside)])
+            page = card(trained, title=title, licence=self.license, loads=[*LOAD, *lines(classes, beside)])
             write_text(beside / "README.md", page)
-        notes = [f"{final}: upload it with: vlcli push {final} NAME", *said]
+        notes = [f"{final}: upload it with: vlcli push {final} NAME", *lines_of]
         notes += ["the card says `license: other`: name yours, format: {name: hub, license: apache-2.0}"] * (
             self.license == "other"
         )
-        return Exported({"hub": FOLDER}, notes, made.metrics)
+        return Exported({"hub": FOLDER}, notes, weights.metrics)
 
 
-def lines(theirs: dict[str, str], folder: Path) -> list[str]:
-    """Python that loads what transformers' classes know of a folder: networks, tokenizer, image processor."""
-    if not theirs:
+def lines(classes: dict[str, str], folder: Path) -> list[str]:
+    """Return Python that loads networks, tokenizer and image processor of a folder; ``classes`` by subfolder."""
+    if not classes:
         return []
-    made, names = [], []
-    for place, kind in theirs.items():
-        where = f', subfolder="{place}"' if place else ""
+    code, names = [], []
+    for part, kind in classes.items():
+        where = f', subfolder="{part}"' if part else ""
         names.append("AutoModel" + next((head for head in HEADS if head in kind), ""))
-        made.append(f'{place or "same"} = {names[-1]}.from_pretrained("FOLDER"{where})  # {kind}')
+        code.append(f'{part or "same"} = {names[-1]}.from_pretrained("FOLDER"{where})  # {kind}')
         for file, auto, what in PROCESSORS:
-            if (folder / place / file).is_file():
-                made.append(f'{what} = {auto}.from_pretrained("FOLDER"{where})')
+            if (folder / part / file).is_file():
+                code.append(f'{what} = {auto}.from_pretrained("FOLDER"{where})')
                 names.append(auto)
-    return ["", f"from transformers import {', '.join(sorted(set(names)))}", "", *made]
+    return ["", f"from transformers import {', '.join(sorted(set(names)))}", "", *code]
 
 
 def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tuple[dict[str, str], list[str]]:
@@ -91,19 +91,16 @@ def write_transformers(trained: Trained, folder: Path, progress: Progress) -> tu
     """
     with tempfile.TemporaryDirectory(dir=folder) as other:
         try:
-            said = exporter_of(trained).export(trained, Path(other), progress).notes
+            notes = exporter_of(trained).export(trained, Path(other), progress).notes
         except (ComponentError, DataError) as error:
             why = f"{error.what.rstrip('.')} ({error.got})" if error.got else error.what
             return {}, [f"AutoModel does not load it: {why}"]
-        made = Path(other) / "model"
-        theirs = {str(file.parent.relative_to(made)): _class(file) for file in sorted(made.rglob("config.json"))}
-        for file in made.iterdir():
+        model, classes = Path(other) / "model", {}
+        for file in sorted(model.rglob("config.json")):
+            named = json.loads(file.read_text(encoding="utf-8")).get("architectures") or ["AutoModel"]
+            part = str(file.parent.relative_to(model))
+            classes["" if part == "." else part] = str(named[0])
+        for file in model.iterdir():
             file.replace(folder / file.name)
-    theirs = {"" if place == "." else place: kind for place, kind in theirs.items()}
-    notes = [f"transformers loads {place or 'it'} as {kind}" for place, kind in theirs.items()]
-    return theirs, [*notes, *(line for line in said if "largest difference" not in line)]
-
-
-def _class(file: Path) -> str:
-    config = json.loads(file.read_text(encoding="utf-8"))
-    return str(next(iter(config.get("architectures") or ["AutoModel"])))
+    loads = [f"transformers loads {part or 'it'} as {kind}" for part, kind in classes.items()]
+    return classes, [*loads, *(line for line in notes if "largest difference" not in line)]

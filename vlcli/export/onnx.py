@@ -31,12 +31,11 @@ EXAMPLE = (3, 7, 5)
 
 
 class Onnx(Exporter):
-    """ONNX graphs of what a model does (dynamo exporter), each compared with PyTorch through onnxruntime.
+    """ONNX graphs of a model (dynamo exporter), each compared with PyTorch through onnxruntime.
 
-    Writes ``model.onnx`` for a prediction (one file for each objective that predicts, named after it, where there are
-    several), ``text.onnx`` and ``image.onnx`` for a model that ranks by vectors, ``start.onnx`` and ``step.onnx`` for
-    one that says sentences; beside each its inputs and outputs (``.onnx.json``), and for all of them
-    ``preprocessing.json`` and the vocabulary.
+    Writes ``model.onnx`` for a prediction (or one file for each objective that predicts, named after it), ``text.onnx``
+    and ``image.onnx`` for a model that ranks by vectors, ``start.onnx`` and ``step.onnx`` for one that generates; for
+    each its inputs and outputs (``.onnx.json``), and for all ``preprocessing.json`` and the vocabulary.
 
     Args:
         objective: whose prediction alone; None: all that the model can do.
@@ -64,34 +63,30 @@ class Onnx(Exporter):
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         trained.module.cpu().eval()
-        found = graphs(trained, self.objective, self.class_probs)
-        made = Exported({})
-        with progress.task("onnx", 2 * len(found), "step") as bar:
-            for graph in found:
+        written_graphs, exported = graphs(trained, self.objective, self.class_probs), Exported({})
+        with progress.task("onnx", 2 * len(written_graphs), "step") as bar:
+            for graph in written_graphs:
                 if graph.stem == "start":
                     graph.kept = ("logits", *names_of(folder / "step.onnx")[0][1:])
-                self._one(graph, folder, made, bar)
-        self._sentences(found, folder, made)
-        made.metrics = {"max_difference": max(made.metrics.values()), **(made.metrics if len(found) > 1 else {})}
-        describe_all(found, trained, folder, made)
-        return made
-
-    def _sentences(self, found: list[Graph], folder: Path, made: Exported) -> None:
-        known = {graph.stem: graph for graph in found}
-        start, step = known.get("start"), known.get("step")
-        if start is None or not isinstance(step, Step):
-            return
-        difference = compare_sentences(start, step, folder)
-        made.metrics["max_difference/sentences"] = difference
-        made.notes.append(f"start.onnx and step.onnx together: largest difference of a logit {difference:.2g}")
-        self._check(difference, "start.onnx, step.onnx")
+                self._one(graph, folder, exported, bar)
+        stems = {graph.stem: graph for graph in written_graphs}
+        start, step = stems.get("start"), stems.get("step")
+        if start is not None and isinstance(step, Step):
+            difference = compare_sentences(start, step, folder)
+            exported.metrics["max_difference/sentences"] = difference
+            exported.notes.append(f"start.onnx and step.onnx together: largest difference of a logit {difference:.2g}")
+            self._check(difference, "start.onnx, step.onnx")
+        each = exported.metrics if len(written_graphs) > 1 else {}
+        exported.metrics = {"max_difference": max(exported.metrics.values()), **each}
+        describe_all(written_graphs, trained, folder, exported)
+        return exported
 
     def _check(self, difference: float, where: str) -> None:
         if not difference <= self.tolerance:
             what, got = "The graph does not give the model's numbers.", f"an output differs by {difference:.3g}"
             raise VlcliError(what, where=where, got=got, expected=f"{self.tolerance:g} at most")
 
-    def _one(self, graph: Graph, folder: Path, made: Exported, bar: Any) -> None:
+    def _one(self, graph: Graph, folder: Path, exported: Exported, bar: Any) -> None:
         file = folder / f"{graph.stem}.onnx"
         with written(file) as beside:
             write(graph, beside, self.opset)
@@ -99,23 +94,23 @@ class Onnx(Exporter):
             difference = compare(graph, beside)
             bar.advance()
             self._check(difference, file.name)
-        made.files[role(graph)] = file.name
-        made.metrics[f"max_difference/{graph.stem}"] = difference
-        made.notes.append(
+        exported.files[role(graph)] = file.name
+        exported.metrics[f"max_difference/{graph.stem}"] = difference
+        exported.notes.append(
             f"{file.name}: {graph.about}; onnxruntime agrees with PyTorch: largest difference {difference:.2g} "
             f"over {len(TRIALS)} sizes"
         )
         if self.int8:
-            made.files[f"{role(graph)}_int8"] = quantize(file)
+            exported.files[f"{role(graph)}_int8"] = quantize(file)
 
 
 def role(graph: Graph) -> str:
-    """The role of a file in the stage's record; that of the only prediction is ``onnx``, as ever."""
+    """Return the role of a file in the stage's record; the only prediction is ``onnx``."""
     return "onnx" if graph.stem == "model" else f"onnx_{graph.stem}"
 
 
 def graphs(trained: Trained, objective: str | None, probabilities: bool = False) -> list[Graph]:
-    """The graphs of all that a model does, in the order in which they are written.
+    """Return the graphs of a model, in the order in which they are written.
 
     Raises:
         ComponentError: there is no such prediction.
@@ -127,21 +122,22 @@ def graphs(trained: Trained, objective: str | None, probabilities: bool = False)
         return encoders(trained, objective, probabilities)
     if objective is not None:
         raise refuse(trained, objective, [*able, *embeds])
-    made = [prediction(trained, name, "model" if len(able) == 1 else name, probabilities) for name in able]
-    made += encoders(trained, embeds[0], probabilities) if embeds else []
+    every = [prediction(trained, name, "model" if len(able) == 1 else name, probabilities) for name in able]
+    every += encoders(trained, embeds[0], probabilities) if embeds else []
     if any({"generate", "decode"} & part.requires for part in trained.module.objectives.values()):
         start, step = generation(trained, probabilities)
-        made += [step, start]  # what the step reads decides what the start gives
-    return made or [hidden_states(trained, probabilities)]
+        every += [step, start]  # the start returns what the step reads
+    return every or [hidden_states(trained, probabilities)]
 
 
 def write(graph: Graph, path: Path, opset: int) -> None:
-    """Export ``graph`` with named axes that may change; inputs that nothing reads are left out.
+    """Export ``graph`` with named dynamic axes, without inputs that nothing reads.
 
     Raises:
         VlcliError: torch's exporter cannot follow the model, or ONNX lacks one of its operations.
     """
     example = graph.example(*EXAMPLE)
+    size = sum(value.numel() * value.element_size() for value in graph.parameters())
     with torch.no_grad():
         names = [*graph.outputs(*example)]
     try:
@@ -155,7 +151,7 @@ def write(graph: Graph, path: Path, opset: int) -> None:
                 dynamic_shapes=(tuple(_sizes(graph)),),
                 opset_version=opset,
                 dynamo=True,
-                external_data=_size(graph) > 1 << 30,
+                external_data=size > 1 << 30,
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
@@ -167,10 +163,10 @@ def _refused(error: BaseException) -> VlcliError:
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    place = blame(cause)
+    line = blame(cause)
     return VlcliError(
         "The model cannot be written as an ONNX graph.",
-        where="" if "site-packages" in place else place,
+        where="" if "site-packages" in line else line,
         got=f"{type(cause).__name__}: {str(cause).strip().split(chr(10))[0]}",
         expected="operations that ONNX has, on tensors alone",
         hint="write the operation with others in the code of the model or of its position encodings (torch.cdist, "
@@ -182,7 +178,7 @@ def _sizes(graph: Graph) -> list[dict[int, Any]]:
     known: dict[str, Any] = {name: torch.export.Dim(name) for name in ("batch", "regions")}
     known["words"] = torch.export.Dim("words", min=3, max=max(4, graph.form.data_spec.text_length))
     free = torch.export.Dim.DYNAMIC
-    return [{place: known.get(str(size), free) for place, size in row.items()} for row in graph.axes()]
+    return [{axis: known.get(str(size), free) for axis, size in row.items()} for row in graph.axes()]
 
 
 def _prune(path: Path) -> None:
@@ -198,7 +194,7 @@ def _prune(path: Path) -> None:
 
 
 def session_of(path: Path) -> Any:
-    """An onnxruntime session of a file, on the CPU."""
+    """Open a file in onnxruntime, on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -207,7 +203,7 @@ def session_of(path: Path) -> Any:
 
 
 def compare(graph: Graph, path: Path) -> float:
-    """The largest difference of an output between onnxruntime and PyTorch, over :data:`TRIALS`.
+    """Return the largest difference of an output between onnxruntime and PyTorch, over :data:`TRIALS`.
 
     Raises:
         VlcliError: the graph does not run at one of these sizes.
@@ -218,7 +214,7 @@ def compare(graph: Graph, path: Path) -> float:
         with torch.no_grad():
             wanted = graph(*inputs)
         try:
-            found = run(session, graph, inputs)
+            actual = run(session, graph, inputs)
         except Exception as error:  # onnxruntime's own classes have no common base
             raise VlcliError(
                 "The graph does not run at other sizes than those that it was traced with.",
@@ -227,78 +223,75 @@ def compare(graph: Graph, path: Path) -> float:
                 expected="a graph whose batch and sequence lengths are free",
                 hint="in the model's code, use tensor.shape[0] instead of len(tensor), and no int() of a size",
             ) from error
-        pairs = zip([item.name for item in session.get_outputs()], wanted, found, strict=True)
+        pairs = zip([item.name for item in session.get_outputs()], wanted, actual, strict=True)
         seen = [_difference(*pair) for name, *pair in pairs if graph.compared is None or name in graph.compared]
         worst = max(worst, *seen)
     return worst
 
 
 def compare_sentences(start: Graph, step: Step, folder: Path, words: int = 4) -> float:
-    """The largest difference of a logit over sentences said by both files, and by PyTorch."""
+    """Return the largest difference of a logit over sentences of both files and of PyTorch."""
     first, further = session_of(folder / "start.onnx"), session_of(folder / "step.onnx")
     worst = 0.0
     for seed, size in enumerate(TRIALS):
         inputs = start.example(*size, seed)
         with torch.no_grad():
             wanted = step.say(inputs, words)
-        worst = max(
-            worst,
-            *(_difference(*pair) for pair in zip(wanted, _said(first, further, start, inputs, words), strict=True)),
-        )
+        pairs = zip(wanted, _said(first, further, start, inputs, words), strict=True)
+        worst = max(worst, *(_difference(*pair) for pair in pairs))
     return worst
 
 
 def _said(first: Any, further: Any, start: Graph, inputs: tuple[Tensor, ...], words: int) -> list[Tensor]:
     state = dict(zip([item.name for item in first.get_outputs()], run(first, start, inputs), strict=True))
-    made = [state.pop("logits")]
+    logits = [state.pop("logits")]
     names = [item.name for item in further.get_outputs()]
     for _ in range(words):
-        given = {name: value.numpy() for name, value in state.items()} | {"ids": made[-1].argmax(-1).numpy()}
-        found = dict(zip(names, map(torch.from_numpy, further.run(None, given)), strict=True))
-        made.append(found.pop("logits"))
-        state |= {name.removeprefix("next."): value for name, value in found.items()}
-    return made
+        arrays = {name: value.numpy() for name, value in state.items()} | {"ids": logits[-1].argmax(-1).numpy()}
+        outputs = dict(zip(names, map(torch.from_numpy, further.run(None, arrays)), strict=True))
+        logits.append(outputs.pop("logits"))
+        state |= {name.removeprefix("next."): value for name, value in outputs.items()}
+    return logits
 
 
-def _difference(wanted: Tensor, found: Tensor) -> float:
-    if wanted.shape != found.shape:
+def _difference(wanted: Tensor, actual: Tensor) -> float:
+    if wanted.shape != actual.shape:
         return float("inf")
-    apart = (wanted.double() - found.double()).abs()
-    apart = apart[~(wanted.isnan() & found.isnan())] if wanted.is_floating_point() else apart
+    apart = (wanted.double() - actual.double()).abs()
+    apart = apart[~(wanted.isnan() & actual.isnan())] if wanted.is_floating_point() else apart
     return float(apart.max()) if apart.numel() else 0.0
 
 
 def run(session: Any, graph: Graph, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Every output of an onnxruntime session."""
+    """Return every output of an onnxruntime session."""
     taken = {item.name for item in session.get_inputs()}
-    given = {name: value.numpy() for name, value in zip(graph.names(), inputs, strict=True) if name in taken}
-    return tuple(torch.from_numpy(value) for value in session.run(None, given))
+    arrays = {name: value.numpy() for name, value in zip(graph.names(), inputs, strict=True) if name in taken}
+    return tuple(torch.from_numpy(value) for value in session.run(None, arrays))
 
 
 def quantize(file: Path) -> str:
-    """Write a file's weights of matrix products with 8 bits; returns the new file's name."""
+    """Write a file with weights of matrix products in 8 bits, and return its name."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    made = file.with_suffix(".int8.onnx")
-    with written(made) as beside, _quiet():
+    quantized = file.with_suffix(".int8.onnx")
+    with written(quantized) as beside, _quiet():
         quantize_dynamic(str(file), str(beside), op_types_to_quantize=["MatMul", "Gemm"], weight_type=QuantType.QInt8)
-    return made.name
+    return quantized.name
 
 
-def describe_all(found: list[Graph], trained: Trained, folder: Path, made: Exported) -> None:
-    """Signatures, ``preprocessing.json`` and the vocabulary."""
-    for graph in found:
-        made.files["signature" if graph.stem == "model" else f"signature_{graph.stem}"] = describe(
-            graph, trained, folder
-        )
+def describe_all(every: list[Graph], trained: Trained, folder: Path, exported: Exported) -> None:
+    """Write signatures, ``preprocessing.json`` and the vocabulary."""
+    for graph in every:
+        signature = "signature" if graph.stem == "model" else f"signature_{graph.stem}"
+        exported.files[signature] = describe(graph, trained, folder)
     write_json(folder / PREPROCESSING, preprocessing(trained))
-    made.files["preprocessing"] = PREPROCESSING
+    exported.files["preprocessing"] = PREPROCESSING
     if copy_tokenizer(trained, folder):
-        made.files["vocabulary"] = "vocab"
+        exported.files["vocabulary"] = "vocab"
 
 
 def describe(graph: Graph, trained: Trained, folder: Path) -> str:
-    """Write what the inputs and outputs mean; returns the file's name."""
+    """Write the meaning of inputs and outputs, and return the file's name."""
     needs, data_spec, file = graph.form.needs, graph.form.data_spec, f"{graph.stem}.onnx"
     inputs, outputs = names_of(folder / file)
     text = {
@@ -320,7 +313,7 @@ def describe(graph: Graph, trained: Trained, folder: Path) -> str:
 
 
 def names_of(path: Path) -> tuple[list[str], dict[str, str]]:
-    """Inputs of a file, and its outputs with their shapes."""
+    """Return the inputs of a file, and its outputs with their shapes."""
     session = session_of(path)
     outputs = {item.name: f"({_shape(item.shape)}) {item.type[7:-1]}" for item in session.get_outputs()}
     return [item.name for item in session.get_inputs()], outputs
@@ -330,10 +323,6 @@ def _shape(sizes: list[Any]) -> str:
     known = ("batch", "words", "regions")
     named = [size if isinstance(size, int) or size in known else "*" for size in sizes]
     return ", ".join(str(size) for size in (["batch", *named[1:]] if named and named[0] == "*" else named))
-
-
-def _size(graph: Graph) -> int:
-    return sum(value.numel() * value.element_size() for value in graph.parameters())
 
 
 @contextmanager

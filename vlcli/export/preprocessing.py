@@ -1,4 +1,4 @@
-"""What must happen to sentences and pictures before a graph reads them, as a file to be followed without vlcli."""
+"""Writes how sentences and pictures become a graph's inputs, for programs without vlcli."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ BOXES = "x1, y1, x2, y2 divided by the width and height of the picture, between 
 
 
 def preprocessing(trained: Trained) -> dict[str, Any]:
-    """The content of ``preprocessing.json``: text, pixels, regions, answers and generation (docs/onnx.md)."""
+    """Return the content of ``preprocessing.json``: text, pixels, regions, answers, generation (docs/onnx.md)."""
     needs = trained.model.input_spec()
+    losses = {getattr(part, "loss", None) for part in trained.module.objectives.values()}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -32,13 +33,13 @@ def preprocessing(trained: Trained) -> dict[str, Any]:
         "regions": regions(trained, needs) if needs.regions else None,
         "concepts": list(trained.data_spec.concepts) if needs.concepts else None,
         "answers": list(trained.data_spec.answers),
-        "probabilities": _probabilities(trained),
+        "probabilities": "sigmoid" if "bce" in losses else "softmax",
         "generation": generation(trained),
     }
 
 
 def text(trained: Trained) -> dict[str, Any]:
-    """How a sentence becomes ids."""
+    """Describe how a sentence becomes ids."""
     options, sizes = trained.text_options, trained.data_spec
     rule = preparation(str(options.get("prepare", "as-written")), options.get("words"))
     return {
@@ -51,7 +52,7 @@ def text(trained: Trained) -> dict[str, Any]:
 
 
 def pixels(trained: Trained, needs: InputSpec) -> dict[str, Any]:
-    """How a picture becomes numbers: its steps in order, then size, scale, mean and deviation."""
+    """Describe how a picture becomes pixels: its steps in order, then size, scale, mean and standard deviation."""
     spec = getattr(trained, "transform_spec", None)
     transform: Transform | None = registry.of(Transform).build(spec, needs) if spec else None
     sized = transform is not None and transform.sizes
@@ -70,7 +71,7 @@ def pixels(trained: Trained, needs: InputSpec) -> dict[str, Any]:
 
 
 def regions(trained: Trained, needs: InputSpec) -> dict[str, Any]:
-    """What region features are: width, boxes, order, and by which extractor."""
+    """Describe region features: width, boxes, order, extractor."""
     return {
         "width": trained.data_spec.region_dim,
         "count": trained.data_spec.regions,
@@ -81,19 +82,14 @@ def regions(trained: Trained, needs: InputSpec) -> dict[str, Any]:
 
 
 def generation(trained: Trained) -> dict[str, Any] | None:
-    """How the task chooses words; None where it says none."""
+    """Return the task's settings of generation, or None."""
     task = getattr(trained, "task_spec", None)
     settings = getattr(registry.build("tasks", task), "settings", None) if task else None
     return None if settings is None else asdict(settings)
 
 
-def _probabilities(trained: Trained) -> str:
-    losses = {getattr(part, "loss", None) for part in trained.module.objectives.values()}
-    return "sigmoid" if "bce" in losses else "softmax"
-
-
 def copy_tokenizer(trained: Trained, folder: Path) -> bool:
-    """The tokenizer's files beside the graphs, where the model reads text."""
+    """Copy the tokenizer's files, and return whether there are any."""
     vocabulary = trained.folder / "vocab"
     if not vocabulary.is_dir():
         return False

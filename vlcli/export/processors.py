@@ -1,4 +1,4 @@
-"""Tokenizer and image processor of a trained model in transformers' files."""
+"""Writes the tokenizer and image processor of a trained model for transformers."""
 
 from __future__ import annotations
 
@@ -26,23 +26,17 @@ RESAMPLE = {"bicubic": BICUBIC, "bilinear": BILINEAR}
 
 
 def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
-    """The files of ``AutoTokenizer``: the ids are those of the trained model's data, specials included.
-
-    Args:
-        trained: with a tokenizer.
-        folder: where the network lies.
-
-    Returns:
-        Notes for the user.
+    """Write the files of ``AutoTokenizer``, and return notes for the user.
 
     Raises:
-        DataError: transformers gives other ids.
+        DataError: transformers' ids are not those of the trained model's data.
     """
     ours, length = trained.tokenizer, trained.data_spec.text_length
     ours = ours.reading(trained.text_options)
     ours.save(folder)
     engine = tokenizers.Tokenizer.from_str(ours.engine.to_str())
-    engine.normalizer = _normaliser(ours.prepare, engine.normalizer)
+    steps = [*_steps(ours.prepare), *([] if engine.normalizer is None else [engine.normalizer])]
+    engine.normalizer = None if not steps else steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
     engine.post_processor = _template(ours, engine)
     write_text(folder / "tokenizer.json", engine.to_str(pretty=False))
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -52,11 +46,6 @@ def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
     write_json(folder / "tokenizer_config.json", config)
     _check(ours, folder, length)
     return []
-
-
-def _normaliser(rule: Preparation, own: Any) -> Any:
-    steps = [*_steps(rule), *([own] if own is not None else [])]
-    return None if not steps else steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
 
 
 def _steps(rule: Preparation) -> Iterator[Any]:
@@ -96,40 +85,34 @@ def _check(ours: Any, folder: Path, length: int) -> None:
     ]
     for probe in probes:
         wanted = ours.encode(probe, length=length).ids
-        found = theirs(probe, truncation=True, max_length=length)["input_ids"]
-        if found != wanted:
+        ids = theirs(probe, truncation=True, max_length=length)["input_ids"]
+        if ids != wanted:
             what, where = "transformers' tokenizer gives other ids.", f"{folder}: {probe[:40]!r}"
-            raise DataError(what, where=where, got=str(found[:12]), expected=str(wanted[:12]))
+            raise DataError(what, where=where, got=str(ids[:12]), expected=str(wanted[:12]))
 
 
 def write_processor(trained: Trained, folder: Path, kind: str) -> list[str]:
-    """``preprocessor_config.json``, which ``AutoImageProcessor`` reads: pictures as they are for scores.
+    """Write ``preprocessor_config.json`` for ``AutoImageProcessor``, as pictures are transformed in evaluation.
 
     Args:
-        trained: with a model that reads pixels.
-        folder: where the network lies.
         kind: class of the image processor, such as ``ViTImageProcessor``.
 
     Returns:
-        A note where no image processor of transformers does what the model's transform does; then nothing is written.
+        A note if no image processor of transformers does what the model's transform does; then nothing is written.
     """
-    needs = trained.model.input_spec()
-    found = image_processor(pixels(trained, needs), kind)
-    if isinstance(found, str):
-        return [f"no image processor is written: {found}"]
-    write_json(folder / "preprocessor_config.json", found)
+    config = image_processor(pixels(trained, trained.model.input_spec()), kind)
+    if isinstance(config, str):
+        return [f"no image processor is written: {config}"]
+    write_json(folder / "preprocessor_config.json", config)
     return []
 
 
 def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str:
-    """What transformers' image processor reads, from the content of ``preprocessing.json``.
+    """Return the content of ``preprocessor_config.json``, or the reason why there is none.
 
     Args:
-        facts: the steps, size, mean and deviation of pictures.
-        kind: its class.
-
-    Returns:
-        The content of ``preprocessor_config.json``; or the reason why there is none.
+        facts: ``pixels`` of ``preprocessing.json``.
+        kind: class of the image processor.
     """
     sized = _sizes(facts)
     if isinstance(sized, str):

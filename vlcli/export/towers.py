@@ -1,4 +1,4 @@
-"""Encoders of vlcli's blocks as transformers' BERT and ViT."""
+"""Converts encoders of vlcli's blocks to transformers' BERT and ViT."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def layer_names(state: Mapping[str, Tensor], table: Mapping[str, str], prefix: s
 
 
 def layer_facts(layers: nn.Module) -> dict[str, Any]:
-    """Sizes of a list of layers by the keys of transformers' configurations."""
+    """Return the sizes of a list of layers by the keys of transformers' configurations."""
     attention = next(part for part in layers.modules() if isinstance(part, StandardAttention))
     inner = next(part for name, part in layers.named_modules() if name.endswith(("feed_forward.inner", "feed.inner")))
     norm = next(part for part in layers.modules() if isinstance(part, nn.LayerNorm))
@@ -53,26 +53,25 @@ def layer_facts(layers: nn.Module) -> dict[str, Any]:
 
 
 def learned(positions: Iterable[nn.Module], family: str, of: str) -> Tensor:
-    """The table (T, D) of the one encoding that is added to tokens.
+    """Return the table (T, D) of the only encoding, which must be learned.
 
     Raises:
         ComponentError: there are others, or none.
     """
-    found = list(positions)
-    if len(found) == 1 and isinstance(found[0], LearnedPosition) and (found[0].grid is None) == (of == "words"):
-        return found[0].table.weight
-    named = " and ".join(type(part).__name__ for part in found) or "none"
+    parts = list(positions)
+    if len(parts) == 1 and isinstance(parts[0], LearnedPosition) and (parts[0].grid is None) == (of == "words"):
+        return parts[0].table.weight
+    named = " and ".join(type(part).__name__ for part in parts) or "none"
     raise refused(family, f"other positions of {of} ({named})", f"learned positions of {of} and no others")
 
 
 def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str = "BERT") -> Any:
-    """Transformers' ``BertModel`` with the weights of a text encoder.
+    """Return transformers' ``BertModel`` with the weights of a text encoder.
 
     Args:
-        embed: words, segments and learned positions, normalised.
-        stack: layers that normalise behind each residual, without a pairwise encoding.
-        pooler: tanh of a linear layer over the first token; None: the network has no pooler.
-        family: what messages call the class.
+        stack: post-norm layers without a pairwise encoding.
+        pooler: None: the network has no pooler.
+        family: transformers' class, for messages.
 
     Raises:
         ComponentError: the encoder is no BERT.
@@ -105,14 +104,14 @@ def bert(embed: TextEmbeddings, stack: Stack, pooler: Pooler | None, family: str
 def vit_state(
     patch: nn.Conv2d, tokens: Mapping[str, Tensor], positions: nn.ModuleList, stack: Stack, family: str
 ) -> dict[str, Tensor]:
-    """Weights of an image encoder by the names of transformers' ViT, without a prefix.
+    """Return the weights of an image encoder by the names of transformers' ViT, without a prefix.
 
     Args:
-        patch: cuts and projects patches.
+        patch: embeds patches.
         tokens: special tokens (1, 1, D) by transformers' names.
-        positions: token encodings: one learned table of a grid.
-        stack: layers that normalise before each block, without a pairwise encoding, and a last norm.
-        family: what messages call the class.
+        positions: one learned table of a grid.
+        stack: pre-norm layers without a pairwise encoding, and a last norm.
+        family: transformers' class, for messages.
 
     Raises:
         ComponentError: the encoder is no ViT.
@@ -130,13 +129,13 @@ def vit_state(
 
 
 def vit(patch: nn.Conv2d, token: Tensor, positions: nn.ModuleList, stack: Stack, image_size: tuple[int, int]) -> Any:
-    """Transformers' ``ViTModel`` with the weights of an image encoder; it pools as ours do: the class token as it is.
+    """Return transformers' ``ViTModel`` with the weights of an image encoder; its pooler returns the class token.
 
     Args:
-        patch: cuts and projects patches.
+        patch: embeds patches.
         token: the class token (1, 1, D).
-        positions: token encodings: one learned table of a grid.
-        stack: layers that normalise before each block, without a pairwise encoding, and a last norm.
+        positions: one learned table of a grid.
+        stack: pre-norm layers without a pairwise encoding, and a last norm.
         image_size: height and width in pixels.
 
     Raises:
@@ -153,7 +152,7 @@ def vit(patch: nn.Conv2d, token: Tensor, positions: nn.ModuleList, stack: Stack,
 
 
 def vit_facts(patch: nn.Conv2d, stack: Stack, image_size: tuple[int, int]) -> dict[str, Any]:
-    """Sizes of an image encoder by the keys of ``ViTConfig`` and ``DeiTConfig``."""
+    """Return the sizes of an image encoder by the keys of ``ViTConfig`` and ``DeiTConfig``."""
     return {
         "hidden_size": patch.out_channels,
         "num_hidden_layers": len(stack.layers),
@@ -166,13 +165,13 @@ def vit_facts(patch: nn.Conv2d, stack: Stack, image_size: tuple[int, int]) -> di
 
 
 def class_labels(model: Model) -> dict[int, str]:
-    """Names of the rows of a model's image classifier: the data's answers, where there is one for each row."""
+    """Return the names of the classes of a model's image classifier: the data's answers, if there are as many."""
     rows, answers = model.own_classes, model.data_spec.answers
     return dict(enumerate(answers if len(answers) == rows else map(str, range(rows))))
 
 
 def random_text(data_spec: DataSpec, rows: int = 3) -> Text:
-    """Sentences of random pieces and falling length, padded to the longest; the same at every call."""
+    """Make sentences of random pieces and falling length, padded to the longest; the same at every call."""
     text, draw = fake_text(data_spec, rows), torch.Generator().manual_seed(0)
     length = data_spec.text_length
     real = torch.arange(length) < torch.tensor([[max(length - 3 * row, 2)] for row in range(rows)])
@@ -183,13 +182,13 @@ def random_text(data_spec: DataSpec, rows: int = 3) -> Text:
 
 
 def random_images(size: tuple[int, int], rows: int = 2) -> Images:
-    """Pictures of random numbers (rows, 3, H, W); the same at every call."""
+    """Make pictures of random numbers (rows, 3, H, W); the same at every call."""
     pixels = torch.randn(rows, 3, *size, generator=torch.Generator().manual_seed(0))
     return Images([str(row) for row in range(rows)], None, Pixels(pixels, torch.tensor([size] * rows)))
 
 
 def text_difference(model: Model, network: Any) -> float:
-    """The largest difference of a hidden state of a text encoder and of transformers' class, padding left out."""
+    """Return the largest difference of a hidden state of a text encoder from transformers' class, without padding."""
     text = random_text(model.data_spec)
     with torch.no_grad():
         ours = model.encode_text(text)
@@ -198,7 +197,7 @@ def text_difference(model: Model, network: Any) -> float:
 
 
 def image_difference(model: Model, network: Any, size: tuple[int, int]) -> float:
-    """The largest difference of a hidden or pooled state of an image encoder and of transformers' class."""
+    """Return the largest difference of a hidden or pooled state of an image encoder from transformers' class."""
     images = random_images(size)
     with torch.no_grad():
         ours = model.encode_image(images)

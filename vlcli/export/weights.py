@@ -1,4 +1,4 @@
-"""The exporter ``safetensors``: weights, config and vocabulary in one folder that vlcli loads back."""
+"""The exporter ``safetensors``: weights, configuration and vocabulary in one folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.files import new_folder, write_json
@@ -24,8 +23,8 @@ class Safetensors(Exporter):
     """Weights as safetensors with config and vocabulary: a folder that ``vlcli.load`` and ``from`` take.
 
     Args:
-        dtype: type of the floating-point weights on disk; they are computed with in float32 again when loaded.
-        objectives: keep the objectives' heads; without them the backbone alone is left.
+        dtype: type of the floating-point weights on disk; loading converts them to float32.
+        objectives: keep the objectives' heads.
     """
 
     def __init__(
@@ -36,20 +35,17 @@ class Safetensors(Exporter):
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         final = folder / FOLDER
         original = load_file(trained.folder / WEIGHTS)
-        chosen = {name: self._cast(value) for name, value in original.items() if self._keeps(name)}
+        kept = {n: v for n, v in original.items() if self.objectives or not n.startswith("objectives.")}
+        chosen = {name: v.to(self.dtype) if v.is_floating_point() else v for name, v in kept.items()}
         with new_folder(final) as beside:
             save_file(chosen, beside / WEIGHTS, {"format": "pt"})
             self._copy_rest(trained.folder, beside)
         size = (final / WEIGHTS).stat().st_size / 2**20
-        lost = _difference(original, load_file(final / WEIGHTS))
+        written = {name: value for name, value in load_file(final / WEIGHTS).items() if value.numel()}
+        changes = [(original[name].float() - value.float()).abs().max().item() for name, value in written.items()]
+        lost = max(changes, default=0.0)
         notes = [f"{final}: {len(chosen)} tensors, {size:.1f} MB; largest change of a weight {lost:.2g}"]
         return Exported({"model": FOLDER}, notes, {"max_weight_change": lost})
-
-    def _keeps(self, name: str) -> bool:
-        return self.objectives or not name.startswith("objectives.")
-
-    def _cast(self, value: Tensor) -> Tensor:
-        return value.to(self.dtype) if value.is_floating_point() else value
 
     def _copy_rest(self, source: Path, folder: Path) -> None:
         config = json.loads((source / "config.json").read_text(encoding="utf-8"))
@@ -59,10 +55,3 @@ class Safetensors(Exporter):
         write_json(folder / "config.json", config)
         if (source / "vocab").is_dir():
             shutil.copytree(source / "vocab", folder / "vocab")
-
-
-def _difference(original: dict[str, Tensor], written: dict[str, Tensor]) -> float:
-    changes = [
-        (original[name].float() - value.float()).abs().max().item() for name, value in written.items() if value.numel()
-    ]
-    return max(changes, default=0.0)
