@@ -77,5 +77,5 @@ class TwoTower(TowerModel):
         assert text.pooled is not None
         assert image.pooled is not None
         left, right = (nn.functional.normalize(one.pooled, dim=-1) for one in (image, text))  # type: ignore[arg-type]
-        scores = self.logit_scale.exp() * left @ right.T
+        scores: Tensor = self.logit_scale.exp() * left @ right.T
         return scores if self.logit_bias is None else scores + self.logit_bias
