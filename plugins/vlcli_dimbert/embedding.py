@@ -91,7 +91,7 @@ class PaperRegions(nn.Module):
         if self.label is not None and self.label_norm is not None:
             probs = class_probabilities(regions, self.columns, self.first).to(look.dtype)
             parts.append(self.label_norm(self.label(probs)))
-        terms = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
+        terms: list[Tensor] = [look, torch.cat(parts, -1), *([] if segment is None else [segment])]
         if self.weights is None:
             return sum(terms[1:], terms[0])
         return sum((weight * term for weight, term in zip(self.weights, terms, strict=False)), torch.zeros_like(look))

@@ -163,6 +163,7 @@ class BucketPosition(PairwisePosition):
             return None
         total: Tensor | None = None
         count = self.rule.buckets + (self.off_plane == "bucket" or state.outside)
+        sums: Indices
         if isinstance(state.keys, AxisIndex):
             sums = bucket_sums_axes(weights, state.keys, count)
         else:

@@ -107,8 +107,9 @@ def bucket_ids(
 
     outside = bool(x.outside + y.outside)
     if axes and rule.method == "cross":
-        of_queries = AxisIndex(*ids(mirrored, "columns"), x) if queries else ()
-        return RelativeIndex(AxisIndex(*ids(False, "rows"), y), of_queries, outside)
+        (rows, columns), of_queries = ids(False, "rows"), ids(mirrored, "columns") if queries else ()
+        by_axis = AxisIndex(of_queries[0], of_queries[1], x) if queries else ()
+        return RelativeIndex(AxisIndex(rows, columns, y), by_axis, outside)
     return RelativeIndex(ids(False), ids(True) if mirrored else (), outside, x if x == y else None)
 
 

@@ -113,8 +113,9 @@ class CrossEncoder(nn.Module):
             words, layouts[0] = packings[0].pack(words), packings[0].pack_layout(layouts[0])  # (1, K, D)
         if packings[1] is not None:
             objects, layouts[1] = packings[1].pack(objects), packings[1].pack_layout(layouts[1])
-        forth = AttentionContext(masks[1], *layouts, self.position, states[0], record=record)
-        back = AttentionContext(masks[0], *layouts[::-1], self.position, states[1], record=record)
+        of_words, of_objects = layouts
+        forth = AttentionContext(masks[1], of_words, of_objects, self.position, states[0], record=record)
+        back = AttentionContext(masks[0], of_objects, of_words, self.position, states[1], record=record)
         forth = replace(forth, packing=(packings[0], packings[1]))
         back = replace(back, packing=(packings[1], packings[0]))
         for number, layer in enumerate(self.layers):

@@ -50,10 +50,10 @@ class TwoTower(TowerModel):
             self.width = int(getattr(self.visual_projection, "out_features", self.image.pooled))
             self.logit_scale, self.logit_bias = dual.logit_scale, getattr(dual, "logit_bias", None)
             return
-        self.text_projection = nn.Linear(self.text.pooled, width, bias=False)
-        self.visual_projection = nn.Linear(self.image.pooled, width, bias=False)
-        for layer in (self.text_projection, self.visual_projection):
+        text, visual = (nn.Linear(tower.pooled, width, bias=False) for tower in (self.text, self.image))
+        for layer in (text, visual):
             initialise(layer, layer.in_features**-0.5)
+        self.text_projection, self.visual_projection = text, visual
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / temperature)))
         self.logit_bias = None if offset is None else nn.Parameter(torch.tensor(float(offset)))
 
@@ -77,5 +77,5 @@ class TwoTower(TowerModel):
         assert text.pooled is not None
         assert image.pooled is not None
         left, right = (nn.functional.normalize(one.pooled, dim=-1) for one in (image, text))  # type: ignore[arg-type]
-        scores = self.logit_scale.exp() * left @ right.T
+        scores: Tensor = self.logit_scale.exp() * left @ right.T
         return scores if self.logit_bias is None else scores + self.logit_bias
