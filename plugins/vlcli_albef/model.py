@@ -19,7 +19,6 @@ from vlcli.nn import (
     CrossEncoder,
     DataSpec,
     EncoderOutput,
-    FeatureEmbeddings,
     FusionOutput,
     Images,
     InitStd,
@@ -35,10 +34,12 @@ from vlcli.nn import (
     build_positions,
     chosen,
     embed_grid,
+    image_grid,
     init_scale,
     initialise_model,
     layer_number,
     match_normalised,
+    patch_embedding,
     register_head,
     with_grid,
 )
@@ -151,18 +152,11 @@ class ALBEF(Model):
         self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
         if bidirectional and images > 1:
             raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
-        if image == "pixels" and image_size % patch:
-            raise ComponentError("The image is no multiple of the patch.", got=f"{image_size}, {patch}", where="albef")
         self.init_std, self.output_hidden_states, self.image_source = init_scale(init_std, hidden), (), image
         self.image_size, self.patch_size, self.images = image_size, patch, images
-        side = image_size // patch
-        self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
+        self.grid = image_grid(image, image_size, patch, grid, "albef")
         shape = AttentionShape(hidden, heads)
-        self.patch: nn.Module = (
-            nn.Conv2d(3, hidden, patch, stride=patch)
-            if image == "pixels"
-            else FeatureEmbeddings(data_spec.region_dim, hidden, eps=1e-6, dropout=dropout)
-        )
+        self.patch = patch_embedding(image, patch, data_spec.region_dim, hidden, dropout)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
         of_image = with_grid(image_position, self.grid)
         slots = dict(self.slots)

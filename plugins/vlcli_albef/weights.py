@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +21,6 @@ from vlcli.nn import (
     substitute,
     translate,
 )
-
-if TYPE_CHECKING:
-    from vlcli_albef.model import ALBEF
 
 _TEXT = {
     "embed.words.": "embeddings.word_embeddings.",
@@ -116,7 +113,7 @@ def to_albef(state: Mapping[str, Tensor], text_layers: int) -> State:
     return renamed
 
 
-def adapt(model: ALBEF, state: Mapping[str, Tensor], report: list[str]) -> State:
+def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Returns foreign or own weights under our names, at the sizes of ``model``.
 
     Names that begin with ``teacher.`` are those of a momentum copy.
@@ -139,7 +136,7 @@ def adapt(model: ALBEF, state: Mapping[str, Tensor], report: list[str]) -> State
     return adapted
 
 
-def _fitted(model: ALBEF, state: State, report: list[str]) -> State:
+def _fitted(model: Any, state: State, report: list[str]) -> State:
     block = re.compile(rf"{VISUAL}blocks\.(\d+)\.")
     numbers = {name: int(layer[1]) for name in state if (layer := block.match(name))}
     count, stored = len(model.image.layers), len(set(numbers.values()))
@@ -160,7 +157,7 @@ def _fitted(model: ALBEF, state: State, report: list[str]) -> State:
     return _with_decoder(model, state, report)
 
 
-def _renamed(model: ALBEF, state: State, report: list[str]) -> State:
+def _renamed(model: Any, state: State, report: list[str]) -> State:
     depth, heads = len(model.text.layers), {theirs: ours for ours, theirs in HEADS.items()}
     names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     known = {theirs: name for name in names if (theirs := albef_name(name, depth)) is not None}
@@ -190,7 +187,7 @@ def _renamed(model: ALBEF, state: State, report: list[str]) -> State:
     return renamed
 
 
-def _doubled(model: ALBEF, state: State, report: list[str]) -> State:
+def _doubled(model: Any, state: State, report: list[str]) -> State:
     # Cross layers of one picture, repeated for each of several.
     layers = {name: layer for name in state if (layer := re.fullmatch(r"cross\.text\.(\d+)\.(.+)", name))}
     stored = 1 + max((int(layer[1]) for layer in layers.values()), default=-1)
@@ -204,7 +201,7 @@ def _doubled(model: ALBEF, state: State, report: list[str]) -> State:
     return doubled
 
 
-def _with_decoder(model: ALBEF, state: State, report: list[str]) -> State:
+def _with_decoder(model: Any, state: State, report: list[str]) -> State:
     # A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA).
     if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in state):
         return state

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vlcli.nn import BERT_NAMES, PROJECTIONS, State, modern_norms, translate
-
-if TYPE_CHECKING:
-    from vlcli_dimbert.stream import SingleStream
 
 _PLAIN = {
     "words.": "bert.embeddings.word_embeddings.",
@@ -70,7 +67,7 @@ def to_vlp(state: Mapping[str, Tensor]) -> State:
     return renamed
 
 
-def adapt(model: SingleStream, state: Mapping[str, Tensor], report: list[str]) -> State:
+def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Returns foreign or own weights under our names, at the sizes of ``model``.
 
     Args:

@@ -30,6 +30,7 @@ from vlcli.nn import (
     Text,
     build_positions,
     embed_grid,
+    image_grid,
     init_scale,
     initialise_model,
     layer_number,
@@ -165,10 +166,7 @@ class BEiT3(Model):
         super().__init__(data_spec)
         sizes = zip((hidden, layers, heads), SIZES[size], strict=True)
         width, depth, count = (chosen or published for chosen, published in sizes)
-        if image_size % patch:
-            got = f"image_size {image_size}, patch {patch}"
-            raise ComponentError("The image is no multiple of the patch.", where="model beit3", got=got)
-        self.image_size, self.grid = image_size, (image_size // patch, image_size // patch)
+        self.image_size, self.grid = image_size, image_grid("pixels", image_size, patch, (0, 0), "beit3")
         self.init_std = init_scale(init_std, width, published=SIZES["base"][0])
         shape, style = AttentionShape(width, count, depth), BlockStyle("pre", EPS, 0.0, drop_path=drop_path)
         self.words = nn.Embedding(data_spec.vocab_size, width)

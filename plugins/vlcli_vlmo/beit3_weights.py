@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 from torch import Tensor
 
 from vlcli.nn import State, fit_weights, translate, without_prefix
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT
-
-if TYPE_CHECKING:
-    from vlcli_vlmo.beit3 import BEiT3
 
 SPARE_ROWS = 16
 """Fewer rows than this may be left over behind the vocabulary's words (64,010 rows, 64,002 words)."""
@@ -49,7 +46,7 @@ _INNER = re.compile(r"beit3\.encoder\.(layers\.\d+)\.([a-z_.]+)\.([AB])\.(?:(\w+
 _LAST = re.compile(r"beit3\.encoder\.layer_norm\.([AB])\.(\w+)")
 
 
-def adapt(model: BEiT3, state: dict[str, Tensor], report: list[str]) -> State:
+def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> State:
     """Returns weights of a published file by the names of ``model`` and at its sizes; other weights as they are."""
     state = without_prefix(state, "module.", "model.")
     if not any(name.startswith("beit3.") for name in state):

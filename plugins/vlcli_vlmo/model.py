@@ -16,7 +16,6 @@ from vlcli.nn import (
     BlockStyle,
     DataSpec,
     EncoderOutput,
-    FeatureEmbeddings,
     FusionOutput,
     Images,
     InitStd,
@@ -30,10 +29,12 @@ from vlcli.nn import (
     TextEmbeddings,
     build_positions,
     embed_grid,
+    image_grid,
     init_scale,
     initialise_model,
     layer_number,
     match_normalised,
+    patch_embedding,
     with_grid,
 )
 from vlcli.registry import AttentionSpec, PositionSpec
@@ -166,15 +167,11 @@ class VLMo(Model):
         if top and not mixture:
             what = "A standard transformer has no vision-language layers."
             raise ComponentError(what, where="model vlmo", hint="set fused_layers: 0")
-        if image == "pixels" and image_size % patch:
-            got = f"image_size {image_size}, patch {patch}"
-            raise ComponentError("The image is no multiple of the patch.", where="model vlmo", got=got)
         self.starts: dict[str, str] = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
         self.init_std = init_scale(init_std, width, published=544)
         self.second_path = second_path and top > 0
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
-        side = image_size // patch
-        self.grid = (side, side) if image == "pixels" else (int(grid[0]), int(grid[1]))
+        self.grid = image_grid(image, image_size, patch, grid, "vlmo")
         shape = AttentionShape(width, heads or published.heads, depth)
         relative = published.relative if position_type == "auto" else position_type == "relative"
         idle = relative and text_position is None
@@ -189,11 +186,7 @@ class VLMo(Model):
         # The released files hold a table of text positions even where nothing reads it.
         self.idle_positions = nn.Embedding(data_spec.text_length, width).requires_grad_(False) if idle else None
         self.types = nn.Embedding(1 + images, width)
-        self.patch: nn.Module = (
-            nn.Conv2d(3, width, patch, stride=patch)
-            if image == "pixels"
-            else FeatureEmbeddings(data_spec.region_dim, width, eps=1e-6, dropout=0.0)
-        )
+        self.patch = patch_embedding(image, patch, data_spec.region_dim, width, 0.0)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = build_positions(with_grid(image_position, self.grid), shape, self.slots["image_position"])[0]
         scale = published.layer_scale if layer_scale == "auto" else layer_scale

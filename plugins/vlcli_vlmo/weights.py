@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vlcli.nn import PROJECTIONS, State, fit_weights, substitute, translate, without_prefix
 from vlcli_vlmo.bias import VLMoBias
-
-if TYPE_CHECKING:
-    from vlcli_vlmo.model import VLMo
 
 EXPERTS = {"text": "text", "image": "imag", "fused": "vl"}
 """Our experts, and what the released code calls them."""
@@ -100,7 +97,7 @@ def to_released(state: Mapping[str, Tensor]) -> State:
     return released
 
 
-def adapt(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
+def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Returns foreign or own weights under our names, at the sizes of ``model``.
 
     Args:
@@ -136,7 +133,7 @@ def adapt(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
     return state
 
 
-def _renamed(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
+def _renamed(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     heads = {theirs: ours for ours, theirs in reversed(_PLAIN.items()) if ours.startswith("objectives.")}
     names = [name for name, _ in model.named_parameters()]
     known = {theirs: name for name in names if (theirs := released_name(name)) is not None}
@@ -187,7 +184,7 @@ _JOINT_BIAS = re.compile(r"(blocks\.\d+\.attn)\.qkv\.bias")
 """A plain vision transformer's; what it adds to keys is the same for all of them, so the softmax does not see it."""
 
 
-def from_beit(model: VLMo, state: Mapping[str, Tensor], report: list[str]) -> State:
+def from_beit(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     """Returns BEiT's weights by the released VLMo names: its feed-forwards become the image experts.
 
     Tables per layer, or one shared by all, fill the image's rows of the one table; its other rows stay ``model``'s.

@@ -13,7 +13,8 @@ from vlcli.data.files import inside
 from vlcli.data.holdout import select
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.reader_errors import empty, missing, senseless
-from vlcli.data.recognition.recognised import Recogniser
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
 from vlcli.data.texts import check_texts
@@ -23,7 +24,7 @@ from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 
 
-class Reader(NamedPictures, Recogniser):
+class Reader(NamedPictures):
     """Base class of data sets: turns annotation files into examples.
 
     A subclass defines :meth:`files` and :meth:`read`. ``read`` calls :meth:`picture` with the file name of each image
@@ -38,6 +39,8 @@ class Reader(NamedPictures, Recogniser):
         limit: read only so many examples (None: all).
 
     Attributes:
+        recognise_order: ``init`` asks readers of files of their own first (0), then those of any tables (1), and
+            those that need no file (2) if nothing else was found.
         left_out: number of examples that :meth:`read` left out, by reason ("without a picture"); ``read`` counts them.
         splits: names of the splits, for messages; empty: any.
         held_out_splits: splits for validation and testing, which pre-training refuses.
@@ -56,6 +59,7 @@ class Reader(NamedPictures, Recogniser):
     held_out_splits: ClassVar[tuple[str, ...]] = ()
     pictures_help: ClassVar[str] = "point `images` at the folder that holds them: images=FOLDER"
     composition_titles: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    recognise_order: ClassVar[int] = 0
     weight: float = 1.0
     augments: bool = False
     reads_folders: bool = False
@@ -76,6 +80,18 @@ class Reader(NamedPictures, Recogniser):
         self.split = "+".join(self.split_names)
         self.left_out: Counter[str] = Counter()
         self._examples: Sequence[Example] | None = None
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:  # noqa: ARG003
+        """Look for data that this reader can read; called by ``vlcli init``. None by default.
+
+        Args:
+            folder: its files that no other reader has claimed, its tables, documents and pictures.
+
+        Returns:
+            A record for each data set, not for each part of one.
+        """
+        return []
 
     @property
     def label(self) -> str:

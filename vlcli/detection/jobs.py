@@ -59,7 +59,7 @@ class Extracted:
 
 
 class Cluster(Protocol):
-    """Runs the parts of an extraction on other machines; entry points of the group ``vlcli.engines`` make one."""
+    """Runs the parts of an extraction on other machines; components of the kind ``engines`` make one."""
 
     def map(self, function: Callable[..., Any], parts: Sequence[Any], *shared: Any) -> list[Any]:
         """Return ``function(part, *shared)`` of each part, in order."""

@@ -20,7 +20,16 @@ from vlcli.nn.blocks import (
 from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.count import model_macs
 from vlcli.nn.cross import CrossEncoder, CrossLayer
-from vlcli.nn.embeddings import FeatureEmbeddings, Pooler, TextEmbeddings, embed_grid, hide, text_layout
+from vlcli.nn.embeddings import (
+    FeatureEmbeddings,
+    Pooler,
+    TextEmbeddings,
+    embed_grid,
+    hide,
+    image_grid,
+    patch_embedding,
+    text_layout,
+)
 from vlcli.nn.fake import fake_batch
 from vlcli.nn.fitting import fit_weights, initialise_model
 from vlcli.nn.folders import quiet_transformers

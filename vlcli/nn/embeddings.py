@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import DataError
+from vlcli.errors import ComponentError, DataError
 from vlcli.nn.batch import Images, Text
 from vlcli.nn.layout import Layout
 from vlcli.nn.records import DataSpec, EncoderOutput
@@ -107,6 +107,27 @@ class Pooler(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         # (N, T, D) -> (N, D)
         return torch.tanh(self.dense(hidden[:, 0]))
+
+
+def image_grid(image: str, image_size: int, patch: int, grid: tuple[int, int], model: str) -> tuple[int, int]:
+    """Returns rows and columns of an image's cells: patches of a square of ``pixels``, or the ``grid`` of features.
+
+    Raises:
+        ComponentError: the image is no multiple of the patch.
+    """
+    if image != "pixels":
+        return int(grid[0]), int(grid[1])
+    if image_size % patch:
+        got = f"image_size {image_size}, patch {patch}"
+        raise ComponentError("The image is no multiple of the patch.", where=f"model {model}", got=got)
+    return image_size // patch, image_size // patch
+
+
+def patch_embedding(image: str, patch: int, region_dim: int, hidden: int, dropout: float) -> nn.Module:
+    """Returns the convolution over the patches of ``pixels``, or the projection of stored features."""
+    if image == "pixels":
+        return nn.Conv2d(3, hidden, patch, stride=patch)
+    return FeatureEmbeddings(region_dim, hidden, eps=1e-6, dropout=dropout)
 
 
 def embed_grid(

@@ -17,7 +17,7 @@ from vlcli.registry.contract import blame, fault, origin
 from vlcli.registry.packages import listed
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "does not apply"
-_NOT_CHECKED = (*registry.FILES, "commands")
+_NOT_CHECKED = (*registry.FILES, "commands", "engines")
 
 
 @dataclass(frozen=True)

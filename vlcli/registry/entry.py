@@ -20,6 +20,7 @@ KINDS = (
     "exporters",
     "drawings",
     "trackers",
+    "engines",
     "heads",
     "formats",
     "worlds",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +145,7 @@ def _cluster(context: StageContext) -> Cluster | None:
         return None
     if processes.world() > 1:
         raise UsageError("With engine: ray, one process gives out the work.", got=f"{processes.world()} of a launcher")
-    engine = entry_points(group="vlcli.engines")[config.engine].load()
+    engine = registry.load("engines", config.engine)
     cluster: Cluster = engine(config.workers, config.threads or 1, context.device, context.progress)
     return cluster
 

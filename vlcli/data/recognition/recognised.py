@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from vlcli.data.recognition.parts import parts_of, split_names
 from vlcli.plain import comma_list
-
-if TYPE_CHECKING:
-    from vlcli.data.recognition.folder import Folder
 
 KINDS = {
     "vqa": "questions with answers",
@@ -84,26 +81,3 @@ class Recognised:
         if len(self.files) > 1 and not self.parts:
             self.notes.append(f"nothing in the names of {self.where} says which is for training: they are read as one")
         return self
-
-
-class Recogniser:
-    """The part of a reader that looks at folders.
-
-    Attributes:
-        recognise_order: readers of files of their own are asked first (0), then those of tables with any columns (1),
-            and those that need no file (2) only where nothing else was found.
-    """
-
-    recognise_order: ClassVar[int] = 0
-
-    @classmethod
-    def recognise(cls, folder: Folder) -> list[Recognised]:  # noqa: ARG003
-        """Look for data that this reader can read; called by ``vlcli init``. None by default.
-
-        Args:
-            folder: its files that no other reader has claimed, its tables, documents and pictures.
-
-        Returns:
-            A record for each data set, not for each part of one.
-        """
-        return []
