@@ -64,3 +64,9 @@ def test_a_world_is_what_its_options_say():
     assert problem.hint == "did you mean 'shapes'?"
     (problem,) = check({"name": "shapes", "image": 40}, "stages.world.world")
     assert "images" in problem.expected
+
+
+def test_components_are_found_by_the_name_of_their_kind_too():
+    assert registry.datasets.load("csv") is registry.load("datasets", "csv")
+    with pytest.raises(AttributeError, match="has no attribute 'modles'"):
+        _ = registry.modles

@@ -7,11 +7,14 @@
     registry.check("positions", {"name": "irpe", "ratio": "x"})   # every fault of a recipe's choice
     registry.build("objectives", {"name": "mlm", "probability": 0.2}, model, spec)
     registry.of(Model).build("lxmert", data_spec)                 # the same, typed: a Model
+    registry.datasets.build("csv", root, file="rows.csv")         # the same, for a notebook: by the name of a kind
 
 A component is a class or function. vlcli passes its positional parameters; a recipe sets its keyword-only parameters.
 The first line of its docstring is its summary, ``paper`` its source. Installed packages declare components as entry
 points in the group ``vlcli.<kind>``; in a file named by ``--plugin``, ``@registry.component(kind, name)`` does it.
 """
+
+from typing import Any
 
 from vlcli.registry.bounds import Between
 from vlcli.registry.components import Components, of
@@ -49,3 +52,10 @@ from vlcli.registry.schema import (
     as_spec,
     parameters,
 )
+
+
+def __getattr__(kind: str) -> Components[Any]:
+    """Return the components of a kind, such as ``registry.models``."""
+    if kind in KINDS:
+        return Components(kind)
+    raise AttributeError(f"module {__name__!r} has no attribute {kind!r}")
