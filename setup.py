@@ -13,6 +13,7 @@ setup(
     package_data={
         "": ["py.typed", "*.yaml", "*.toml", "*.json", "*.txt"],
         "vlcli.pages": ["templates/*"],
+        "vlcli.plugin_kit": ["package_template/*"],
         "vlcli.demo": ["page/*"],
     },
     include_package_data=False,
