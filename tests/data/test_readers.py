@@ -365,7 +365,7 @@ def test_a_reader_that_stops_is_named_with_its_line(tmp_path):
 
 @pytest.mark.parametrize("kind", ["datasets", "extractors", "worlds"])
 def test_show_has_a_line_for_every_option(kind):
-    for name in registry.names(kind):
+    for name in (entry.name for entry in registry.entries(kind) if entry.distribution == "vlcli"):  # not other tests'
         described = registry.describe(kind, name)
         documented = set(re.findall(r"^    (\w+):", described["doc"], re.MULTILINE))
         assert {option["name"] for option in described["parameters"]} <= documented, name
