@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -111,12 +110,13 @@ class Pair:
         self.links: list[Connection] = []
         self.children = []
         self.components = _registered()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        # Held by this process: between a search for a free port and its use, another process could take the port.
+        self.store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # its stubs do not name it
+            "127.0.0.1", 0, is_master=True, wait_for_workers=False
+        )
         for rank in (0, 1):
             ours, theirs = spawn.Pipe()
-            child = spawn.Process(target=serve, args=(rank, port, theirs, self.components), daemon=True)
+            child = spawn.Process(target=serve, args=(rank, self.store.port, theirs, self.components), daemon=True)
             child.start()
             theirs.close()
             self.links.append(ours)
@@ -178,6 +178,7 @@ def serve(rank: int, port: int, link: Connection, components: list[tuple[str, st
     """Answer trials as one of the two processes until the link is closed."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # rank 0 opens no port
     torch.set_num_threads(1)
     try:
         known = {(entry.kind, entry.name, entry.distribution) for entry in registry.entries()}
