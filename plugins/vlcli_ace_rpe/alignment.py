@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -108,8 +107,3 @@ def _tokens(states: EncoderOutput) -> tuple[Tensor, Tensor]:
     # Normalised hidden states (B, T, D), and which of them have a place (B, T)
     layout = states.layout.expand(len(states.hidden))
     return F.normalize(working(states.hidden), dim=-1, eps=1e-6), layout.valid & ~layout.special
-
-
-def never_rests(scale: float, queue: int, margin: float) -> bool:
-    """Return whether the hinge as printed is positive for all vectors: cosines are at least -1 and at most 1."""
-    return margin - 1 + math.log(queue - 1) / scale > 1

@@ -108,10 +108,8 @@ def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
         state = from_beit(model, state, report)
     state = _renamed(model, state, report)
     parameters = dict(model.named_parameters())
-    for (
-        expert,
-        source,
-    ) in model.starts.items():  # experts that the weights lack start as copies, where the model says so
+    # Experts that the weights lack start as copies, where the model says so.
+    for expert, source in model.starts.items():
         lacking = [name for name in parameters if f".experts.{expert}." in name and name not in state]
         sources = {name: name.replace(f".experts.{expert}.", f".experts.{source}.") for name in lacking}
         copies = {name: state[other].clone() for name, other in sources.items() if other in state}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from vlcli_ace_rpe.alignment import hinge, never_rests, soft_maximum
+from vlcli_ace_rpe.alignment import hinge, soft_maximum
 
 from tests.plugins.albef.reference import DATA_SPEC, MODEL, batch
 from vlcli.engine.training_module import build_training_module
@@ -43,8 +43,11 @@ def test_what_is_masked_does_not_count() -> None:
 
 
 def test_as_printed_the_hinge_never_rests_with_the_paper_s_queue() -> None:
-    assert never_rests(2.0, 65536, 0.05)
-    assert not never_rests(10.0, 65536, 0.05)
+    best = torch.ones(1)  # cosines of a perfect model: 1 with its pair, -1 with all of the queue
+    others = -torch.ones(1, 65535)
+    loss = [hinge(best, others, others < 0, scale, 0.05, False).item() for scale in (2.0, 10.0)]
+    assert loss[0] > 0
+    assert loss[1] == 0
 
 
 def loss_of(**options: Any) -> tuple[float, torch.Tensor]:
