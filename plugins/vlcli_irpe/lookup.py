@@ -216,13 +216,13 @@ def plus(total: Tensor | None, term: Tensor) -> Tensor:
 
 def by_query(z: Tensor, ids: Tensor) -> Tensor:
     """``out[b, h, i, j] = z[b, h, i, ids[b, i, j]]`` of z (B or 1, H, Tq, K) and int64 ids (B or 1, 1, Tq, Tk)."""
-    rows = max(len(z), len(ids))
+    rows = z.shape[0] if ids.shape[0] == 1 else ids.shape[0]  # len() and max() would fix the batch of an exported graph
     return z.expand(rows, -1, -1, -1).gather(-1, ids.expand(rows, z.shape[1], -1, -1))  # (B, H, Tq, Tk)
 
 
 def by_key(z: Tensor, ids: Tensor) -> Tensor:
     """``out[b, h, i, j] = z[b, h, j, ids[b, i, j]]`` of z (B or 1, H, Tk, K) and int64 ids (B or 1, 1, Tq, Tk)."""
-    rows = max(len(z), len(ids))
+    rows = z.shape[0] if ids.shape[0] == 1 else ids.shape[0]  # len() and max() would fix the batch of an exported graph
     # Gathering along the bucket axis writes rows of queries in order: no transposed copy of the (Tq, Tk) result.
     return z.transpose(-1, -2).expand(rows, -1, -1, -1).gather(-2, ids.expand(rows, z.shape[1], -1, -1))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tiny_batches import SMALL, make_batch
 from vlcli_lxmert import LXMERT
 
+from vlcli import registry
+from vlcli.errors import ComponentError
 from vlcli.nn import Images, Layout, Regions, Text
 
 torch.set_num_threads(1)
@@ -28,10 +31,32 @@ def inputs(**sizes):
     return view.text.ids, view.text.mask, regions.features, regions.boxes, regions.mask
 
 
-def test_lxmert_exports_with_dynamic_rows_words_and_regions():
+SIZES = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
+IRPE = [
+    {"name": "irpe", "method": "product", "sides": ["query", "key", "value"]},
+    {"name": "irpe", "method": "cross", "sides": ["query", "key", "value"], "off_plane": "nothing"},
+    {"name": "irpe", "method": "euclidean", "mode": "bias", "sides": ["query", "key"]},
+]
+
+
+def encodings():
+    """Every registered encoding of regions, iRPE in three forms."""
+    for name in registry.names("positions"):
+        if registry.find("positions", name).distribution == "vlcli":
+            try:
+                LXMERT(SMALL, **SIZES, image_position=["box", name])
+            except ComponentError:
+                continue  # of words, or of grids alone
+            yield name
+    yield from IRPE
+
+
+@pytest.mark.parametrize("position", ["box", *encodings()], ids=str)
+def test_lxmert_exports_with_dynamic_rows_words_and_regions(position):
     torch.manual_seed(0)
-    sizes = {"hidden": 16, "heads": 2, "text_layers": 1, "image_layers": 1, "cross_layers": 1}
-    model = Pooled(LXMERT(SMALL, **sizes).eval())
+    model = Pooled(LXMERT(SMALL, **SIZES, image_position=["box", *([position] * (position != "box"))]).eval())
+    for table in (one for name, one in model.named_parameters() if "lookup_table" in name):
+        torch.nn.init.normal_(table)
     rows, words, regions = (torch.export.Dim(name) for name in ("rows", "words", "regions"))
     shapes = [{0: rows, 1: words}] * 2 + [{0: rows, 1: regions}] * 3
     program = torch.export.export(model, inputs(rows=3), dynamic_shapes=tuple(shapes))
