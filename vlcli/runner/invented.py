@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,24 @@ ANSWERS = ("yes", "no", "2", "red")
 SENTENCES = ("a red circle is left of a blue square", "two green stars", "there is no triangle", "the picture is empty")
 
 
-def invented_tokenizer() -> Tokenizer:
-    """Returns a tokenizer of the invented sentences."""
-    return Tokenizer.train(SENTENCES, 100)
+def invented_tokenizer(examples: Sequence[Example] = (), size: int = 100) -> Tokenizer:
+    """Returns a tokenizer of the sentences of ``examples``, else of the invented ones."""
+    return Tokenizer.train([example.text for example in examples if example.text] or SENTENCES, size)
 
 
 class Invented(Reader):
     """A data set of invented examples."""
 
     def __init__(
-        self, root: Path, invented: list[Example], grid: tuple[int, int] | None = None, regions: int = REGIONS
+        self,
+        root: Path,
+        invented: list[Example],
+        grid: tuple[int, int] | None = None,
+        regions: int = REGIONS,
+        real: Reader | None = None,
     ) -> None:
         super().__init__(root, split="train")
-        self.invented, self.grid, self.regions = invented, grid, regions
+        self.invented, self.grid, self.regions, self.real = invented, grid, regions, real
 
     def files(self) -> list[Path]:
         return []
@@ -45,7 +51,7 @@ class Invented(Reader):
         return self.invented
 
     def locate(self, name: str) -> Path:
-        return self.root / f"{name}.png"
+        return self.root / f"{name}.png" if self.real is None else self.real.locate(name)
 
     def label_maps(self) -> dict[str, Path]:
         names = (name for example in self.invented for name in example.images)
@@ -116,6 +122,7 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
 
 def draw_pictures(reader: Invented) -> None:
     """Writes a plain picture for every name, 32 x 32, with its label map."""
+    assert reader.real is None
     for name in reader.boxes():
         Image.new("RGB", (32, 32), (90, 120, 150)).save(reader.locate(name))
     for path in reader.label_maps().values():
