@@ -60,6 +60,9 @@ class Invented(Reader):
     def boxes(self) -> dict[str, Any]:
         from vlcli.images.boxes import BoxList
 
+        if self.real is not None and (boxes := self.real.boxes()):
+            pictures = {name for example in self.invented for name in example.images}
+            return {name: rows for name, rows in boxes.items() if name in pictures}
         three = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
         corners = np.resize(three, (self.regions, 4))
         if self.grid is not None:
@@ -69,9 +72,13 @@ class Invented(Reader):
         return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
 
     def class_names(self) -> list[str]:
+        if self.real is not None and self.real.class_names():
+            return list(self.real.class_names())
         return ["circle", "square", "star", "triangle", "other"]
 
     def attribute_names(self) -> list[str]:
+        if self.real is not None and self.real.class_names():
+            return list(self.real.attribute_names())
         return ["red", "blue", "green", "other"]
 
 
@@ -110,7 +117,10 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
     with FeatureWriter(path) as writer:
         for name, boxes in reader.boxes().items():
             ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
-            record = Record(name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (32, 32))
+            width, height = (max(32, int(np.ceil(boxes.boxes[:, i].max(initial=0)))) for i in (2, 3))
+            record = Record(
+                name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (height, width)
+            )
             record.classes, record.attributes = ids, ids
             record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
             writer.append(record)

@@ -15,7 +15,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import build_reader
 from vlcli.builders.resolve import resolve_stage
-from vlcli.builders.training import make_transform, transform_of
+from vlcli.builders.training import box_labels, make_transform, transform_of
 from vlcli.data.columns.joined import without_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
@@ -242,7 +242,8 @@ def _rehearsal(
         size = vocabulary.size if isinstance(vocabulary, TrainVocabulary) else WORDS_TRIED
         tokenizer = invented_tokenizer(real.examples()[:WORDS_TRIED], size)
         of_words: dict[str, Any] = tokenizer.data_spec_fields()
-        data_spec = replace(data_spec, **of_words)
+        of_boxes: dict[str, Any] = box_labels([real]) if real.class_names() else {}
+        data_spec = replace(data_spec, **of_words, **of_boxes)
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
     pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
     if as_it_is and real is not None:
@@ -269,7 +270,7 @@ def _rehearsal(
             transform=make_transform(transform_of(resolved, model_reads), needs),
             training=True,
             seed=context.seed,
-            missing="error",
+            missing=context.config.missing if as_it_is else "error",  # type: ignore[attr-defined]
         )
         for objective in module.objectives.values():
             objective.setup(data.readers, data.tokenizer, None)

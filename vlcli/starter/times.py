@@ -94,7 +94,8 @@ def _context(recipe: Recipe, name: str, stage: Training) -> StageContext:
 def _step(context: StageContext, count: int, plan: Plan) -> float:
     """Return the seconds of one step, its examples loaded."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    like = DataSpec(regions=36, region_dim=2048 if plan.weights else 256)
+    regions = max(1, round(plan.candidates)) if plan.goal == "referring" else 36
+    like = DataSpec(regions=regions, region_dim=2048 if plan.weights else 256)
     with rehearse(context, count, like, real=True) as rehearsal:
         rehearsal.module.to(device)
         optimizer = torch.optim.AdamW(rehearsal.module.parameters())
