@@ -122,9 +122,9 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
-        files += registry.build("datasets", spec, root).files()
+        files += registry.build("datasets", spec, root).every_file()
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
-        optional = registry.build("datasets", spec, root).files()
+        optional = registry.build("datasets", spec, root).every_file()
         files += optional if all(file.exists() for file in optional) else []
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]

@@ -70,8 +70,8 @@ def opened(reader: Any) -> ColumnExamples | None:
     """
     if reader.cache is None or reader.reads_folders:
         return None
-    files = reader.files()
-    if not files or sum(file.stat().st_size for file in files) < smallest():
+    files = reader.every_file()
+    if not reader.files() or sum(file.stat().st_size for file in files) < smallest():
         return None
     try:
         before = _state(reader)
