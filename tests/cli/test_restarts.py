@@ -71,7 +71,7 @@ def test_torchrun_starts_killed_processes_again_and_they_go_on(folder, where, sh
 
 def together(place, name):
     command = [sys.executable, "-m", "vlcli", "run", "small.yaml", *WORDS, "--output", name, "--device", "cpu"]
-    command += ["--until", "pretrain", "--processes", "2"]
+    command += ["--run-folder", f"{name}/small", "--until", "pretrain", "--processes", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heeding}
     return subprocess.Popen(command, cwd=place, env=environment, **pipes)

@@ -32,6 +32,7 @@ def init(
     """
     from vlcli.files import write_text
     from vlcli.starter.look import look, plan_for
+    from vlcli.starter.notes import unknown_answers
     from vlcli.starter.plan import GOALS
     from vlcli.starter.recipe import recipe_text
     from vlcli.starter.times import times_of
@@ -46,12 +47,14 @@ def init(
     scanned = look(folder, columns, fallback=task is not None)
     plan = plan_for(scanned, task)
     times = times_of(plan)
+    recipe = recipe_text(plan, str(folder), output.name, times)
+    plan.notes += unknown_answers(recipe, folder)
     facts = _facts(scanned, plan, times)
     if sheet is not None:
         from vlcli.pages.sheet import write_sheet
 
         write_sheet(sheet, facts, folder)
-    write_text(output, recipe_text(plan, str(folder), output.name, times))
+    write_text(output, recipe)
     if json_:
         console.out_json({"recipe": str(output), **facts})
         return
