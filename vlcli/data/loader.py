@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import multiprocessing
+import multiprocessing.util
+import weakref
 from collections.abc import Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
@@ -62,6 +65,7 @@ class BatchLoader:
     def __init__(self, data: BatchSource, unreadable: dict[str, str], workers: int, context: str | None) -> None:
         self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
         self._workers: Sequence[BaseProcess] = ()
+        _loaders.add(self)
         self._source: Any = DataLoader(
             data,  # type: ignore[arg-type]
             batch_sampler=self._epoch,
@@ -110,6 +114,16 @@ class BatchLoader:
             source.close()
             self.busy = self._source is None or source.works
             del source  # a traceback would keep it, and with it the workers, alive
+
+
+_loaders: weakref.WeakSet[BatchLoader] = weakref.WeakSet()
+
+
+@atexit.register  # before that of multiprocessing.util, which is imported above
+def _end_workers() -> None:
+    # They ignore SIGTERM, with which multiprocessing ends them before it waits for them.
+    for worker in [worker for loader in _loaders for worker in loader._workers if worker.daemon]:
+        worker.kill()
 
 
 def _begin(worker: int) -> None:
