@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -117,3 +118,12 @@ def test_a_process_ends_though_a_loader_of_its_is_open(more):
     assert begun.returncode == (3 if "3" in more else 0), begun.stderr
     assert begun.stdout.startswith("[0]")
     assert not begun.stderr
+
+
+def test_a_loader_in_a_circle_of_references_leaves_no_process(soon):
+    kept = loader()
+    assert len(list(kept.over(batches(3)))) == 3
+    circle = [kept]
+    circle.append(circle)
+    del kept, circle
+    gc.collect()

@@ -7,7 +7,7 @@ import gc
 import multiprocessing
 import multiprocessing.util
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
@@ -64,7 +64,8 @@ class BatchLoader:
 
     def __init__(self, data: BatchSource, unreadable: dict[str, str], workers: int, context: str | None) -> None:
         self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
-        self._workers: Sequence[BaseProcess] = ()
+        self._workers: list[BaseProcess] = []
+        self._end = weakref.finalize(self, _kill, self._workers)
         _loaders.add(self)
         self._source: Any = DataLoader(
             data,  # type: ignore[arg-type]
@@ -98,7 +99,7 @@ class BatchLoader:
             source = Ahead(iter(self._source), multiprocessing.active_children())
         else:
             source = from_workers(self._source, self._workers)
-            self._workers = source.workers
+            self._workers[:] = source.workers
         try:
             while (batch := next(source, None)) is not None:
                 batch = batch.opened() if isinstance(batch, Parcel) else batch
@@ -119,11 +120,17 @@ class BatchLoader:
 _loaders: weakref.WeakSet[BatchLoader] = weakref.WeakSet()
 
 
-@atexit.register  # before that of multiprocessing.util, which is imported above
+def _kill(workers: list[BaseProcess]) -> None:
+    # They ignore SIGTERM, with which torch and multiprocessing end them before they wait for them.
+    for worker in workers:
+        if worker.daemon:
+            worker.kill()
+
+
+@atexit.register  # runs before that of multiprocessing.util, which is imported above
 def _end_workers() -> None:
-    # They ignore SIGTERM, with which multiprocessing ends them before it waits for them.
-    for worker in [worker for loader in _loaders for worker in loader._workers if worker.daemon]:
-        worker.kill()
+    for loader in list(_loaders):
+        loader._end()
 
 
 def _begin(worker: int) -> None:
