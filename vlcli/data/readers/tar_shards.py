@@ -10,13 +10,14 @@ from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, walk
+from vlcli.data.files import IMAGE_SUFFIXES, inside
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.remote import is_remote, local_copy, matching
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
+from vlcli.files import walk
 from vlcli.images.shards import BadShardError, EndMissingError, Member, members
 from vlcli.plain import as_list
 
@@ -76,7 +77,13 @@ class WebDataset(Reader):
         return list(dict.fromkeys(path for text in self.patterns for path in expand(self.root, text)))
 
     def files(self) -> list[Path]:
-        return [path for path in self.shards() if not path.is_dir()]
+        shards = self.shards()
+        below = [folder / name for shard in self.listed_folders() for folder, names in walk(shard) for name in names]
+        texts = [file for file in below if file.suffix in (".txt", ".json")]
+        return [path for path in shards if not path.is_dir()] + texts
+
+    def listed_folders(self) -> list[Path]:
+        return [shard for shard in self.shards() if shard.is_dir()]
 
     def read(self) -> list[Example]:
         return list(self.stream())
