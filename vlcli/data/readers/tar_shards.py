@@ -23,6 +23,7 @@ from vlcli.plain import as_list
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"
+APART = "whose files do not follow one another (pack the shard sorted by name: tar --sort=name)"
 DOTTED = "with a further dot in the name (here as in webdataset, a name ends at its first dot)"
 
 
@@ -101,11 +102,14 @@ class WebDataset(Reader):
         return DataError(what, where=self.label, got=f"{first} and {second}", hint=hint)
 
     def _read_shard(self, shard: Path) -> Iterator[Example]:
-        seen = 0
+        seen: set[str] = set()
         try:
             for name, parts in groupby(self._members(shard), _key):
-                seen += 1
-                yield from self._group(shard, name, list(parts))
+                if name in seen:
+                    self.left_out[APART] += 1
+                else:
+                    seen.add(name)
+                    yield from self._group(shard, name, list(parts))
         except BadShardError as error:
             if not seen:
                 hint = "fetch it anew, or leave it out of `shards`"
