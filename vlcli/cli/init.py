@@ -46,15 +46,15 @@ def init(
     columns = {role: column for role, column in named.items() if column is not None}
     scanned = look(folder, columns, fallback=task is not None)
     plan = plan_for(scanned, task)
-    times = times_of(plan)
-    recipe = recipe_text(plan, str(folder), output.name, times)
+    recipe = recipe_text(plan, str(folder), output.name)
+    times = times_of(plan, recipe)
     plan.notes += unknown_answers(recipe, folder)
     facts = _facts(scanned, plan, times)
     if sheet is not None:
         from vlcli.pages.sheet import write_sheet
 
         write_sheet(sheet, facts, folder)
-    write_text(output, recipe)
+    write_text(output, recipe_text(plan, str(folder), output.name, times))
     if json_:
         console.out_json({"recipe": str(output), **facts})
         return
