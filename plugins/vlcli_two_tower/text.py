@@ -54,7 +54,7 @@ class TextTower(nn.Module):
         else:
             mask = (
                 None if ids.is_meta else text.mask.long()
-            )  # transformers looks into a mask, and there is nothing in it
+            )  # transformers reads a mask's values
             out = self.network(input_ids=ids, attention_mask=mask)
         hidden: Tensor = out.last_hidden_state  # (N, T, D)
         return hidden[:, :words], self._pooled(out, hidden, text.mask)
