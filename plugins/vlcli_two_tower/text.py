@@ -52,9 +52,7 @@ class TextTower(nn.Module):
             ids = F.pad(ids, (0, int(self.config.max_position_embeddings) - words), value=pad)
             out = self.network(input_ids=ids)
         else:
-            mask = (
-                None if ids.is_meta else text.mask.long()
-            )  # transformers reads a mask's values
+            mask = None if ids.is_meta else text.mask.long()  # transformers reads a mask's values
             out = self.network(input_ids=ids, attention_mask=mask)
         hidden: Tensor = out.last_hidden_state  # (N, T, D)
         return hidden[:, :words], self._pooled(out, hidden, text.mask)
