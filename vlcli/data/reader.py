@@ -128,7 +128,9 @@ class Reader(NamedPictures):
         return [*self.files(), *listed_files(self.take or "", self.root)]
 
     def listed_folders(self) -> list[Path]:
-        """Return the folders whose files decide on the examples; called where examples become columns.
+        """Return the folders whose files decide on the examples.
+
+        Called where examples become columns, and by plans: a file more or less below them makes a stage run again.
 
         Returns:
             Folders; what lies below them counts too.

@@ -52,6 +52,9 @@ class ADE20K(FolderReader):
     def files(self) -> list[Path]:
         return [path for name in (NAMES, SCENES) if (path := self.folder / name).is_file()]
 
+    def listed_folders(self) -> list[Path]:
+        return [self.folder / kind / part for kind in ("images", "annotations") for part in self.parts]
+
     def require(self) -> None:
         for part in self.parts:
             where = self.folder / "images" / part

@@ -220,6 +220,9 @@ class ImageFolder(Reader):
     def files(self) -> list[Path]:
         return []
 
+    def listed_folders(self) -> list[Path]:
+        return self.folders
+
     def require(self) -> None:
         for folder in self.folders:
             if not folder.is_dir():

@@ -221,6 +221,9 @@ class ImageNet(FolderReader):
     def files(self) -> list[Path]:
         return [table for folder in self.folders() if (table := _label_table(folder)) is not None]
 
+    def listed_folders(self) -> list[Path]:
+        return self.folders()
+
     def require(self) -> None:
         for folder in self.folders():
             if not folder.is_dir():
