@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from vlcli_bottom_up.architecture import Architecture
+from vlcli_bottom_up.families import Architecture
 from vlcli_bottom_up.layouts import NORM_EPS
 
 

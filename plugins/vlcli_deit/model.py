@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -16,6 +17,8 @@ from vlcli.nn import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     NO_CONTEXT,
+    PROJECTIONS,
+    TIMM_NAMES,
     VIT_STYLE,
     AttentionContext,
     AttentionShape,
@@ -31,18 +34,49 @@ from vlcli.nn import (
     Recorder,
     Slot,
     Stack,
+    State,
     TransformerLayer,
     build_positions,
     fit_weights,
+    from_public,
     from_vit,
     has_vit_names,
     hide,
     init_scale,
     initialise_model,
+    to_public,
+    translate,
     with_grid,
 )
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
-from vlcli_deit.names import from_timm, to_timm
+
+_FIXED = {"patch.": "patch_embed.proj.", "stack.norm.": "norm.", "positions.0.table.weight": "pos_embed"}
+_TABLES = re.compile(r"^stack\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
+_PROJECTION = re.compile(r"^stack\.layers\.(\d+)\.self_attention\.attention\.(query|key|value)\.(weight|bias)$")
+_LAYER = re.compile(r"^stack\.layers\.(\d+)\.(.+)$")
+
+
+def timm_name(name: str) -> tuple[str, int | None]:
+    """Returns timm's name of a parameter and, for ``attn.qkv``, which third is meant."""
+    if table := _TABLES.match(name):
+        return f"blocks.{table[1]}.attn.{table[2]}", None
+    if projection := _PROJECTION.match(name):
+        return f"blocks.{projection[1]}.attn.qkv.{projection[3]}", PROJECTIONS.index(projection[2])
+    if (layer := _LAYER.match(name)) and (inner := translate(layer[2], TIMM_NAMES)):
+        return f"blocks.{layer[1]}.{inner}", None
+    return translate(name, _FIXED) or name, None
+
+
+def to_timm(state: Mapping[str, Tensor]) -> State:
+    """Returns a model's state as timm and the authors' code load it."""
+    renamed = to_public(state, timm_name)
+    return renamed | ({"pos_embed": renamed["pos_embed"][None]} if "pos_embed" in renamed else {})  # (1, T, D)
+
+
+def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> State:
+    """Returns a state of timm under a model's ``names``; weights that have none of them keep theirs."""
+    return from_public(state, names, timm_name)
+
 
 SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
 """Width, layers and heads (DeiT Table 1)."""

@@ -14,10 +14,8 @@ from vlcli.detection import Prepared
 from vlcli.features import Record
 from vlcli.images import Labels
 from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector
-from vlcli_hf.folder import image_processor
-from vlcli_hf.folder_extractor import FolderExtractor, autocast
+from vlcli_hf.folder import FolderExtractor, autocast, chosen_words, image_processor, words_of_data
 from vlcli_hf.pictures import ProcessorPreparation, stacked
-from vlcli_hf.words import chosen_words, words_of_data
 
 
 class TransformersDetector(FolderExtractor):

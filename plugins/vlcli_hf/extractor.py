@@ -11,8 +11,7 @@ from torchvision.ops import roi_align
 
 from vlcli.detection import Prepared, cell_record, to_record
 from vlcli.features import Record
-from vlcli_hf.folder import image_processor
-from vlcli_hf.folder_extractor import FolderExtractor, autocast
+from vlcli_hf.folder import FolderExtractor, autocast, image_processor
 from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked, whole_pictures
 from vlcli_hf.towers import Tower
 

@@ -37,9 +37,8 @@ from vlcli.nn import (
     register_head,
 )
 from vlcli.registry import PositionSpec
-from vlcli_vlmo.beit3_weights import adapt
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
-from vlcli_vlmo.multiway import MultiwayStack
+from vlcli_vlmo.multiway import MultiwayStack, adapt
 
 SIZES = {"base": (768, 12, 12), "large": (1024, 24, 16)}
 """Hidden size, layers and heads of the published files (BEiT-3, Table 2, and the released code for ``base``)."""

@@ -19,14 +19,13 @@ from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.early_stop import EarlyStop
 from vlcli.engine.ema import Ema
 from vlcli.engine.guard import Guard
-from vlcli.engine.learning_rate import with_rate
 from vlcli.engine.log_window import LogWindow
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
 from vlcli.engine.outcome import Evaluate, Score, TrainingOutcome
 from vlcli.engine.plan import StepPlan
 from vlcli.engine.refusals import bad_losses, first_bad_gradient, not_finite
-from vlcli.engine.schedule import set_rate
+from vlcli.engine.schedule import set_rate, with_rate
 from vlcli.engine.sharding import Shards
 from vlcli.engine.trackers import Tracker
 from vlcli.engine.training_module import TrainingModule

@@ -17,7 +17,7 @@ from typing import Literal
 
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import artifacts, digests, keys, pictures, stage_record, wiring
-from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.rows import OF_TABLES
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord

@@ -21,7 +21,7 @@ class GroupOptions(Section):
 class OptimizerOptions(Section):
     """The optimizer; ``groups`` are tried in order, the first that matches wins.
 
-    Without ``lr`` the engine chooses the rate (:mod:`vlcli.engine.learning_rate`).
+    Without ``lr`` the engine chooses the rate (:mod:`vlcli.engine.schedule`).
     """
 
     name: Literal["adamw", "adam", "sgd", "bert-adam"] = "adamw"

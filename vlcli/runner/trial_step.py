@@ -16,21 +16,20 @@ from vlcli.builders.context import StageContext
 from vlcli.builders.readers import build_reader
 from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.training import make_transform, transform_of
-from vlcli.data.columns.joined import without_text
+from vlcli.data.columns.table import without_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.engine.training_module import Part, StepResult, TrainingModule, build_training_module, check_capabilities
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features.concepts import ConceptStore
+from vlcli.nn.fake import without_memory
 from vlcli.nn.model import DataSpec, Model
-from vlcli.nn.undrawn import without_memory
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training
 from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
-from vlcli.runner.extractions import refuse_other_grid
 from vlcli.runner.invented import (
     ANSWERS,
     EXAMPLES,
@@ -42,7 +41,7 @@ from vlcli.runner.invented import (
     invented_tokenizer,
     lengthened,
 )
-from vlcli.runner.start_weights import refuse_other_sizes
+from vlcli.runner.upstream import refuse_other_grid, refuse_other_sizes
 from vlcli.tasks.base import Task
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import torch
 
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
-from vlcli.builders.readers import open_readers
+from vlcli.builders.readers import Stores, open_readers, open_stores, require_stores
 from vlcli.builders.resolve import resolve_stage, resolve_with
-from vlcli.builders.stores import Stores, open_stores, require_stores
 from vlcli.builders.training import corruptions_for, make_transform
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader

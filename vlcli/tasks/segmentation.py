@@ -12,7 +12,7 @@ from torch import Tensor
 from vlcli.data.images import load_labels
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME
-from vlcli.metrics.segmentation import confusion, union_scores
+from vlcli.metrics.classification import confusion, union_scores
 from vlcli.nn import Batch, Images, InputSpec, Pixels, View
 from vlcli.nn.segmentation import resized
 from vlcli.objectives.segmentation import classes_of

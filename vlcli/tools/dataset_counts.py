@@ -7,11 +7,11 @@ from typing import Any
 
 from vlcli import registry
 from vlcli.data.reader import Reader
-from vlcli.data.readers.column_types import decisions
+from vlcli.data.readers.cells import decisions
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import keys, wiring
 from vlcli.recipe import plan as planning
-from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.locate import Resolved
 
 
 def dataset_counts(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
