@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,15 +64,6 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no reference data: set VLCLI_SHARED")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _registers_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers, and the folders that it adds to the path of imports, end with it."""
-    import vlcli.registry.entries as entries
-
-    monkeypatch.setattr(entries, "_session", dict(entries._session))
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @dataclass

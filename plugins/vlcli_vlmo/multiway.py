@@ -11,25 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli import registry
-from vlcli.nn import (
-    Attention,
-    AttentionContext,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DropPath,
-    KeyValueCache,
-    Layout,
-    PairwisePosition,
-    Recorder,
-    State,
-    activation,
-    fit_weights,
-    run_layer,
-    translate,
-    without_prefix,
-)
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
 
 SPARE_ROWS = 16
@@ -68,9 +51,9 @@ _INNER = re.compile(r"beit3\.encoder\.(layers\.\d+)\.([a-z_.]+)\.([AB])\.(?:(\w+
 _LAST = re.compile(r"beit3\.encoder\.layer_norm\.([AB])\.(\w+)")
 
 
-def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> State:
+def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> vl.State:
     """Returns weights of a published file by the names of ``model`` and at its sizes; other weights as they are."""
-    state = without_prefix(state, "module.", "model.")
+    state = vl.without_prefix(state, "module.", "model.")
     if not any(name.startswith("beit3.") for name in state):
         return state
     state = {own_name(name): value for name, value in state.items()}
@@ -90,7 +73,7 @@ def adapt(model: Any, state: dict[str, Tensor], report: list[str]) -> State:
         state[name] = state[name][2 : 2 + rows]
     if "cell_positions.table.weight" in state:
         state["cell_positions.table.weight"] = state["cell_positions.table.weight"][2:]
-    return fit_weights(model, state, report)
+    return vl.fit_weights(model, state, report)
 
 
 def own_name(name: str) -> str:
@@ -103,7 +86,7 @@ def own_name(name: str) -> str:
         return f"stack.{inner[1]}.{_BLOCK[inner[2]]}.{_WAYS[inner[3]]}.{feed}{inner[5]}"
     if norm := _LAST.fullmatch(name):
         return f"stack.norm.{_WAYS[norm[1]]}.{norm[2]}"
-    return translate(name, _PLAIN) or name
+    return vl.translate(name, _PLAIN) or name
 
 
 DISENTANGLED = {"name": "disentangled", "sets": [0, 1], "dense": False}
@@ -128,10 +111,10 @@ class Ways(nn.ModuleDict):
 class NormedFeed(nn.Module):
     """Two linear layers, and between them an activation and a norm (sub-LN; Magneto, Wang et al. 2022, Figure 2)."""
 
-    def __init__(self, dim: int, hidden: int, style: BlockStyle) -> None:
+    def __init__(self, dim: int, hidden: int, style: vl.BlockStyle) -> None:
         super().__init__()
         self.inner, self.outer = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
-        self.activation, self.norm = activation(style.activation), nn.LayerNorm(hidden, eps=style.eps)
+        self.activation, self.norm = vl.activation(style.activation), nn.LayerNorm(hidden, eps=style.eps)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.outer(self.norm(self.activation(self.inner(x))))  # (..., D)
@@ -141,18 +124,18 @@ class NormedFeed(nn.Module):
 class MultiwayLayer(nn.Module):
     """Attention over all tokens with projections for each modality, then each modality's feed-forward network."""
 
-    def __init__(self, shape: AttentionShape, hidden: int, style: BlockStyle) -> None:
+    def __init__(self, shape: vl.AttentionShape, hidden: int, style: vl.BlockStyle) -> None:
         super().__init__()
         norm = partial(nn.LayerNorm, shape.dim, eps=style.eps)
         self.norm = Ways(norm)
-        self.attention = registry.of(Attention).build(DISENTANGLED, shape)
+        self.attention = registry.of(vl.Attention).build(DISENTANGLED, shape)
         self.inner_norm = Ways(norm)
         self.dense = Ways(lambda: nn.Linear(shape.dim, shape.dim))
         self.feed_norm = Ways(norm)
         self.feed = Ways(lambda: NormedFeed(shape.dim, hidden, style))
-        self.path = DropPath(style.drop_path)
+        self.path = vl.DropPath(style.drop_path)
 
-    def forward(self, x: Tensor, parts: Parts, context: AttentionContext) -> Tensor:
+    def forward(self, x: Tensor, parts: Parts, context: vl.AttentionContext) -> Tensor:
         """Runs one layer over ``x`` (B, T, D), whose tokens belong to the modalities of ``parts`` in this order."""
         attended = self.attention(self.norm(x, parts), None, context)
         x = x + self.path(self.dense(self.inner_norm(attended, parts), parts))
@@ -165,10 +148,10 @@ class MultiwayStack(nn.Module):
 
     def __init__(
         self,
-        shape: AttentionShape,
+        shape: vl.AttentionShape,
         hidden: int,
-        style: BlockStyle,
-        position: PairwisePosition | None = None,
+        style: vl.BlockStyle,
+        position: vl.PairwisePosition | None = None,
         final_norm: bool = True,
     ) -> None:
         super().__init__()
@@ -181,13 +164,13 @@ class MultiwayStack(nn.Module):
     def forward(
         self,
         x: Tensor,
-        layout: Layout,
+        layout: vl.Layout,
         parts: Parts,
-        mask: AttentionMask,
+        mask: vl.AttentionMask,
         *,
-        cache: KeyValueCache | None = None,
+        cache: vl.KeyValueCache | None = None,
         keep: Collection[int] = (),
-        record: Recorder | None = None,
+        record: vl.Recorder | None = None,
         name: str = "",
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run all layers.
@@ -205,9 +188,9 @@ class MultiwayStack(nn.Module):
         """
         keys = layout if cache is None else cache.grow(layout)
         state = None if self.position is None else self.position.prepare(x, x, layout, keys)
-        context = AttentionContext(mask, layout, None, self.position, state, cache=cache, record=record)
+        context = vl.AttentionContext(mask, layout, None, self.position, state, cache=cache, record=record)
         active, kept = self.checkpointing and cache is None and record is None, {0: x}
         for number, layer in enumerate(self.layers):
             of_layer = replace(context, layer=number, name=f"{name}.{number}")
-            x = kept[number + 1] = run_layer(layer, x, parts, of_layer, active=active)
+            x = kept[number + 1] = vl.run_layer(layer, x, parts, of_layer, active=active)
         return x if self.norm is None else self.norm(x, parts), {number: kept[number] for number in keep}
