@@ -30,8 +30,16 @@ from vlcli.errors import DataError, UsageError
 from vlcli.features import Record
 from vlcli.nn import WeightsReport, load_tensors, read_weights
 from vlcli_bottom_up.detector import Detector
-from vlcli_bottom_up.families import FAMILIES, Family, FamilyName, published, read_architecture
-from vlcli_bottom_up.layouts import UNNEEDED, canonical, recognise
+from vlcli_bottom_up.families import (
+    FAMILIES,
+    UNNEEDED,
+    Family,
+    FamilyName,
+    canonical,
+    published,
+    read_architecture,
+    recognise,
+)
 from vlcli_bottom_up.resnet import NormedConv
 
 HELP = "docs/detectors.md says where detectors are published and how to convert them"

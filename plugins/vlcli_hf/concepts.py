@@ -14,8 +14,7 @@ from vlcli.detection import Prepared
 from vlcli.errors import ComponentError
 from vlcli.features import CONCEPTS, WORDS, Record, concept_record
 from vlcli.images import Labels
-from vlcli_hf.detector_extractor import original_boxes
-from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector
+from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector, original_boxes
 from vlcli_hf.folder import (
     FolderExtractor,
     chosen_words,

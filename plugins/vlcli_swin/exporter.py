@@ -21,8 +21,7 @@ from vlcli.export import (
     of_kind,
     refused,
 )
-from vlcli_swin.model import Swin, SwinStage
-from vlcli_swin.names import TABLE, to_transformers
+from vlcli_swin.model import TABLE, Swin, SwinStage, to_transformers
 
 
 class TransformersSwin(TransformersExporter):

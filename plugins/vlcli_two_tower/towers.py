@@ -16,9 +16,19 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, Images, InputSpec, Model, State, translate
 from vlcli_two_tower import source
-from vlcli_two_tower.image import NAMES, ImageTower, Numbers, Pixels, build_image, processor
+from vlcli_two_tower.encoders import (
+    NAMES,
+    ImageTower,
+    Numbers,
+    Pixels,
+    Pool,
+    TextTower,
+    build_image,
+    check_text,
+    processor,
+    text_config,
+)
 from vlcli_two_tower.source import Choice
-from vlcli_two_tower.text import Pool, TextTower, check_text, text_config
 
 Tuning = Literal["trained", "frozen", "lora"]
 INSTALL = "pip install 'vlcli[lora]'"

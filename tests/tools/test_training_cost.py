@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from vlcli.cli import app
-from vlcli.engine.plan import StepPlan
+from vlcli.engine.schedule import StepPlan
 from vlcli.nn.model import DataSpec
 from vlcli.nn.slots import build_model
 from vlcli.recipe.schema import Pretrain

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,15 +23,14 @@ from vlcli.builders.readers import (
     require_stores,
 )
 from vlcli.builders.resolve import resolve_stage
-from vlcli.builders.start_weights import load_sources
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption
 from vlcli.data.transforms import Transform
 from vlcli.engine import processes
-from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
+from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights, verified
 from vlcli.engine.training_module import TrainingModule, build_training_module
-from vlcli.engine.weights import LoadReport
+from vlcli.engine.weights import LoadReport, WeightLoader
 from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
 from vlcli.nn.fake import without_memory
@@ -41,6 +42,48 @@ from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training, TrainVo
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
 from vlcli.tasks.captioning import Captioning
+
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+def load_sources(
+    module: TrainingModule,
+    sources: list[Path],
+    allow_unmatched: list[str],
+    state_dict: str | None = None,
+    rename: Mapping[str, str] = MappingProxyType({}),
+) -> LoadReport | None:
+    """Loads bundles, checkpoints of other tools, or folders with one of these; returns None if there is no source.
+
+    The last two arguments are those of :meth:`WeightLoader.add_file`.
+
+    Raises:
+        DataError: there are no weights, or the backbone is not complete.
+    """
+    if not sources:
+        return None
+    loader = WeightLoader(module, allow_unmatched)
+    for path in sources:
+        folder = find_bundle(path)
+        if folder is not None:
+            loader.add(read_weights(folder), str(path), ours=True)
+        else:
+            loader.add_file(verified(_weight_file(path)), state_dict, rename)
+    return loader.finish()
+
+
+def _weight_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    files = [path / name for name in WEIGHT_FILES if (path / name).is_file()]
+    if not files:
+        raise DataError(
+            "There are no weights here.",
+            where=str(path),
+            expected=f"a stage of this recipe, a model folder, {' or '.join(WEIGHT_FILES)}, or a file",
+        )
+    return files[0]
+
 
 SAYING = ("scst",)
 """Objectives that train generation."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.metrics.baseline import beside, without_baselines
-from vlcli.metrics.clustered import Clusters, difference_interval, score_interval
-from vlcli.metrics.interval import Interval
+from vlcli.metrics.interval import Clusters, Interval, difference_interval, score_interval
 
 Row = Mapping[str, Any]
 MOST_ROWS = 500_000

@@ -11,16 +11,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from vlcli.recipe.fields import (
     DataField,
+    EmaOptions,
     ModelField,
     Names,
+    OptimizerOptions,
     OptionalSpec,
     OptionalSpecs,
     Places,
+    ScheduleOptions,
     Section,
     SpecField,
     SpecList,
+    StopOptions,
 )
-from vlcli.recipe.training_options import EmaOptions, OptimizerOptions, ScheduleOptions, StopOptions
 from vlcli.registry.bounds import (
     BatchSize,
     Between,

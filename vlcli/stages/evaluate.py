@@ -18,8 +18,7 @@ from vlcli.data.reader import Reader
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
-from vlcli.engine.joint_evaluation import JointEvaluation
+from vlcli.engine.evaluation import JointEvaluation, TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json

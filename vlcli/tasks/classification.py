@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from vlcli.errors import DataError, shown
-from vlcli.metrics.average_precision import average_precision
 from vlcli.metrics.baseline import CHANCE, most_frequent
 from vlcli.metrics.classification import accuracy, by_kind, consistency, yes_no
+from vlcli.metrics.ranking import average_precision
 from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.objectives.base import full_precision
 from vlcli.objectives.blanking import Only

@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from vlcli.engine.optim import freeze
-from vlcli.engine.plan import StepPlan
+from vlcli.engine.schedule import StepPlan
 from vlcli.engine.sharding import blocks_of
 from vlcli.errors import UsageError
 from vlcli.files import write_bytes

@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 
 from vlcli.data.checks import check_keys, check_texts
 from vlcli.data.columns.cells import UnwritableError, dumps, loads
-from vlcli.data.columns.lock import locked
 from vlcli.data.columns.picture_paths import PicturePaths, PicturePathsWriter
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
 from vlcli.data.files import megabytes_of, walk
 from vlcli.data.holdout import select_rows
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.files import new_folder, sweep, write_json
+from vlcli.files import locked, new_folder, sweep, write_json
 from vlcli.recipe.digests import data_digests
 
 # Version of the folders; another number has other keys.
