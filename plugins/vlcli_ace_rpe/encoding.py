@@ -160,7 +160,9 @@ class ACERPE(PairwisePosition):
             wrong = f"words {words}, side {side}"
         if wrong:
             expected = "groups that divide the one width, 0 < threshold < 1 < threshold * farthest, odd windows"
-            raise ComponentError("These numbers cannot be.", where="position ace-rpe", got=wrong, expected=expected)
+            raise ComponentError(
+                "These options contradict each other.", where="position ace-rpe", got=wrong, expected=expected
+            )
         self.encodes = between("word", "cell", "box")
         self.mode, self.groups = mode, groups
         self.sides: tuple[Side, ...] = tuple(sides or ("query", "key", "value")) if mode == "contextual" else ()

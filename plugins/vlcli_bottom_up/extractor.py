@@ -192,7 +192,7 @@ class BottomUpExtractor(Extractor):
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         if not 0 <= min_boxes <= max_boxes or max_boxes < 1:
             got = f"min_boxes {min_boxes}, max_boxes {max_boxes}"
-            raise UsageError("these numbers of boxes cannot be kept", got=got, expected="0 <= min_boxes <= max_boxes")
+            raise UsageError("min_boxes and max_boxes disagree", got=got, expected="0 <= min_boxes <= max_boxes")
         options = NetworkOptions(family, depth, cardinality, width, pyramid, resolution, sampling, seed)
         self.detector, self.report = load_detector(weights, options)
         usual, generator = self.detector.family, self.detector.proposal_generator

@@ -166,7 +166,7 @@ class DeiT(vl.Model):
         positions: list[Any] = list(self.positions)
         generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
         if generators and max(generators) >= shape.layers:
-            raise ComponentError("A generator stands behind a block there is not.", got=str(max(generators)))
+            raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
         rates = [drop_path * number / max(shape.layers - 1, 1) for number in range(shape.layers)]
         blocks = [
             Block(shape, replace(style, drop_path=rate), attention, generators.get(number))

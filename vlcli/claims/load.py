@@ -96,7 +96,7 @@ class Claim(Section):
         if first == second or (first > second) != (self.direction == "higher"):
             raise ValueError(f"the published numbers {first:g} and {second:g} do not agree with {self.direction!r}")
         if (self.small == "none") != (self.reason is not None):
-            raise ValueError("'reason' stands beside 'small: none' and nowhere else")
+            raise ValueError("'reason' must be given with 'small: none', and with nothing else")
         return self
 
 

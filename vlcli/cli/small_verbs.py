@@ -126,7 +126,7 @@ def trust(
         list[Path] | None, typer.Argument(metavar="FOLDER...", help="Folders, or single Python files.")
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust these no more.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="No longer trust these.")] = False,
     json_: o.Json = False,
 ) -> None:
     """Let recipes run the plugin files that lie in a folder, or show whose may.
@@ -140,10 +140,10 @@ def trust(
     if not places and not show:
         raise UsageError("Name a folder to trust.", expected="vlcli trust FOLDER, or vlcli trust --list")
     if remove and not places:
-        raise UsageError("Name what is to be trusted no more.", expected="vlcli trust --remove FOLDER")
+        raise UsageError("Name the folder or file that is no longer trusted.", expected="vlcli trust --remove FOLDER")
     for place in places or []:
         changed = trusting.forget(place) if remove else trusting.trust(place)
-        console.err(f"{'trusted no more' if remove else 'trusted'}: {changed}")
+        console.err(f"{'no longer trusted' if remove else 'trusted'}: {changed}")
     kept = [str(path) for path in trusting.trusted()]
     if json_:
         console.out_json({"file": str(trusting.list_file()), "trusted": kept})

@@ -100,7 +100,7 @@ class TokenPlaces(PerBatch):
             y: (B, Tk, dim) tokens of the keys; of those in a cache only the number is right.
             turned: result of :meth:`turned`.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say where tokens stand")
+        raise NotImplementedError(f"{type(self).__name__} does not define layouts()")
 
 
 def own_layouts(layout: Layout, x: Tensor) -> tuple[Layout, Layout]:

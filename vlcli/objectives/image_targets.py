@@ -27,7 +27,7 @@ class Tokenizer(nn.Module):
 
     def forward(self, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
         # (M, rows * columns) ids of pixels (M, 3, H, W)
-        raise NotImplementedError(f"{type(self).__name__} gives no ids")
+        raise NotImplementedError(f"{type(self).__name__} does not define forward()")
 
 
 class _Conv(nn.Module):  # under the names of DALL-E's file

@@ -191,7 +191,7 @@ class _Builder:
         if hasattr(event, "value"):
             return _scalar(event, line), index + 1
         if index in self.open:
-            raise _YamlError("an alias stands inside what it is an alias of", line)
+            raise _YamlError("an alias refers to the value that contains it", line)
         if len(self.open) >= MOST_LEVELS:
             raise _YamlError(_TOO_DEEP, line)
         self.open.append(index)
@@ -216,7 +216,7 @@ class _Builder:
                 raise _YamlError("a key must be a plain word", line)
             key = _characters(event.value, line)
             if key in items:
-                raise _YamlError(f"the key {key!r} stands here twice", line)
+                raise _YamlError(f"the key {key!r} is given twice", line)
             self.document.places[(*path, key)] = self._place(line)
             items[key], index = self._value(index + 1, (*path, key))
         return items, index + 1

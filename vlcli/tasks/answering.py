@@ -297,7 +297,9 @@ class GenerativeVQA(VQA):
         super().__init__(answers=answers, min_count=min_count)
         if min(candidates, block, max_length) < 1:
             got = f"candidates {candidates}, block {block}, max_length {max_length}"
-            raise ComponentError("These numbers cannot be.", where="task generative-vqa", got=got, expected="1 or more")
+            raise ComponentError(
+                "These numbers are too small.", where="task generative-vqa", got=got, expected="1 or more"
+            )
         self.decoding, self.candidates, self.max_length = decoding, candidates, max_length
         self.options: dict[str, Any] = {"first_twice": first_twice, "block": block}
         self._ids: tuple[tuple[str, ...], Text] | None = None

@@ -107,7 +107,7 @@ class Recomputed:
 
 
 class Rules:
-    """Words that may not come next."""
+    """Sets the scores of forbidden next words to minus infinity."""
 
     def __init__(self, data_spec: DataSpec, settings: Generation, device: torch.device) -> None:
         self.settings, self.end = settings, data_spec.sep_id
