@@ -12,20 +12,7 @@ import torchvision
 from pydantic import Field
 from torch import Tensor, nn
 
-from vlcli import __version__
-from vlcli.detection import (
-    ClassProbs,
-    DetectorPreparation,
-    Extractor,
-    MapGeometry,
-    Network,
-    Prepared,
-    Resize,
-    RuleName,
-    cell_record,
-    detection_record,
-    make_rule,
-)
+from vlcli import __version__, detection
 from vlcli.errors import DataError, UsageError
 from vlcli.features import Record
 from vlcli.nn import WeightsReport, load_tensors, read_weights
@@ -115,7 +102,7 @@ def draw(detector: nn.Module) -> None:
 FORMER_SAMPLING = 2
 
 
-class BottomUpExtractor(Extractor):
+class BottomUpExtractor(detection.Extractor):
     """Bottom-up attention: regions of the Visual Genome Faster R-CNN with classes and attributes, as published.
 
     ResNet-101 C4 (LXMERT and most others) or ResNeXt-101 with a pyramid (VLP, DiMBERT), on torchvision's operators.
@@ -163,17 +150,17 @@ class BottomUpExtractor(Extractor):
         *,
         weights: str | None = None,
         family: Literal["auto", FamilyName] = "auto",
-        rule: Literal["family", RuleName] = "family",
+        rule: Literal["family", detection.RuleName] = "family",
         min_boxes: int = 36,
         max_boxes: int = 36,
         boxes: Literal["detected", "given", "cells"] = "detected",
         nms: float | None = None,
         confidence: float | None = None,
-        class_probs: ClassProbs = "none",
+        class_probs: detection.ClassProbs = "none",
         attributes: bool = True,
         short: int = 0,
         long: int = 0,
-        resize: Literal["family", Resize] = "family",
+        resize: Literal["family", detection.Resize] = "family",
         mean: tuple[float, float, float] | None = None,
         deviation: tuple[float, float, float] | None = None,
         proposals_before: int = 0,
@@ -200,13 +187,13 @@ class BottomUpExtractor(Extractor):
         generator.family, generator.threshold = replace(usual, before=before, after=after), proposal_nms
         self.detector.eval().requires_grad_(False)
         self.detector.fold()
-        self.rule = make_rule(usual.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
+        self.rule = detection.make_rule(usual.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
         self.given, self.class_probs, self.attributes = boxes == "given", class_probs, attributes
         self.trained_on = Path(weights).name if weights else "untrained"
         self.cells, self.batch_size = boxes == "cells", batch_size
         self.dim = self.detector.cell_width if self.cells else self.detector.sizes.dim
         self.deviation = tuple(deviation) if deviation else None
-        self.preparation = DetectorPreparation(
+        self.preparation = detection.DetectorPreparation(
             short=short or usual.short,
             long=long or usual.long,
             boxes="none" if boxes == "detected" else boxes,
@@ -216,8 +203,8 @@ class BottomUpExtractor(Extractor):
         )
 
     @classmethod
-    def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
-        return Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), UNNEEDED)
+    def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> detection.Network:
+        return detection.Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), UNNEEDED)
 
     def notes(self) -> list[str]:
         chosen = f"family {self.detector.family.name}, rule {self.rule.name}"
@@ -243,21 +230,25 @@ class BottomUpExtractor(Extractor):
             "versions": {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__},
         }
 
-    def extract(self, batch: list[Prepared]) -> list[Record]:
+    def extract(self, batch: list[detection.Prepared]) -> list[Record]:
         if self.cells:
             maps, stride = self.detector.cells(self._pixels(batch))
-            geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
-            return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
+            geometry = [detection.MapGeometry((stride, stride), item.scale) for item in batch]
+            return [
+                detection.cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)
+            ]
         boxes = None
         if self.given:
             boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
         sizes, scales = [item.size for item in batch], [item.scale for item in batch]
         return [
-            detection_record(item, one, None if self.given else self.rule(one), self.class_probs, self.attributes)
+            detection.detection_record(
+                item, one, None if self.given else self.rule(one), self.class_probs, self.attributes
+            )
             for item, one in zip(batch, self.detector(self._pixels(batch), sizes, scales, boxes), strict=True)
         ]
 
-    def _pixels(self, batch: list[Prepared]) -> Tensor:
+    def _pixels(self, batch: list[detection.Prepared]) -> Tensor:
         pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True)
         if self.deviation is None:
             return pixels

@@ -10,20 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli import __version__
-from vlcli.detection import (
-    AttributeHead,
-    ClassProbs,
-    Detections,
-    DetectorPreparation,
-    Extractor,
-    MapGeometry,
-    Prepared,
-    RuleName,
-    cell_record,
-    detection_record,
-    make_rule,
-)
+from vlcli import __version__, detection
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features import Record
 from vlcli.images import Labels
@@ -122,7 +109,7 @@ class TwoStages(nn.Module):
         assert heads is not None, "refused above"
         self.classes = int(heads.num_classes)
         self.dim = int(heads.box_predictor.cls_score.in_features)
-        self.attributes = AttributeHead(self.dim, self.classes + 1, attributes) if attributes else None
+        self.attributes = detection.AttributeHead(self.dim, self.classes + 1, attributes) if attributes else None
 
     def load(self, path: str) -> WeightsReport:
         """Load a checkpoint completely, the attribute head under the names of MILVLG's trainings."""
@@ -137,7 +124,7 @@ class TwoStages(nn.Module):
         originals: Sequence[tuple[int, int]],
         scales: Sequence[tuple[float, float]],
         boxes: Sequence[Tensor] | None = None,
-    ) -> list[Detections]:
+    ) -> list[detection.Detections]:
         """Return the detections of images.
 
         Args:
@@ -205,7 +192,7 @@ class TwoStages(nn.Module):
             raise UsageError("this detector's box head has no first layer", expected="feature: last")
         return heads.box_head.fc1(regions.flatten(1)).relu(), seen
 
-    def _describe(self, one: Any, stored: Tensor, seen: Tensor, factor: Tensor, proposed: bool) -> Detections:
+    def _describe(self, one: Any, stored: Tensor, seen: Tensor, factor: Tensor, proposed: bool) -> detection.Detections:
         from detectron2.structures import Boxes
 
         predictor = self.model.roi_heads.box_predictor
@@ -220,7 +207,7 @@ class TwoStages(nn.Module):
             out: Tensor = limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
             return out
 
-        return Detections(
+        return detection.Detections(
             boxes=boxes / factor,
             features=stored,
             probs=probs[:, :-1],
@@ -254,7 +241,7 @@ INSTALL = f"pip install 'setuptools>=77,<82' wheel && pip install --no-build-iso
 HELP = "docs/detectors.md says which files can be loaded and how to convert others"
 
 
-class Detectron2Extractor(Extractor):
+class Detectron2Extractor(detection.Extractor):
     """Regions of any two-stage detectron2 configuration, with an attribute head where its weights have one.
 
     Args:
@@ -292,13 +279,13 @@ class Detectron2Extractor(Extractor):
         overrides: tuple[str | int | float | bool, ...] = (),
         attributes: int = 0,
         feature: Literal["last", "first"] = "last",
-        rule: RuleName = "detectron2",
+        rule: detection.RuleName = "detectron2",
         min_boxes: int = 36,
         max_boxes: int = 36,
         boxes: Literal["detected", "given", "cells"] = "detected",
         nms: float | None = None,
         confidence: float | None = None,
-        class_probs: ClassProbs = "none",
+        class_probs: detection.ClassProbs = "none",
         resize: Literal["image", "float"] = "image",
         limit: int = 0,
         seed: int = 0,
@@ -317,13 +304,13 @@ class Detectron2Extractor(Extractor):
         if rule == "detectron2":
             nms = heads.NMS_THRESH_TEST if nms is None else nms
             confidence = heads.SCORE_THRESH_TEST if confidence is None else confidence
-        self.rule = make_rule(rule, min_boxes, max_boxes, nms, confidence)
+        self.rule = detection.make_rule(rule, min_boxes, max_boxes, nms, confidence)
         self.given, self.class_probs = boxes == "given", class_probs
         self.rgb = cfg.INPUT.FORMAT == "RGB"
         self.cells, self.batch_size = boxes == "cells", batch_size
         self.dim = self.network.cell_width if self.cells else self.network.dim
         self.trained_on = Path(weights).name if weights else "untrained"
-        self.preparation = DetectorPreparation(
+        self.preparation = detection.DetectorPreparation(
             short=cfg.INPUT.MIN_SIZE_TEST,
             long=cfg.INPUT.MAX_SIZE_TEST,
             boxes="none" if boxes == "detected" else boxes,
@@ -355,19 +342,21 @@ class Detectron2Extractor(Extractor):
             "versions": {"vlcli": __version__, "torch": torch.__version__, "detectron2": detectron2.__version__},
         }
 
-    def extract(self, batch: list[Prepared]) -> list[Record]:
+    def extract(self, batch: list[detection.Prepared]) -> list[Record]:
         if self.cells:
             maps, stride = self.network.cells([self._pixels(item) for item in batch])
-            geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
-            return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
+            geometry = [detection.MapGeometry((stride, stride), item.scale) for item in batch]
+            return [
+                detection.cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)
+            ]
         boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
         pixels, sizes, scales = zip(*((self._pixels(item), item.size, item.scale) for item in batch), strict=True)
         detections = self.network(pixels, sizes, scales, boxes if self.given else None)
         return [
-            detection_record(item, one, None if self.given else self.rule(one), self.class_probs, True)
+            detection.detection_record(item, one, None if self.given else self.rule(one), self.class_probs, True)
             for item, one in zip(batch, detections, strict=True)
         ]
 
-    def _pixels(self, item: Prepared) -> Tensor:
+    def _pixels(self, item: detection.Prepared) -> Tensor:
         pixels = item.pixels.to(self.device, non_blocking=True)
         return pixels.flip(0) if self.rgb else pixels

@@ -10,20 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vlcli import export
 from vlcli.errors import ComponentError
-from vlcli.export import (
-    Converted,
-    Exported,
-    Exporter,
-    Trained,
-    TransformersExporter,
-    check_plain,
-    fill,
-    image_difference,
-    layer_names,
-    of_kind,
-    refused,
-)
 from vlcli.files import written
 from vlcli.nn import LearnedPosition
 from vlcli.progress import Progress
@@ -49,7 +37,7 @@ _LAYER = {
 }
 
 
-class TransformersVLMo(TransformersExporter):
+class TransformersVLMo(export.TransformersExporter):
     """A folder ``image`` that ``BeitModel`` loads: images alone, through their experts; compared with the original.
 
     The modality's type is added to the class token and to the bias of the patches.
@@ -59,15 +47,15 @@ class TransformersVLMo(TransformersExporter):
     models: ClassVar[tuple[str, ...]] = ("vlmo",)
     classes: ClassVar[tuple[str, ...]] = ("BeitModel",)
 
-    def convert(self, trained: Trained) -> list[Converted]:
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
         from transformers import BeitModel
 
-        model = of_kind(trained.model, VLMo, "BEiT")
+        model = export.of_kind(trained.model, VLMo, "BEiT")
         if not isinstance(model.patch, nn.Conv2d):
-            raise refused("BEiT", "a grid of stored features", "image: pixels")
-        network = fill(BeitModel(configuration(model)), renamed(model), "BEiT")
-        compare = partial(image_difference, model, size=(model.image_size, model.image_size))
-        return [Converted(network, compare, "image", processor="BeitImageProcessor", notes=[LEFT])]
+            raise export.refused("BEiT", "a grid of stored features", "image: pixels")
+        network = export.fill(BeitModel(configuration(model)), renamed(model), "BEiT")
+        compare = partial(export.image_difference, model, size=(model.image_size, model.image_size))
+        return [export.Converted(network, compare, "image", processor="BeitImageProcessor", notes=[LEFT])]
 
 
 def configuration(model: VLMo) -> Any:
@@ -78,14 +66,14 @@ def configuration(model: VLMo) -> Any:
     """
     from transformers import BeitConfig
 
-    check_plain(model.stack.layers, "BEiT")
+    export.check_plain(model.stack.layers, "BEiT")
     position = model.stack.position
     if position is not None and type(position) is not VLMoBias:
-        raise refused("BEiT", f"the position encoding {type(position).__name__}", "position: vlmo-bias")
+        raise export.refused("BEiT", f"the position encoding {type(position).__name__}", "position: vlmo-bias")
     layer: Any = model.stack.layers[0]
     attention: Any = layer.attention.attention
     if attention.key.bias is not None or attention.query.bias is None:
-        raise refused("BEiT", "other biases of the attention", "attention: {name: standard, bias: query_value}")
+        raise export.refused("BEiT", "other biases of the attention", "attention: {name: standard, bias: query_value}")
     return BeitConfig(
         hidden_size=model.dim,
         num_hidden_layers=model.depth,
@@ -111,7 +99,7 @@ def _positions(model: VLMo) -> Tensor | None:
     if len(model.positions) == 1 and isinstance(first, LearnedPosition):
         return first.table.weight
     names = " and ".join(type(part).__name__ for part in model.positions)
-    raise refused("BEiT", f"other positions of patches ({names})", "image_position: learned or none")
+    raise export.refused("BEiT", f"other positions of patches ({names})", "image_position: learned or none")
 
 
 def renamed(model: VLMo) -> dict[str, Tensor]:
@@ -136,13 +124,13 @@ def renamed(model: VLMo) -> dict[str, Tensor]:
         "embeddings.patch_embeddings.projection.weight": patch.weight,
         "embeddings.patch_embeddings.projection.bias": patch.bias + kind,
         **({} if table is None else {"embeddings.position_embeddings": table[None]}),
-        **layer_names(kept, _LAYER, "layers."),
+        **export.layer_names(kept, _LAYER, "layers."),
         **biases,
         **{f"layernorm.{name}": value for name, value in model.stack.norm.state_dict().items()},
     }
 
 
-class Released(Exporter):
+class Released(export.Exporter):
     """Weights by the names of the released VLMo code, heads included.
 
     Args:
@@ -154,7 +142,7 @@ class Released(Exporter):
     def __init__(self, *, format: Literal["ckpt", "safetensors"] = "ckpt") -> None:
         self.format = format
 
-    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
+    def export(self, trained: export.Trained, folder: Path, progress: Progress) -> export.Exported:
         if not isinstance(trained.model, VLMo):
             kind = type(trained.model).__name__
             raise ComponentError("Only VLMo has these names.", where="exporter vlmo", got=kind, expected="model: vlmo")
@@ -166,4 +154,4 @@ class Released(Exporter):
                 torch.save({"state_dict": named}, beside)
             else:
                 save_file(named, beside)
-        return Exported({"weights": final.name}, [f"{final}: {len(named)} tensors by the released names"], {})
+        return export.Exported({"weights": final.name}, [f"{final}: {len(named)} tensors by the released names"], {})
