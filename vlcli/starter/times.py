@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import build_reader
+from vlcli.data.reader import Reader
 from vlcli.engine.schedule import StepPlan
 from vlcli.nn.model import DataSpec
 from vlcli.recipe.load import from_mapping
@@ -66,16 +68,8 @@ def times_of(plan: Plan, text: str) -> Times:
         text: the recipe. A step of each of its trainings is taken, on real examples with invented features.
     """
     recipe = from_mapping("init", parse(text).value).recipe
-    together = 1 + _SECOND_CORE * (plan.machine.cores > 1)
-    trained, forward = 0.0, 0.0
-    for name, stage in recipe.stages.items():
-        if isinstance(stage, Training):
-            context = _context(recipe, name, stage)
-            size = sum(len(build_reader(entry, context.root).examples()) for entry in stage.data)
-            step = _step(context, min(size, stage.batch_size), plan)
-            forward = step / min(size, stage.batch_size) / 3
-            validated = plan.parts["validation"].examples * (stage.epochs or 0) if stage.validation else 0
-            trained += StepPlan.of(size, stage, 1).steps * step + validated * forward
+    with TemporaryDirectory() as folder:
+        trained, forward = _trained(recipe, plan, Path(folder))
     test = plan.parts["test"]
     evaluated = 2 * test.examples * forward + (test.pictures * forward * _WRITTEN if plan.goal == "captioning" else 0)
     evaluated += plan.parts["train"].examples * _ROW
@@ -83,12 +77,33 @@ def times_of(plan: Plan, text: str) -> Times:
     extracted = 0.0
     if plan.features != "pixels" and plan.goal != "detection":
         extracted = pictures * seconds_a_picture(plan.weights.arch if plan.weights else "tiny-conv", plan.machine.cores)
+    together = 1 + _SECOND_CORE * (plan.machine.cores > 1)
     return Times(extracted, trained / together, evaluated / together)
 
 
-def _context(recipe: Recipe, name: str, stage: Training) -> StageContext:
-    kinds = {other: section.kind for other, section in recipe.stages.items()}
-    return StageContext(recipe, name, stage, Path("runs") / name, {}, root_folder(recipe, stage, {}), kinds=kinds)
+def _trained(recipe: Recipe, plan: Plan, folder: Path) -> tuple[float, float]:
+    """Return the seconds of all trainings, and those of a forward pass of one example in the last of them."""
+    kinds = {name: section.kind for name, section in recipe.stages.items()}
+    counts: dict[str, int] = {}
+    trained = forward = 0.0
+    for name, stage in recipe.stages.items():
+        if not isinstance(stage, Training):
+            continue
+        root = root_folder(recipe, stage, {})
+        context = StageContext(recipe, name, stage, folder / name, {}, root, kinds=kinds)
+        if str(stage.data) not in counts:
+            counts[str(stage.data)] = sum(_count(build_reader(entry, root), context) for entry in stage.data)
+        size = counts[str(stage.data)]
+        step = _step(context, min(size, stage.batch_size), plan)
+        forward = step / min(size, stage.batch_size) / 3
+        validated = plan.parts["validation"].examples * (stage.epochs or 0) if stage.validation else 0
+        trained += StepPlan.of(size, stage, 1).steps * step + validated * forward
+    return trained, forward
+
+
+def _count(reader: Reader, context: StageContext) -> int:
+    reader.cache = context.cache  # the trial reads what is cached here
+    return len(reader.examples())
 
 
 def _step(context: StageContext, count: int, plan: Plan) -> float:
