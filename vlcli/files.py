@@ -1,4 +1,4 @@
-"""Writes files and folders atomically: under another name, flushed to the disk, then renamed.
+"""Writes files and folders atomically: under another name, flushed to the disk, then renamed; locks folders.
 
 The other name is ``.NAME.tmp-PROCESS-THREAD``, so that two writers do not collide and :mod:`vlcli.recipe.leftovers`
 finds what a killed process leaves.

@@ -1,4 +1,4 @@
-"""ACE-RPE: relative positions between words and patches, measured along anchors (ACE-RPE, section 3.2)."""
+"""ACE-RPE: relative positions between words and patches, measured along anchors by cosines (section 3.2)."""
 
 from __future__ import annotations
 

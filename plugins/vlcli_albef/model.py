@@ -1,4 +1,4 @@
-"""Defines ALBEF and ACE-RPE's variant: image, text and cross encoders with any position encoding."""
+"""Defines ALBEF and ACE-RPE's variant: image, text and cross encoders with any position encoding; the word decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published families of Visual Genome detectors: how each prepares pixels, places boxes and orders its heads.
+"""The published families of Visual Genome detectors: preparation, boxes, heads, sizes, and names of their weights.
 
 Nothing here can be read off a checkpoint; what can (depth, widths, classes) is in :mod:`vlcli_bottom_up.families`.
 """

@@ -1,4 +1,4 @@
-"""Defines DeiT (and plain ViT), an image classifier with any position encoding."""
+"""Defines DeiT (and plain ViT), an image classifier with any position encoding, and renames timm's weights."""
 
 from __future__ import annotations
 

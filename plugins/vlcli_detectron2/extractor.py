@@ -1,4 +1,4 @@
-"""Extracts regions with detectors of detectron2."""
+"""Extracts regions with the two stages of a detectron2 model."""
 
 from __future__ import annotations
 

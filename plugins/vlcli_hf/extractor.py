@@ -1,4 +1,8 @@
-"""Extracts patches, map cells or given boxes of any vision tower or backbone of transformers."""
+"""Extracts patches, map cells or given boxes of any vision tower or backbone of transformers.
+
+Which tokens of a tower's sequence are no patches is known of each kind of model, and the number of registers stands in
+its configuration. All other kinds are loaded as ``AutoBackbone``, which gives maps.
+"""
 
 from __future__ import annotations
 

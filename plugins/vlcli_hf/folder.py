@@ -1,4 +1,4 @@
-"""Folders of transformers: where they lie, what their configuration says, and their weights without surprises."""
+"""Folders of transformers: configuration, weights, words, and the base class of the extractors that read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws the figures of the iRPE paper that need no training: index functions (2) and bucket maps (6 to 9)."""
+"""Draws figures of the iRPE paper: index functions (2), terms of a trained model (5) and bucket maps (6 to 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines Swin Transformer: attention in shifted windows, with any pairwise encoding inside them."""
+"""Defines Swin Transformer: attention in shifted windows, with any pairwise encoding; renames published weights."""
 
 from __future__ import annotations
 

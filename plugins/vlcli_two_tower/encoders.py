@@ -1,4 +1,4 @@
-"""Builds image towers from any encoder of timm or of transformers."""
+"""Builds image and text towers from any encoder of timm or of transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines the base of the models of two towers: builds them from options, and describes them for a bundle."""
+"""Defines the base of the models of two towers: builds them from options, freezes them or adds LoRA."""
 
 from __future__ import annotations
 

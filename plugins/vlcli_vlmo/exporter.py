@@ -1,4 +1,4 @@
-"""Exports a file that the released VLMo code loads (``vlmo``)."""
+"""Exports VLMo: a file that the released code loads (``vlmo``), and its image tower as BEiT (``transformers-vlmo``)."""
 
 from __future__ import annotations
 

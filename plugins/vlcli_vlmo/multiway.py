@@ -1,4 +1,4 @@
-"""Defines BEiT-3's layers: each linear layer and each norm exists once for words and once for pictures."""
+"""Defines BEiT-3's layers, each linear layer and norm once for words and once for pictures, and renames its weights."""
 
 from __future__ import annotations
 

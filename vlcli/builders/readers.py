@@ -1,4 +1,4 @@
-"""Opens the data sets that a recipe names."""
+"""Opens the data sets that a recipe names, and the stores that a stage reads."""
 
 from __future__ import annotations
 

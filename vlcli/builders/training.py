@@ -1,4 +1,4 @@
-"""Builds the training module and the data of a training stage."""
+"""Builds the training module, its tokenizer, its first weights and the data of a training stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads registered checkpoints: files, layouts merged with those they extend, tensors by name."""
+"""Loads registered checkpoints by their schema: files, layouts merged with those they extend, tensors by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads a published file without its weights: meta tensors of its layout into the model that reads it.
+"""Loads a published file without its weights: meta tensors of its layout into the model that reads it; lists the files.
 
 The functions of training read them (``adapt`` of model and objectives). Each tensor carries the names of the tensors
 that it was made from, so that every name of the file that does not reach the model is known.

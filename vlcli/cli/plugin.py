@@ -1,4 +1,4 @@
-"""``vlcli plugin``: writes a package to begin with, and checks components."""
+"""``vlcli plugin``: writes a package to begin with, and checks components; adds packages' commands to groups."""
 
 from __future__ import annotations
 

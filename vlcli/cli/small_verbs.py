@@ -1,4 +1,4 @@
-"""``vlcli push``, ``schema`` and ``trust``."""
+"""``vlcli validate``, ``push``, ``schema`` and ``trust``."""
 
 from __future__ import annotations
 

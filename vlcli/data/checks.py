@@ -1,4 +1,4 @@
-"""Checks the sentences, labels and answers of examples."""
+"""Checks the sentences, labels, answers and ids of examples; builds the errors of readers."""
 
 from __future__ import annotations
 

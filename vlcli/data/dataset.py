@@ -1,4 +1,4 @@
-"""Loads the examples of data sets as a model needs them."""
+"""Loads the examples of data sets as a model needs them, and makes the objectives' corrupted views."""
 
 from __future__ import annotations
 

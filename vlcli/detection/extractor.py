@@ -1,4 +1,4 @@
-"""Base class of extractors: images, with given boxes or none, to records of region features.
+"""Base class of extractors: images, with given boxes or none, to records of region features; resizes images.
 
 An extractor prepares one image at a time in worker processes (a picklable :class:`Preparation`, which holds no weights)
 and extracts from a batch of prepared images on the device.

@@ -1,4 +1,4 @@
-"""Prepares the images of an extraction in batches and extracts their records; here or in other processes."""
+"""Extracts the records of images in batches, here or in other processes, and reports the extraction."""
 
 from __future__ import annotations
 

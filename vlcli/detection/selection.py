@@ -1,4 +1,4 @@
-"""Selects a detector's proposals as an image's regions, by the rules behind the published features.
+"""Selects the regions of an image: a detector's proposals by the published rules, or cells of a feature map.
 
 The field's files were made by three programs that choose differently; a model pre-trained on one loses accuracy on
 another's choice (huggingface/transformers#8769), so each is kept exactly:

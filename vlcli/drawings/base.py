@@ -1,4 +1,4 @@
-"""Defines the base class of drawings, what a drawing is given, and how a picture is written."""
+"""Defines the base class of drawings, what a drawing is given, and how pictures are opened and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluates a training module: a task's metrics, or the objectives' mean losses."""
+"""Evaluates a training module, on all processes together: a task's metrics, or the objectives' mean losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Score of an evaluation, and outcome of a training."""
+"""Score of an evaluation, early stopping, the weights that a training returns, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes the learning rate of each step."""
+"""Computes the number of steps of a training, and the learning rate of each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports features of other formats into a store; an interrupted import continues where it stopped."""
+"""Imports features of other formats into a store, resuming where it stopped, and exports stores."""
 
 from __future__ import annotations
 

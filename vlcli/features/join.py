@@ -1,4 +1,4 @@
-"""Joins shards into one store by an index file of HDF5's virtual data sets.
+"""Joins shards into one store by an index file of HDF5's virtual data sets, or merges them into one file.
 
 Any HDF5 reader sees one file. :class:`~vlcli.features.FeatureStore` opens the shards that the index names and maps
 each, because a read through a virtual data set takes twice as long.

@@ -1,4 +1,4 @@
-"""Computes attention with an encoding for the equipped modules of one stack."""
+"""Base class of equippers, and the attention that equipped modules compute with an encoding."""
 
 from __future__ import annotations
 

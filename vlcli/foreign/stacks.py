@@ -1,4 +1,4 @@
-"""Groups the attentions of a foreign model into stacks of layers."""
+"""Groups attentions of a foreign model into stacks of layers, and finds the source of the positions of their tokens."""
 
 from __future__ import annotations
 

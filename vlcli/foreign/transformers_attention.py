@@ -1,4 +1,4 @@
-"""Equips models of transformers that choose their attention function by configuration.
+"""Equips attention of transformers: chosen by configuration, or written out inside a module (LXMERT, ViLT, BLIP).
 
 An equipped model uses the registered functions ``vlcli_eager`` and ``vlcli_sdpa``; they call the usual function for
 modules that are not equipped.

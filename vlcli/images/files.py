@@ -1,4 +1,4 @@
-"""Opens any image file of a data set; errors are one line each."""
+"""Opens any image file of a data set; notes which were converted to RGB. Errors are one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of the M best words of each picture, as a mean over pictures and from pooled counts.
+"""Scores of classifiers: visual concepts, yes or no (POPE), NLVR2's consistency, and IoU of pixels.
 
 Everything follows from ranks: of each true word, its index (from 0) in the prediction.
 """

@@ -1,4 +1,11 @@
-"""Mean and confidence interval over a few runs (seeds)."""
+"""Confidence intervals over a few runs (seeds), and over examples, which may share an image.
+
+Examples that share an image form a cluster: their mean has the variance of the clusters' totals. That variance is
+poorly known where scores are near 0 or 1, so every sum counts :data:`PRIOR` of a cluster at each end of the range too
+(as Agresti and Coull 1998 and Agresti and Min 2005 do for single answers). A score then has Wilson's interval with the
+number of independent answers that the variance is worth (Korn and Graubard 1998), a difference has Student's.
+``benchmarks/coverage.py`` measures how often the intervals hold the truth.
+"""
 
 from __future__ import annotations
 

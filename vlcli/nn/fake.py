@@ -1,4 +1,4 @@
-"""Batches of zeros in the shapes that a model reads: to count, to try a step, to export."""
+"""Batches of zeros in the shapes that a model reads, and models on the meta device: to count, try a step, export."""
 
 from __future__ import annotations
 

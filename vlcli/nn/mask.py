@@ -1,4 +1,7 @@
-"""Attention masks, built as tensors when they are first needed."""
+"""Attention masks, built when they are first needed, and the removal of padding from what is computed token by token.
+
+Linear layers, norms and feed-forwards run on one row of real tokens (1, K, D); only attention sees padded rows.
+"""
 
 from __future__ import annotations
 

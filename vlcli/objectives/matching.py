@@ -1,4 +1,4 @@
-"""Matching: whether a sentence belongs to its picture."""
+"""Matching: whether a sentence belongs to its picture; text assignment: which of two pictures it describes."""
 
 from __future__ import annotations
 

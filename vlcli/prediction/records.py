@@ -1,4 +1,4 @@
-"""Records of requests to a trained model and of its predictions."""
+"""Records of requests to a trained model and of its predictions; reads requests from a command line."""
 
 from __future__ import annotations
 

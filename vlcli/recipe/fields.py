@@ -1,4 +1,4 @@
-"""Types of a recipe's fields: one or several names, paths and components."""
+"""Types of a recipe's fields, and the sections of a training stage: optimizer, schedule, EMA, early stopping."""
 
 from __future__ import annotations
 

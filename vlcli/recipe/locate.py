@@ -1,4 +1,4 @@
-"""Finds the file of a recipe by a registered name, a path, or a row of a table (``TABLE:ROW``)."""
+"""Finds the file of a recipe by a registered name, a path, or a row of a table, and holds what is loaded from it."""
 
 from __future__ import annotations
 

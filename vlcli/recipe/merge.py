@@ -1,8 +1,16 @@
-"""Merges a recipe over its parent (``extends``).
+"""Merges a recipe over its parent (``extends``), and replaces the names of data sets by their readers.
 
 Mappings merge key by key; everything else (lists too) is replaced. A component whose ``name`` changes is replaced
 whole, since its parameters belong to its name. ``key: ~`` sets a key to null; a stage set to null is taken out. A new
 stage goes before the next stage its file names that the parent has, else to the end.
+
+    datasets:
+      mine: {name: csv, file: all.csv, text: question}
+      held-out: {name: mine, take: "after:0.9"}
+    stages:
+      tune: {data: mine, validation: {name: mine, split: dev}}
+
+A name stands for one entry or for a list of entries. Keys beside the name replace those of the named data set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads and writes stage.json, the record of a stage, and holds the lock of a stage's folder.
+"""Reads and writes stage.json, the record of a stage, with the sizes of its files; holds the lock of a stage's folder.
 
 The record is written last and atomically; ``.stage.json.copy``, written first, replaces a damaged one. The
 *fingerprint* of a stage is its key (kind, config, inputs) with the content of the data files it read.

@@ -1,4 +1,4 @@
-"""Reads YAML with the line of every key; a document can only make plain values, read by the core schema of YAML 1.2.
+"""Reads YAML with the line of every key, as plain values by the core schema of YAML 1.2, and writes it.
 
 ``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused.
 """

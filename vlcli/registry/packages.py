@@ -1,4 +1,4 @@
-"""Finds packages of components and packages of recipes without importing them.
+"""Finds packages of components and of recipes without importing them, and describes their entries.
 
     [project.entry-points."vlcli.packages"]
     my-paper = "my_paper"                  # my_paper/components.toml lists the components of the package

@@ -1,4 +1,7 @@
-"""Finds faults of a recipe's extractions before a picture is opened."""
+"""Finds faults of what a stage starts from, extractions and weights, before a picture is opened.
+
+Both models are built without memory: the names and the shapes of their weights decide.
+"""
 
 from __future__ import annotations
 

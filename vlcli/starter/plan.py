@@ -1,4 +1,4 @@
-"""Chooses goal, held-out parts, sizes and epochs for a folder's data."""
+"""Chooses goal, held-out parts, sizes and epochs for a folder's data, and warns about the data."""
 
 from __future__ import annotations
 

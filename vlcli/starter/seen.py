@@ -1,4 +1,4 @@
-"""Records of what lies in a folder, and of rows as a reader understands them."""
+"""Records of what lies in a folder: weights, rows as a reader understands them."""
 
 from __future__ import annotations
 

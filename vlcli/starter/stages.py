@@ -1,4 +1,4 @@
-"""Writes the stages of a recipe for each goal."""
+"""Writes the stages of a recipe for each goal, as YAML with a comment beside what it explains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Question answering over an answer table: VQA v2, GQA and multiple choice."""
+"""Question answering: over an answer table (VQA v2, GQA, multiple choice), or by a decoder that writes the answer."""
 
 from __future__ import annotations
 

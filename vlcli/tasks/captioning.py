@@ -1,4 +1,4 @@
-"""Captioning: describes pictures, scored against the captions that people wrote."""
+"""Captioning: describes pictures, by a model or by the caption of the nearest picture, and scores the captions."""
 
 from __future__ import annotations
 

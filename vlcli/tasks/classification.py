@@ -1,4 +1,4 @@
-"""Classification: labels of sentences with pictures (SNLI-VE and others), of pictures alone, several a picture."""
+"""Classification: labels of sentences with pictures (SNLI-VE, NLVR2), of pictures alone, several a picture."""
 
 from __future__ import annotations
 

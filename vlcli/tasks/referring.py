@@ -1,4 +1,4 @@
-"""Referring expressions: chooses the region that a sentence describes."""
+"""Tasks on regions: chooses the region that an expression refers to; labels given boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finds the words of a sentence with one role: place, number, attribute, noun."""
+"""Finds the words of a sentence with one role (place, number, attribute, noun), phrases and names.
+
+A word of several senses is listed where captions mostly use it in this one, and looked at in its context otherwise
+(``left``). Everything is lower case; lists of phrases are separated by commas.
+"""
 
 from __future__ import annotations
 

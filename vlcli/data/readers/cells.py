@@ -1,4 +1,4 @@
-"""Reads what one cell of a table may hold: names, labels, boxes, answers, several labels, and names of files."""
+"""Decides what the cells of a column are, and reads a cell: names, labels, boxes, answers, names of files."""
 
 from __future__ import annotations
 

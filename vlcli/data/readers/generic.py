@@ -1,4 +1,4 @@
-"""One's own data with no class to write: JSON lines, JSON, CSV, and a folder of pictures."""
+"""One's own data with no class to write: JSON lines, JSON, CSV, Parquet and Arrow, and a folder of pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base class of readers of annotation files."""
+"""Base classes of readers of annotation files, of folders, and of labelled boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NLVR2 statements: cells of two sentences and two picture pairs in which each sentence is true of one pair only.
+"""NLVR2 statements: two sentences and two picture pairs in which each sentence is true of one pair; writes their files.
 
             pair 0  pair 1
     first   True    False

@@ -1,4 +1,4 @@
-"""Defines the base class of transforms, which turn a picture and its annotations into a model's input."""
+"""Defines the base class of transforms, and flips, crops and resizes a picture with its boxes, labels and sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizes and crops pictures for detectors (DETR)."""
+"""Resizes and crops pictures for detectors (DETR), and augments pictures with label maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Augments pictures for vision-language pre-training (ALBEF, VLMo)."""
+"""Augments pictures for vision-language pre-training with RandAugment (ALBEF, VLMo)."""
 
 from __future__ import annotations
 

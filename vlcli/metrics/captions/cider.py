@@ -1,4 +1,4 @@
-"""CIDEr and CIDEr-D: word runs weighted by how rare they are among images (Vedantam et al. 2015)."""
+"""CIDEr and CIDEr-D: word runs weighted by rarity among images; CIDEr-D as a reward (Vedantam et al. 2015)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All caption metrics of a set at once."""
+"""BLEU, ROUGE-L, METEOR and SPICE, and all caption metrics of a set at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beam search and sampling."""
+"""Generates by beam search or sampling, with or without a cache, and ranks given sentences by likelihood."""
 
 from __future__ import annotations
 
