@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vlcli.nn as vl
-from vlcli.nn import PROJECTIONS, State, from_public, substitute, translate
 from vlcli.registry import AttentionSpec, PositionSpec, Spec, as_spec
 
 _NAMES: tuple[tuple[str, str], ...] = (
@@ -58,28 +57,28 @@ def transformers_name(name: str) -> str:
         return TABLE.format(bias[1], bias[2])
     if merging := re.match(r"^stages\.(\d+)\.(downsample\..+)", name):  # there it ends the stage before
         return f"encoder.layers.{int(merging[1]) - 1}.{merging[2]}"
-    return substitute(name, _NAMES)
+    return vl.substitute(name, _NAMES)
 
 
-def to_transformers(state: Mapping[str, Tensor]) -> State:
+def to_transformers(state: Mapping[str, Tensor]) -> vl.State:
     """Returns a model's state by transformers' names, without a prefix; tables have a row for each offset there."""
     return {
         transformers_name(name): value.T.contiguous() if _BIAS.match(name) else value for name, value in state.items()
     }
 
 
-def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> State:
+def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
     """Returns a state of transformers 4 or 5 under a model's ``names``; weights that have none of them keep theirs."""
     table = {transformers_name(name): name for name in names}
     renamed = {}
     for name, value in state.items():
         if not name.endswith("relative_position_index"):  # computed here
-            ours = table.get(substitute(name, _EARLIER), name)
+            ours = table.get(vl.substitute(name, _EARLIER), name)
             renamed[ours] = value.T.contiguous() if _BIAS.match(ours) else value
     return renamed
 
 
-def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> State:
+def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
     """Returns a state of timm under a model's ``names``; weights that have none of them keep theirs."""
 
     def public_name(name: str) -> tuple[str, int | None]:
@@ -90,17 +89,17 @@ def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> State:
             return bias if _BIAS.match(name) and bias in state else prefix + table[3], None
         inside = _IN_STAGE.match(name)
         if inside is None:
-            return translate(name, _FIXED) or name, None
+            return vl.translate(name, _FIXED) or name, None
         if inside[2] is None:
             return f"layers.{inside[1]}.{inside[3]}" if inside[3].startswith("downsample.") else name, None
         block = f"layers.{inside[1]}.blocks.{inside[2]}."
         if projection := _PROJECTION.match(inside[3]):
-            return f"{block}attn.qkv.{projection[2]}", PROJECTIONS.index(projection[1])
-        inner = translate(inside[3], _BLOCK)
+            return f"{block}attn.qkv.{projection[2]}", vl.PROJECTIONS.index(projection[1])
+        inner = vl.translate(inside[3], _BLOCK)
         return name if inner is None else block + inner, None
 
     names = list(names)
-    renamed = from_public(state, names, public_name)
+    renamed = vl.from_public(state, names, public_name)
     for name in names:
         if name in renamed and public_name(name)[0].endswith("relative_position_bias_table"):
             renamed[name] = renamed[name].T  # (heads, offsets) here
