@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from vlcli.metrics.interval import Clusters, Interval, difference_interval, score_interval
+from vlcli.metrics.clustered import Clusters, difference_interval, score_interval
+from vlcli.metrics.interval import Interval
 
 PICTURES = (30, 100, 300, 3000)
 SCORES = (0.5, 0.9, 0.98)

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from vlcli.metrics.interval import Interval, difference_interval, score_interval
+from vlcli.metrics.clustered import difference_interval, score_interval
+from vlcli.metrics.interval import Interval
 
 ANSWERS = st.lists(st.tuples(st.sampled_from([0.0, 0.3, 0.6, 1.0]), st.integers(0, 9)), min_size=1, max_size=60)
 

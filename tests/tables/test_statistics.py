@@ -11,7 +11,8 @@ from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.multitest import multipletests
 from table_rows import plain_row, row_of
 
-from vlcli.metrics.interval import difference_interval, interval
+from vlcli.metrics.clustered import difference_interval
+from vlcli.metrics.interval import interval
 from vlcli.tables.results import RowResults, RunResults
 from vlcli.tables.statistics import (
     Contrast,

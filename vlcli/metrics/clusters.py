@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from vlcli.metrics.interval import Clusters
+from vlcli.metrics.clustered import Clusters
 from vlcli.metrics.rows import read_lines
 
 IMAGES = "images.jsonl"

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.metrics.baseline import beside, without_baselines
-from vlcli.metrics.interval import Clusters, Interval, difference_interval, score_interval
+from vlcli.metrics.clustered import Clusters, difference_interval, score_interval
+from vlcli.metrics.interval import Interval
 
 Row = Mapping[str, Any]
 MOST_ROWS = 500_000

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlcli.metrics.clusters import read_clusters
-from vlcli.metrics.interval import Clusters, Values, difference_interval, interval, score_interval
+from vlcli.metrics.clustered import Clusters, Values, difference_interval, score_interval
+from vlcli.metrics.interval import interval
 from vlcli.metrics.rows import column, read_lines
 from vlcli.tables.results import RowResults, RunResults
 

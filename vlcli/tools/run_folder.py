@@ -13,7 +13,7 @@ from typing import Any
 
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.metrics.clusters import read_clusters
-from vlcli.metrics.interval import Clusters
+from vlcli.metrics.clustered import Clusters
 from vlcli.metrics.rows import read_lines
 from vlcli.recipe import stage_record, yaml
 from vlcli.recipe.stage_record import StageRecord
