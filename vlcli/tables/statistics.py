@@ -1,7 +1,7 @@
 """Computes means, intervals and paired differences of a table's rows, and what they decide.
 
 Over seeds a mean has Student's interval; with one seed, an interval over examples clustered by image
-(``vlcli.metrics.interval``).
+(``vlcli.metrics.clustered``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from vlcli.metrics.clusters import read_clusters
 from vlcli.metrics.clustered import Clusters, Values, difference_interval, score_interval
+from vlcli.metrics.clusters import read_clusters
 from vlcli.metrics.interval import interval
 from vlcli.metrics.rows import column, read_lines
 from vlcli.tables.results import RowResults, RunResults

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError, VlcliError, shown
-from vlcli.metrics.clusters import read_clusters
 from vlcli.metrics.clustered import Clusters
+from vlcli.metrics.clusters import read_clusters
 from vlcli.metrics.rows import read_lines
 from vlcli.recipe import stage_record, yaml
 from vlcli.recipe.stage_record import StageRecord
