@@ -161,6 +161,7 @@ WAYS: dict[str, Way] = {
     "vlcli run quickstart mine.yaml --seeds 3 --table": Way("±", ("--until", "test"), slow=True),
     "vlcli extract --recipe quickstart": Way("skip"),
     "vlcli export --recipe quickstart": Way("skip"),
+    "vlcli export quickstart/nlvr2 --format hub license=apache-2.0 -o nlvr2-shapes": Way("nlvr2-shapes"),
     "vlcli eval --recipe quickstart": Way("language-test"),
     "vlcli eval nlvr2": Way("accuracy"),
     "vlcli eval nlvr2 --split dev": Way("runs/eval/nlvr2-"),

@@ -177,11 +177,19 @@ def _nothing(folder: Path) -> DataError:
             got=str(stage_record.artifact(folder, record)),
             hint=f"make the stage again: vlcli run {record.recipe or 'RECIPE'}",
         )
+    if record is not None and record.status != "done":
+        what, hint = (
+            "This stage is not finished: it has no model yet.",
+            f"finish it: vlcli run {record.recipe or 'RECIPE'}",
+        )
+        return DataError(what, where=str(folder), got=f"status: {record.status}", hint=hint)
+    near = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
+    near = [path for path in (near or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
     return DataError(
         "There is no trained model here.",
         where=str(folder),
         expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
-        hint="make one: vlcli run RECIPE",
+        hint=f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE",
     )
 
 
