@@ -24,11 +24,11 @@ def demo(
         str, typer.Option(help="Address to listen on; 0.0.0.0: all machines of the network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7860,
-    folder: Annotated[
-        Path | None, typer.Option(help="Pictures to search, with a model that has learnt contrast.")
+    pictures: Annotated[
+        Path | None, typer.Option(help="A folder to search, with a model that has learnt contrast.")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="With --folder: where vectors are kept; default: beside it.")
+        Path | None, typer.Option(help="With --pictures: where vectors are kept; default: beside it.")
     ] = None,
     samples: Annotated[
         Path | None, typer.Option(help="Sample pictures; default: those on which the run is tested.")
@@ -47,7 +47,7 @@ def demo(
 
     vlcli demo runs/quickstart/nlvr2
 
-    vlcli demo contrast/pairs --folder photos --port 8000
+    vlcli demo contrast/pairs --pictures photos --port 8000
 
     Ctrl-C ends it.
     """
@@ -62,7 +62,7 @@ def demo(
     serving = False
     try:
         loaded = load(model, features_from=features_from, device=resolve_device(device or "cpu"))
-        index = None if folder is None else loaded.index(folder, store=store, progress=progress)
+        index = None if pictures is None else loaded.index(pictures, store=store, progress=progress)
         for name, reason in index.failures.items() if index is not None else ():
             progress.warn(f"left out {name}: {reason}")
         limits = Limits(max_upload * 2**20, max_pixels * 1_000_000, waiting=queue)

@@ -167,7 +167,7 @@ def ask(
     features: o.Features = None,
     features_from: o.FeaturesFrom = None,
     extractor: o.Extractor = None,
-    best: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
     plugin: o.Plugin = None,
     json_: o.Json = False,
 ) -> None:
@@ -192,7 +192,7 @@ def ask(
         cells = [[key, str(value)] for key, value in facts.items() if key != "key"]
         columns = ["what", "value"]
     else:
-        answers = loaded.answers(text, images, best)
+        answers = loaded.answers(text, images, top)
         facts = {"answers": [{"answer": answer, "probability": chance} for answer, chance in answers]}
         cells = [[answer, f"{chance:.3f}"] for answer, chance in answers]
         columns = ["answer", "probability"]

@@ -60,7 +60,7 @@ class Demo:
                 "The page has nothing to show of this model: it cannot be asked anything.",
                 where=str(self.model.folder),
                 got=f"objectives: {heads}" if heads else "no objective",
-                expected="a task, a head that answers, or --folder with a model that has learnt contrast",
+                expected="a task, a head that answers, or --pictures with a model that has learnt contrast",
                 hint="fine-tune it on a task (vlcli ls tasks), or name another stage of its run",
             )
         self.uploads, self.turns = Uploads(self.limits.pixels), Turns(self.limits.waiting)
@@ -161,7 +161,7 @@ class Demo:
         """
         index = self.index
         if index is None:
-            raise UsageError("There is no folder to search.", hint="start the page with --folder FOLDER")
+            raise UsageError("There is no folder to search.", hint="start the page with --pictures FOLDER")
         self.check(text)
         uploads = self.uploads.get(keys[:1])
         if not text.strip() and not uploads:
