@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from vlcli.data.sample import Example
 from vlcli.errors import VlcliError
+from vlcli.metrics.clustered import Clusters, cluster_of
 from vlcli.metrics.rows import Row, kind_fields
 from vlcli.pages.album import Thumbnail, Thumbnails
 from vlcli.pages.scores import Column, Group
@@ -108,7 +109,7 @@ def samples_of(group: Group, count: int, album: Thumbnails, progress: Progress, 
         return None
     rows = list(judge.rows.values())
     kind = next(iter(kind_fields(rows)), None)
-    chosen = choose(rows, kind, count)
+    chosen = choose(rows, kind, count, judge.stage.clusters)
     samples = Samples(group, [_sample(row, kind, group.columns) for row in chosen], [], len(rows))
     samples.kinds = list(dict.fromkeys(sample.kind for sample in samples.rows if sample.kind))
     try:
@@ -121,15 +122,19 @@ def samples_of(group: Group, count: int, album: Thumbnails, progress: Progress, 
     return samples
 
 
-def choose(rows: Sequence[Row], kind: str | None, count: int) -> list[Row]:
-    """Return wrong answers first, kinds in turn, the surest first; then right ones; unjudged rows as they come."""
+def choose(rows: Sequence[Row], kind: str | None, count: int, clusters: Clusters | None = None) -> list[Row]:
+    """Return wrong answers first, the surest first; then right ones; unjudged rows as they come.
+
+    Pictures (``clusters``) take turns, and of one picture kinds, then predictions, then references.
+    """
     judged = [(right_of(row), row) for row in sorted(rows, key=_hardness)]
+    turns = [*([kind] if kind else []), "prediction", *REFERENCES[:2], "answers"]
     wrong = [row for value, row in judged if value is not None and value < RIGHT]
     right = [row for value, row in judged if value is not None and value >= RIGHT]
     others = [row for value, row in judged if value is None]
-    chosen = list(_in_turn(wrong, kind))[: max(count - len(right), round(count * WRONG_SHARE))]
+    chosen = list(_in_turn(wrong, turns, clusters))[: max(count - len(right), round(count * WRONG_SHARE))]
     for rest in (right, others):
-        chosen += list(_in_turn(rest, kind))[: count - len(chosen)]
+        chosen += list(_in_turn(rest, turns, clusters))[: count - len(chosen)]
     return chosen
 
 
@@ -142,10 +147,16 @@ def _hardness(row: Row) -> tuple[float, float]:
     return (float(quality) if isinstance(quality, int | float) else 0.0, -abs(chance - 0.5))
 
 
-def _in_turn(rows: Sequence[Row], kind: str | None) -> Iterator[Row]:
+def _in_turn(rows: Sequence[Row], fields: Sequence[str], clusters: Clusters | None) -> Iterator[Row]:
+    for name in reversed(fields):
+        rows = list(_dealt(rows, [str(row.get(name, "")) for row in rows]))
+    return _dealt(rows, [cluster_of(str(row.get("key")), clusters) if clusters else "" for row in rows])
+
+
+def _dealt(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
     parts: dict[str, list[Row]] = {}
-    for row in rows:
-        parts.setdefault(str(row.get(kind, "")) if kind else "", []).append(row)
+    for row, name in zip(rows, names, strict=True):
+        parts.setdefault(name, []).append(row)
     for turn in zip_longest(*parts.values()):
         yield from (row for row in turn if row is not None)
 

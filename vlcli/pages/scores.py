@@ -62,7 +62,8 @@ def groups_of(runs: Sequence[RunFacts]) -> list[Group]:
 
 def _group(members: list[tuple[RunFacts, StageFacts, str]], several: bool) -> Group:
     names = list(dict.fromkeys(stage.name for _, stage, _ in members))
-    group = Group(", ".join(names))
+    labels = list(dict.fromkeys(label for _, _, label in members))
+    group = Group(", ".join(labels) if len(labels) < 4 else f"{labels[0]} and {len(labels) - 1} rows beside")
     for number, (run, stage, label) in enumerate(members):
         name = stage.name if label == stage.name else f"{label} ({stage.name})"
         long, short = (f"{run.label}: {name}", f"{run.label}: {label}") if several else (name, label)

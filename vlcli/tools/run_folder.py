@@ -135,6 +135,8 @@ def find_run(name: str, output: Path = Path("runs")) -> Path:
         DataError: neither is a run's or a stage's folder.
     """
     path = stage_record.earlier(output, name)
+    if path is not None and not is_run(path) and is_run(output / name):
+        path = output / name  # a folder of data has the name of its recipe
     if path is not None and path.is_dir():
         if is_run(path) or stage_record.has_record(path):
             return path
