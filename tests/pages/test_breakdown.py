@@ -94,3 +94,30 @@ def test_a_model_and_its_control_share_a_chart(tmp_path: Path) -> None:
     assert [line.label for line in accuracy.lines] == ["answer", "blind"]
     assert "most_frequent" not in [chart.title for chart in first["charts"]]
     assert second["stage"] == "other"
+
+
+def test_captions_stand_beside_one_caption_for_all_and_without_counts(tmp_path: Path) -> None:
+    rows = [{"key": str(n), "caption": "a dog" * (n % 2), "cider_d": 1.0 * (n % 2)} for n in range(4)]
+    metrics = {
+        "words": 2.0,
+        "pictures": 4.0,
+        "bleu_4": 0.1,
+        "cider_d": 0.5,
+        "baseline/cider_d": 0.25,
+        "chosen/dims": 8.0,
+    }
+    write_stage(tmp_path, "said", metrics=metrics, rows=rows, config={"from": ["tune"]})
+    write_recipe(tmp_path, stages={"said": {}}, table={"rows": {"said": "said"}, "metrics": ["cider_d", "bleu_4"]})
+    (group,) = groups_of([read_run(tmp_path)])
+    assert group.metrics == ["cider_d", "bleu_4"]
+    caption = group.columns[0].measured["cider_d"]
+    assert (caption.baseline, caption.by) == (0.25, "one answer for all")
+    page = render([read_run(tmp_path)], ReportOptions(model=False), Silent())
+    assert "(nothing)" in page
+
+
+def test_many_metrics_by_class_are_folded(tmp_path: Path) -> None:
+    metrics = {"AP": 0.5, **{f"AP/class {n}": 0.5 for n in range(40)}}
+    write_stage(tmp_path, "found", metrics=metrics, config={"from": ["tune"]})
+    page = render([read_run(tmp_path)], ReportOptions(model=False), Silent())
+    assert "<summary>40 more by kind</summary>" in page

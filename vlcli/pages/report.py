@@ -24,6 +24,8 @@ from vlcli.tools.run_folder import RunFacts, read_run
 
 SAMPLES = 36
 """Samples of each group of evaluate stages."""
+MOST_SHOWN = 16
+"""Metrics of a group that are shown unfolded."""
 MODELS = 3
 """Models whose attention is shown, over all runs."""
 _HASH = re.compile(r"-[0-9a-f]{8}$")
@@ -151,11 +153,18 @@ def _score_table(group: Group) -> dict[str, Any]:
     return {
         "title": group.title,
         "columns": group.columns,
-        "rows": [_score_row(group, name) for name in group.metrics],
+        "parts": _parts([_score_row(group, name) for name in group.metrics]),
         "baselines": bool(kinds),
         "baseline_name": " or ".join(kinds),
         "top": f"{tops.pop():g}" if len(tops) == 1 else "",
     }
+
+
+def _parts(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the rows, those by kind or class apart where they are many."""
+    kinds = [row for row in rows if "/" in row["name"]] if len(rows) > MOST_SHOWN else []
+    whole = [row for row in rows if row not in kinds]
+    return [("", whole), (f"{len(kinds)} more by kind", kinds)] if kinds and whole else [("", rows)]
 
 
 def _score_row(group: Group, name: str) -> dict[str, Any]:

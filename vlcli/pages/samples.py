@@ -180,7 +180,7 @@ def _sample(row: Row, kind: str | None, columns: Sequence[Column]) -> Sample:
 
 def _said(row: Row) -> Said:
     value, rank, score = row.get("prediction", row.get("caption")), row.get("rank"), row.get("score")
-    text = "" if _is_box(value) else as_text(value)
+    text = "see the box" if _is_box(value) else as_text(value) or "(nothing)"
     if isinstance(rank, int | float):
         text = f"rank {rank:g}"
     if isinstance(row.get("boxes"), list):
@@ -242,6 +242,8 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
         return
     sample.example, sample.text = example.key, cut(example.text or "")
     sample.truth = sample.truth or _truth(example.targets)
+    if sample.text and sample.truth.startswith(sample.text):  # a caption is its own reference
+        sample.text = ""
     sample.pictures += [_shown(name, source, album) for name in example.images[:MOST_PICTURES]]
     if "rank" in row and key.startswith("image/"):
         sample.truth = sample.truth or ", ".join(shown.name for shown in sample.pictures)
@@ -250,7 +252,8 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
             sample.pictures.append(_shown(best, source, album))
             sample.pictures[-1].caption = "ranked first"
     if sample.pictures:
-        sample.pictures[0].boxes += _predicted_boxes(row, example, sample.pictures[0])
+        true = source.labelled(example.images[0]) if isinstance(row.get("boxes"), list) else []
+        sample.pictures[0].boxes += _boxes(row, example, sample.pictures[0], true[:MOST_BOXES])
 
 
 def _shown(name: str, source: Source, album: Thumbnails) -> Shown:
@@ -259,11 +262,12 @@ def _shown(name: str, source: Source, album: Thumbnails) -> Shown:
     return Shown(name, None if path is None else album.of(path), boxes)
 
 
-def _predicted_boxes(row: Row, example: Example, shown: Shown) -> list[Box]:
-    """Return the box of the reference and those that the model predicts, in pixels of the picture itself."""
+def _boxes(row: Row, example: Example, shown: Shown, true: Sequence[tuple[list[float], str]]) -> list[Box]:
+    """Return the boxes of the reference and those that the model predicts, in pixels of the picture itself."""
     if shown.thumbnail is None:
         return []
-    size, boxes = shown.thumbnail.size, []
+    size = shown.thumbnail.size
+    boxes = [Box(shares([corners], size)[0], label, "true") for corners, label in true]
     for name in ("box", "pixel_box"):  # in shares of the picture, or in pixels
         truth = example.targets.get(name)
         if truth is not None and _is_box([float(value) for value in truth]):
