@@ -128,6 +128,12 @@ WAYS: dict[str, Way] = {
     "vlcli runs": Way("stages done"),
     "vlcli follow quickstart": Way("metrics", instead=("follow", "runs/quickstart")),
     "vlcli demo runs/quickstart/nlvr2": Way("an answer takes", ("--check", "--port", "0"), slow=True),
+    "vlcli demo": Way("small/questions", ("--check", "--port", "0")),
+    "vlcli data make shapes shapes --images 20 'colours=[red, green, blue]' 'kinds=[circle, square, triangle]' "
+    "'objects=[2, 4]'": Way("captions"),
+    'vlcli ask "how many circles are there" shapes/images/train/000000000001.png': Way(
+        "probability", instead=("ask", "how many circles are there", PICTURE)
+    ),
     "vlcli demo contrast/pairs --pictures photos/images": Way("search in", ("--check", "--port", "0")),
     "vlcli runs --clean --yes": Way("stages done"),
     "vlcli runs --clean": Way("stages done", ("--yes",)),

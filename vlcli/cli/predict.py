@@ -28,12 +28,11 @@ _HOW, _OUTPUT = "How", "What is shown"
 
 @guarded
 def predict(
-    model: o.Trained,
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="PICTURE... [TEXT]",
-            help="Picture files or folders, then a question or sentence; -: JSON lines.",
+            metavar="[MODEL] PICTURE... [TEXT]",
+            help="RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines.",
         ),
     ],
     text: Annotated[str | None, typer.Option(help="The text, where it looks like a file.")] = None,
@@ -65,8 +64,10 @@ def predict(
 
     vlcli predict RECIPE/STAGE - < requests.jsonl
     """
+    from vlcli.prediction.pictures import is_file
     from vlcli.prediction.requests import read_lines, requests_of, split_words
 
+    model, words = _model_of(words, is_file(words[0]) or words[0] == STDIN)
     pictures, said = split_words(words, text)
     o.refuse_bytes(said)
     named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
@@ -85,6 +86,16 @@ def predict(
             bar.advance()
             shown.append(answer)
         _show(use, shown, top, draw, json_, single=count == 1)
+
+
+def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
+    """Returns the model and the other words; the small model where none is named."""
+    from vlcli.prediction.sources import SMALL
+
+    model, words = (SMALL, words) if without else (words[0], words[1:])
+    if len(words) < 1 + without and model == SMALL:
+        raise UsageError("Name a picture and a question.", got=" ".join(words), hint="vlcli ask 'QUESTION' PICTURE")
+    return model, words
 
 
 def read_extractor(value: str | None) -> dict[str, Any] | None:
@@ -161,9 +172,13 @@ def _tables(use: Use, answers: list[Prediction]) -> None:
 
 @guarded
 def ask(
-    model: o.Trained,
-    text: Annotated[str, typer.Argument(help="The question, or the sentence.")],
-    pictures: Annotated[list[str], typer.Argument(help="Picture files, or their ids in the store.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] TEXT PICTURE...",
+            help="RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store.",
+        ),
+    ],
     features: o.Features = None,
     features_from: o.FeaturesFrom = None,
     extractor: o.Extractor = None,
@@ -177,6 +192,7 @@ def ask(
     """
     from vlcli.prediction.pictures import is_file
 
+    model, (text, *pictures) = _model_of(words, len(words) < 3)
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
     o.refuse_bytes(text)

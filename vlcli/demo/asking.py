@@ -20,6 +20,7 @@ from vlcli.demo.uploads import Remembered, Upload, Uploads, preview
 from vlcli.errors import DataError, UsageError
 from vlcli.images.files import BadImageError, open_image, read_content
 from vlcli.prediction import MAX_TEXT, Prediction
+from vlcli.prediction.sources import SMALL_FOLDER
 from vlcli.tools.search import Index
 
 TOP = 8
@@ -27,6 +28,12 @@ THUMBNAIL = 240
 TRIED = "is this a picture"
 PICTURES = 5
 """Pictures of one request where the task takes any number."""
+
+
+SMALL_ABOUT = (
+    "A small model that comes with vlcli. It answers questions about drawn circles, squares and triangles in red, "
+    "green and blue: what there is, colours, places, and numbers up to 4. It knows neither photographs nor other words."
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class Demo:
         keys = ("name", "kind", "images", "text", "about")
         return {
             "model": "/".join(parts[-2:]),  # run and stage
-            "about": type(self.model.model).__name__,
+            "about": SMALL_ABOUT if folder == SMALL_FOLDER / "questions" / "model" else type(self.model.model).__name__,
             "uses": [{key: getattr(use, key) for key in keys} for use in self.model.uses.values()],
             "samples": samples,
             "folder": self.index and {"name": self.index.folder.name, "pictures": len(self.index.store)},
