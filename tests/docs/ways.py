@@ -129,8 +129,8 @@ WAYS: dict[str, Way] = {
     "vlcli follow quickstart": Way("metrics", instead=("follow", "runs/quickstart")),
     "vlcli demo runs/quickstart/nlvr2": Way("an answer takes", ("--check", "--port", "0"), slow=True),
     "vlcli demo": Way("small/questions", ("--check", "--port", "0")),
-    "vlcli data make shapes shapes --images 20 'colours=[red, green, blue]' 'kinds=[circle, square, triangle]' "
-    "'objects=[2, 4]'": Way("captions"),
+    "vlcli data make shapes shapes --images 20 'parts=[coco]' 'colours=[red, green, blue]' "
+    "'kinds=[circle, square, triangle]'": Way("captions"),
     'vlcli ask "how many circles are there" shapes/images/train/000000000001.png': Way(
         "probability", instead=("ask", "how many circles are there", PICTURE)
     ),
