@@ -183,14 +183,19 @@ def _nothing(folder: Path) -> DataError:
             f"finish it: vlcli run {record.recipe or 'RECIPE'}",
         )
         return DataError(what, where=str(folder), got=f"status: {record.status}", hint=hint)
-    near = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
-    near = [path for path in (near or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
+    near = _near(folder, record)
     return DataError(
         "There is no trained model here.",
         where=str(folder),
         expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
         hint=f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE",
     )
+
+
+def _near(folder: Path, record: stage_record.StageRecord | None) -> list[Path]:
+    # the stages whose model an evaluation judged, or those of a run's folder
+    named = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
+    return [path for path in (named or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
 
 
 class _Config(BaseModel):

@@ -29,16 +29,20 @@ def curves_of(runs: Sequence[RunFacts]) -> list[dict[str, Any]]:
     curves = []
     for names in tasks.values():
         logs = {name: _logs([run for run in runs if name in run.stages], name) for name in names}
-        several = sum(map(bool, logs.values())) > 1
-        joined = {
-            f"{name}, {run}" if len(of) > 1 else name if several else run: rows
-            for name, of in logs.items()
-            for run, rows in of.items()
-        }
-        if charts := _charts(joined):
+        if charts := _charts(_joined(logs)):
             title = ", ".join(name for name, of in logs.items() if of)
             curves.append({"stage": title, "kind": next(iter(names.values())), "charts": charts})
     return curves
+
+
+def _joined(logs: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> dict[str, list[dict[str, Any]]]:
+    """Return logs by stage and run in one mapping, whose labels name what differs."""
+    several = sum(map(bool, logs.values())) > 1
+    return {
+        f"{name}, {run}" if len(of) > 1 else name if several else run: rows
+        for name, of in logs.items()
+        for run, rows in of.items()
+    }
 
 
 def _logs(runs: Sequence[RunFacts], name: str) -> dict[str, list[dict[str, Any]]]:

@@ -65,6 +65,15 @@ def groups_of(runs: Sequence[RunFacts]) -> list[Group]:
     return [_group(members, len(runs) > 1) for members in groups.values()]
 
 
+def _measured(stage: StageFacts) -> dict[str, Measured]:
+    metrics = {row.name: row for row in measured(stage.metrics, stage.predictions, stage.clusters)}
+    for name in [name for name in metrics if name.startswith(BASELINE)]:
+        beside = metrics.pop(name)
+        if (scored := metrics.get(name.removeprefix(BASELINE))) is not None:
+            metrics[scored.name] = replace(scored, baseline=beside.value, by="one answer for all")
+    return metrics
+
+
 def _group(members: list[tuple[RunFacts, StageFacts, str]], several: bool) -> Group:
     names = list(dict.fromkeys(stage.name for _, stage, _ in members))
     labels = list(dict.fromkeys(label for _, _, label in members))
@@ -74,11 +83,7 @@ def _group(members: list[tuple[RunFacts, StageFacts, str]], several: bool) -> Gr
         long, short = (f"{run.label}: {name}", f"{run.label}: {label}") if several else (name, label)
         if several and len(names) == 1:
             long = short = run.label
-        metrics = {row.name: row for row in measured(stage.metrics, stage.predictions, stage.clusters)}
-        for name in [name for name in metrics if name.startswith(BASELINE)]:
-            beside = metrics.pop(name)
-            if (scored := metrics.get(name.removeprefix(BASELINE))) is not None:
-                metrics[scored.name] = replace(scored, baseline=beside.value, by="one answer for all")
+        metrics = _measured(stage)
         rows = {str(row.get("key")): row for row in stage.predictions}
         group.columns.append(Column(long, short, run.label, stage, number, metrics, rows))
     run, stage, _ = members[0]
