@@ -171,12 +171,9 @@ def read_bundle(folder: str | Path) -> Bundle:
 def _nothing(folder: Path) -> DataError:
     record = stage_record.read(folder)
     if record is not None and record.artifact:
-        return DataError(
-            "The run that made this stage is gone or has changed since.",
-            where=str(folder),
-            got=str(stage_record.artifact(folder, record)),
-            hint=f"make the stage again: vlcli run {record.recipe or 'RECIPE'}",
-        )
+        what, hint = "The run that made this stage is gone or has changed since.", "make the stage again"
+        got, hint = str(stage_record.artifact(folder, record)), f"{hint}: vlcli run {record.recipe or 'RECIPE'}"
+        return DataError(what, where=str(folder), got=got, hint=hint)
     if record is not None and record.status != "done":
         what, hint = (
             "This stage is not finished: it has no model yet.",
