@@ -32,7 +32,7 @@ class Published:
 
 @dataclass
 class RunResults:
-    """One row with one seed.
+    """Results of one row of a table with one seed.
 
     Attributes:
         state: one of ``done``, ``failed``, ``stopped``, ``refused`` and ``unfinished``.
