@@ -162,17 +162,15 @@ class VLMo(vl.Model):
         self.types = nn.Embedding(1 + images, width)
         self.patch = vl.patch_embedding(image, patch, data_spec.region_dim, width, 0.0)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = vl.build_positions(
-            vl.with_grid(image_position, self.grid), shape, self.slots["image_position"]
-        )[0]
+        on_grid = vl.with_grid(image_position, self.grid)
+        self.positions = vl.build_positions(on_grid, shape, self.slots["image_position"])[0]
         scale = published.layer_scale if layer_scale == "auto" else layer_scale
         style = vl.BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
         usual = attention or STANDARD
         attentions = [lower_attention or usual] * (depth - top) + [usual] * top
         encoding = vl.build_positions(position, shape, self.slots["position"])[1]
-        among_both = self.slots["fused_position"]
-        if not top:
-            among_both = among_both.without("pairs", "there are no vision-language layers here: set fused_layers")
+        why = "there are no vision-language layers here: set fused_layers"
+        among_both = self.slots["fused_position"] if top else self.slots["fused_position"].without("pairs", why)
         further = vl.build_positions(fused_position, replace(shape, layers=max(top, 1)), among_both)[1]
         inner, experts = intermediate or 4 * width, (depth - top, shared_norm, mixture)
         self.stack = MoMEStack(shape, inner, style, attentions, encoding, *experts, further)
