@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vlcli import registry
 from vlcli.builders.context import StageContext
@@ -23,6 +24,7 @@ from vlcli.builders.readers import (
     require_stores,
 )
 from vlcli.builders.resolve import resolve_stage
+from vlcli.data.numbering import class_names, label_names
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption
@@ -36,6 +38,7 @@ from vlcli.features import FeatureStore
 from vlcli.nn.fake import without_memory
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
+from vlcli.nn.weights import read_states
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training, TrainVocabulary
@@ -64,12 +67,24 @@ def load_sources(
         return None
     loader = WeightLoader(module, allow_unmatched)
     for path in sources:
-        folder = find_bundle(path)
-        if folder is not None:
-            loader.add(read_weights(folder), str(path), ours=True)
+        file, states = read_source(path)
+        if file is None:
+            loader.add(states[""], str(path), ours=True)
         else:
-            loader.add_file(verified(_weight_file(path)), state_dict, rename)
+            loader.add_file(file, states, state_dict, rename)
     return loader.finish()
+
+
+def read_source(path: Path) -> tuple[Path | None, dict[str, dict[str, Tensor]]]:
+    """Reads the weights of a bundle (no file; its state under ``""``) or of another tool's file or folder, by key.
+
+    Raises:
+        DataError: there are none, or they are damaged.
+    """
+    if (folder := find_bundle(path)) is not None:
+        return None, {"": read_weights(folder)}
+    file = verified(_weight_file(path))
+    return file, read_states(file)
 
 
 def _weight_file(path: Path) -> Path:
@@ -198,6 +213,8 @@ def assemble(context: StageContext) -> Assembly:
     data_spec = gather_data_spec(plan, readers, tokenizer, stores)
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)
     require_stores(stores, needs, context.name)
+    if task is None and any(hasattr(objective, "named") for objective in module.objectives.values()):
+        label_names([*readers, *validation])  # losses of both are by number
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
     report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
@@ -316,18 +333,9 @@ def box_labels(readers: list[Reader]) -> dict[str, Any]:
     Raises:
         DataError: two readers number the classes differently.
     """
+    names = class_names(readers)
     named = [reader for reader in readers if reader.class_names()]
-    first = max(named, key=lambda reader: len(reader.class_names()))
-    names = tuple(first.class_names())
-    for reader in named:
-        others = tuple(reader.class_names())
-        if others != names[: len(others)]:
-            raise DataError(
-                "Two data sets number the classes of their boxes differently.",
-                where=f"{first.label} and {reader.label}",
-                got=f"{', '.join(names[:4])} ... and {', '.join(others[:4])} ...",
-                expected="the same categories in the same order",
-            )
+    first = next(reader for reader in named if tuple(reader.class_names()) == names)
     attributes = max((tuple(reader.attribute_names()) for reader in named), key=len)
     return {
         "region_classes": len(names),

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from vlcli.data.files import IMAGE_SUFFIXES, walk
+from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.errors import DataError, UsageError, VlcliError, shown
+from vlcli.files import walk
 from vlcli.plain import to_plain
 
 SHOWN = 200

@@ -17,6 +17,7 @@ from vlcli.starter.machine import Machine, this_machine
 from vlcli.starter.plan import OF_IMAGES, Plan, add_notes
 from vlcli.starter.seen import Seen, find_weights, ids_of, rows_of
 from vlcli.starter.sources import ask_readers, box_files, check_columns, nothing_found
+from vlcli.starter.stages import model_of
 
 SHOWN = 12
 """Rows that are shown as they are understood."""
@@ -126,6 +127,9 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     if goal in ("vqa", "classification", "pairs") and not source.parts:
         plan.captions = captions
     _sizes(plan, examples, folder.root)
+    if plan.captions and (model_of(plan)[0] or {}).get("name") != "lxmert":
+        plan.captions, plan.notes = [], ["the captions are not used: the model learns from the answers alone"]
+        _sizes(plan, examples, folder.root)
     if goal == "referring":
         _boxes_to_choose(plan, *read[0], folder.root)
     plan.rows = rows_of(*read[0], SHOWN)

@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
 from vlcli.data.holdout import select
 from vlcli.data.reader import Reader
@@ -17,6 +18,8 @@ from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
+from vlcli.recipe import yaml
+from vlcli.recipe.load import from_mapping
 from vlcli.starter.machine import Machine
 from vlcli.starter.seen import Row, Seen, Weights
 
@@ -172,7 +175,9 @@ def _named_parts(named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     if "validation" in named and "test" in named:
         return {part: named[part] for part in ("train", "validation", "test")}
     train, test = named["train"], named.get("test", named.get("validation", {}))
-    return {"train": {**train, "take": "first:0.9"}, "validation": {**train, "take": "after:0.9"}, "test": test}
+    listed = f"{train['take']} & " if "take" in train else ""
+    most, few = {**train, "take": f"{listed}first:0.9"}, {**train, "take": f"{listed}after:0.9"}
+    return {"train": most, "validation": few, "test": test}
 
 
 def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
@@ -244,6 +249,17 @@ def add_notes(plan: Plan, seen: Seen, readers: Iterable[Reader], examples: list[
     plan.notes += [*_labels(plan, examples), *_counts(plan)]
     if seen.weights is not None and plan.weights is None:
         plan.notes.append(f"the weights in {seen.weights.file} are not used: the model of this task learns from pixels")
+
+
+def unknown_answers(text: str, root: Path) -> list[str]:
+    """Return lines on examples of the test part whose answers the training part does not have.
+
+    Args:
+        text: of the recipe.
+        root: its data root.
+    """
+    recipe = from_mapping("recipe", yaml.parse(text, "recipe").value).recipe
+    return never_right(recipe, lambda _, spec: build_reader(spec, root))
 
 
 def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> list[str]:

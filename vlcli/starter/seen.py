@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vlcli.data.files import walk
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
+from vlcli.files import walk
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
 _DEPTHS = {(6, True): "resnet50", (23, True): "resnet101", (36, True): "resnet152", (2, False): "resnet18"}

@@ -12,7 +12,7 @@ from vlcli.plain import comma_list
 
 PART_WORDS = {
     "train": ("training", "trainval", "train", "trn", "nominival"),
-    "validation": ("validation", "valid", "minival", "val", "dev", "holdout"),
+    "validation": ("validation", "validate", "valid", "minival", "val", "dev", "holdout"),
     "test": ("testing", "testdev", "testa", "testb", "test", "tst"),
 }
 """Words for the parts of a data set."""
@@ -96,6 +96,7 @@ class Recognised:
         unused: unused files or columns with the reason: "FILE: reason".
         question: about unclear data, with the options or changes that settle it; such a data set is not read.
         title: name of the data set; empty: its files.
+        fallback: whether it counts only where no table of the folder annotates pictures.
     """
 
     kind: str
@@ -108,6 +109,7 @@ class Recognised:
     unused: list[str] = field(default_factory=list)
     question: str = ""
     title: str = ""
+    fallback: bool = False
 
     @property
     def where(self) -> str:
