@@ -15,6 +15,7 @@ setup(
         "vlcli.pages": ["templates/*"],
         "vlcli.plugin_kit": ["package_template/*"],
         "vlcli.demo": ["page/*"],
+        "vlcli.prediction": ["small/*.json", "small/*/model/*", "small/*/model/vocab/*"],
     },
     include_package_data=False,
 )

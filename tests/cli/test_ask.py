@@ -86,8 +86,8 @@ def test_search_says_what_to_type_too(tmp_path, monkeypatch):
     learnt_from(tmp_path, None)
     (tmp_path / "photos").mkdir()
     Image.new("RGB", (8, 8)).save("photos/new.png")
-    for words in (["a red wall"], ["--image", "photos/new.png"]):
-        ended = CliRunner().invoke(app, ["search", *words, "--from", "tiny-lxmert/nlvr2", "--images", "photos"])
+    for words in (["a red wall"], ["--picture", "photos/new.png"]):
+        ended = CliRunner().invoke(app, ["search", "tiny-lxmert/nlvr2", *words, "--pictures", "photos"])
         assert ended.exit_code == 2
         assert "expected: --features STORE" in ended.stderr
         assert "vlcli extract --recipe tiny/lxmert --only regions stages.regions.root=photos" in ended.stderr
@@ -103,7 +103,7 @@ def test_a_run_with_overrides_is_suggested(tmp_path, monkeypatch):
         with pytest.raises(DataError) as caught:
             vlcli.load(place)
         assert caught.value.hint == "did you mean runs/ret-3cfb76cf/pre?"
-    drawn = CliRunner().invoke(app, ["draw", "attention", "--from", "ret/pre"])
+    drawn = CliRunner().invoke(app, ["draw", "attention", "--stage", "ret/pre"])
     assert "did you mean runs/ret-3cfb76cf/pre?" in drawn.stderr
     with pytest.raises(DataError) as caught:
         vlcli.load("ret/other")

@@ -76,7 +76,7 @@ def test_drawings_are_listed(desk):
 
 
 def test_attention_of_a_pair_has_a_sheet_a_picture(desk, tmp_path):
-    code, said = desk.vlcli("draw", "attention", "--from", "small/nlvr2", "--out", str(tmp_path), "count=1", "words=2")
+    code, said = desk.vlcli("draw", "attention", "--stage", "small/nlvr2", "--out", str(tmp_path), "count=1", "words=2")
     assert code == 0, said
     sheets = sorted(tmp_path.glob("*.png"))
     assert [sheet.name for sheet in sheets] == ["attention-1.png", "attention-2.png"]
@@ -115,7 +115,7 @@ def scene_context(made: Path, folder: Path, drawing: dict, **more):
 
 
 def test_predictions_say_what_the_model_says(desk, tmp_path):
-    words = ("--from", "runs/small/nlvr2", "--out", str(tmp_path), "count=3", "columns=3")
+    words = ("--stage", "runs/small/nlvr2", "--out", str(tmp_path), "count=3", "columns=3")
     code, said = desk.vlcli("draw", "predictions", *words, "--json")
     assert code == 0, said
     document = json.loads(said)
@@ -173,7 +173,7 @@ def test_a_curve_over_stages(desk):
     for number, score in ((9, 0.5), (25, 0.75), (49, 0.875)):
         record = StageRecord(f"b{number}", "evaluate", "done", "key", metrics={"accuracy": score})
         stage_record.write(desk.folder / f"runs/sweep/b{number}", record)
-    sources = [word for number in (9, 25, 49) for word in ("--from", f"sweep/b{number}")]
+    sources = [word for number in (9, 25, 49) for word in ("--stage", f"sweep/b{number}")]
     words = ("draw", "curve", "at={b9: 9, b25: 25, b49: 49}", "x=buckets", *sources, "--json")
     code, said = desk.vlcli(*words)
     assert code == 0, said
@@ -186,18 +186,18 @@ def test_a_curve_over_stages(desk):
     [
         (["draw"], 2, "vlcli ls drawings"),
         (["draw", "attnetion"], 4, "attention"),
-        (["draw", "attention"], 2, "--from"),
-        (["draw", "attention", "--from", "small/none"], 5, "RECIPE/STAGE"),
-        (["draw", "attention", "--from", "small/nlvr"], 5, "make it: vlcli run"),
-        (["draw", "attention", "--from", "sma/nlvr2"], 5, "vlcli run"),
-        (["draw", "attention", "--from", "small/nlvr2", "layer=zzz"], 2, "objects.0"),
-        (["draw", "attention", "--from", "small/nlvr2", "count=many"], 3, "count"),
-        (["draw", "attention", "--from", "small/nlvr2", "colour=red"], 3, "colour"),
-        (["draw", "attention", "--from", "small/nlvr2", "layer=self.*"], 2, "cross.0.text_to_image"),
-        (["draw", "attention", "--from", "small/nlvr2", "head=9"], 2, "0 to 1"),
+        (["draw", "attention"], 2, "--stage"),
+        (["draw", "attention", "--stage", "small/none"], 5, "RECIPE/STAGE"),
+        (["draw", "attention", "--stage", "small/nlvr"], 5, "make it: vlcli run"),
+        (["draw", "attention", "--stage", "sma/nlvr2"], 5, "vlcli run"),
+        (["draw", "attention", "--stage", "small/nlvr2", "layer=zzz"], 2, "objects.0"),
+        (["draw", "attention", "--stage", "small/nlvr2", "count=many"], 3, "count"),
+        (["draw", "attention", "--stage", "small/nlvr2", "colour=red"], 3, "colour"),
+        (["draw", "attention", "--stage", "small/nlvr2", "layer=self.*"], 2, "cross.0.text_to_image"),
+        (["draw", "attention", "--stage", "small/nlvr2", "head=9"], 2, "0 to 1"),
         (["draw", "irpe-buckets", "at=[[20, 0]]"], 2, "rows 0 to 13"),
-        (["draw", "irpe-terms", "--from", "small/nlvr2"], 2, "no encoding"),
-        (["draw", "curve", "at={nlvr2: 1}", "metric=recall", "--from", "small/nlvr2"], 5, "accuracy"),
+        (["draw", "irpe-terms", "--stage", "small/nlvr2"], 2, "no encoding"),
+        (["draw", "curve", "at={nlvr2: 1}", "metric=recall", "--stage", "small/nlvr2"], 5, "accuracy"),
         (["draw", "attention", "--recipe", "quickstart"], 2, "not both"),
     ],
 )
@@ -239,7 +239,7 @@ def test_the_stages_own_data_are_drawn(made, desk):
     stage = make_bundle(made / "runs/small/own", {"name": "nlvr2"}, NLVR2)
     record.stage, record.config = "own", {"data": [own]}
     stage_record.write(stage, record)
-    code, out = desk.vlcli("draw", "predictions", "--from", "small/own", "--json")
+    code, out = desk.vlcli("draw", "predictions", "--stage", "small/own", "--json")
     assert code == 0, out
     drawn = Path(json.loads(out)["files"][0]).parent
     kept = stage_record.read(drawn)
@@ -256,7 +256,7 @@ def test_pictures_named_without_an_extension_are_found(tmp_path):
 
 
 def test_other_pictures_are_not_replaced_unasked(desk, tmp_path):
-    words = ("draw", "attention", "--from", "small/nlvr2", "count=1", "--out", str(tmp_path))
+    words = ("draw", "attention", "--stage", "small/nlvr2", "count=1", "--out", str(tmp_path))
     assert desk.vlcli(*words)[0] == 0
     assert desk.vlcli(*words)[0] == 0, "the same pictures"
     first = tmp_path / "attention-1.png"

@@ -76,11 +76,11 @@ def test_merge_join_verify(tmp_path, table):
     for name in ("a", "b"):
         _run("import", "obj36", table, tmp_path / f"{name}.h5", "--ids", name + "{:d}")
     a, b, all_, both, index = (tmp_path / f"{name}.h5" for name in ("a", "b", "all", "both", "index"))
-    assert _run("merge", a, b, "--into", all_).exit_code == 5  # ids were made otherwise
-    assert _run("merge", f"seen={a}", f"truth={b}", "--into", both).stdout.strip() == str(both)
+    assert _run("merge", a, b, "--out", all_).exit_code == 5  # ids were made otherwise
+    assert _run("merge", f"seen={a}", f"truth={b}", "--out", both).stdout.strip() == str(both)
     assert FeatureStore(both, "truth").ids == ["b0", "b1", "b2"]
-    assert _run("merge", a, "--into", both).exit_code == 2
-    assert _run("join", a, "--into", index).exit_code == 0
+    assert _run("merge", a, "--out", both).exit_code == 2
+    assert _run("join", a, "--out", index).exit_code == 0
     assert json.loads(_run("info", index, "--json").stdout)["store"]["joined"] is True
     assert "joined by an index" in _run("info", index).stdout
     assert _run("verify", index).stdout.strip() == f"{index}: sound"

@@ -45,6 +45,7 @@ def test_a_run_ends_by_naming_what_its_model_can_be_used_for(vlcli):
         f"next: vlcli predict {model} PICTURE... [TEXT]",
         f"next: vlcli demo {model}",
         "next: vlcli report runs/mine",
+        f"next: vlcli export {model} --format hub",
     ]
     assert "next: " not in vlcli("run", "mine.yaml").err  # everything was there
     assert "next: " not in vlcli("run", "mine.yaml", "--force", "--quiet").err
@@ -222,9 +223,9 @@ def test_eval_by_task_takes_the_newest_checkpoint(vlcli, tmp_path):
     assert stage["metrics"]["accuracy"] == 0.7
     assert stage["folder"].startswith("runs/eval/fake-task-")
     assert json.loads(vlcli("eval", "fake-task", "--split", "dev", "--json").out)["stages"][0]["action"] == "skip"
-    older = vlcli("eval", "fake-task", "--checkpoint", "runs/mine/tune", "batch_size=2", "--json")
+    older = vlcli("eval", "fake-task", "--stage", "runs/mine/tune", "batch_size=2", "--json")
     assert json.loads(older.out)["stages"][0]["metrics"]["accuracy"] == 0.5
-    assert vlcli("eval", "fake-task", "--checkpoint", "runs/nowhere").code == 5
+    assert vlcli("eval", "fake-task", "--stage", "runs/nowhere").code == 5
 
 
 def test_recipes_over_seeds(vlcli):

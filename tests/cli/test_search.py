@@ -44,7 +44,7 @@ def found(*words: object) -> dict:
 
 
 def test_it_finds_what_products_say_and_embeds_once(model, photos):
-    first = found("a red wall", "--from", model, "--images", photos, "--top", 3)
+    first = found(model, "a red wall", "--pictures", photos, "--top", 3)
     assert {name: first[name] for name in ("pictures", "embedded", "kept", "unreadable")} == {
         "pictures": 5,
         "embedded": 5,
@@ -59,46 +59,44 @@ def test_it_finds_what_products_say_and_embeds_once(model, photos):
     best = sorted(scores, key=scores.get, reverse=True)[:3]
     assert [row["picture"] for row in first["found"]] == best
     assert [row["score"] for row in first["found"]] == pytest.approx([scores[path] for path in best], abs=1e-5)
-    again = found("a red wall", "--from", model, "--images", photos, "--top", 3)
+    again = found(model, "a red wall", "--pictures", photos, "--top", 3)
     assert (again["embedded"], again["kept"]) == (0, 5)
     assert again["found"] == first["found"]
     assert Path(again["store"]).parent == photos.with_name("photos.embeddings")
 
 
 def test_new_changed_and_removed_pictures_are_seen(model, photos):
-    found("a red wall", "--from", model, "--images", photos)
+    found(model, "a red wall", "--pictures", photos)
     (photos / "a.png").unlink()
     Image.new("RGB", (30, 30), (200, 0, 0)).save(photos / "b.png")
     os.utime(photos / "b.png", ns=(1, 1))
     Image.new("RGB", (30, 30), (0, 200, 0)).save(photos / "new.png")
-    after = found("a red wall", "--from", model, "--images", photos)
+    after = found(model, "a red wall", "--pictures", photos)
     assert (after["pictures"], after["embedded"], after["kept"]) == (5, 2, 3)
     names = {Path(row["picture"]).name for row in after["found"]}
     assert "a.png" not in names
     assert {"b.png", "new.png"} <= names
     (photos / "b.png").write_bytes(b"damaged now")
-    assert "b.png" not in {
-        Path(row["picture"]).name for row in found("x", "--from", model, "--images", photos)["found"]
-    }
+    assert "b.png" not in {Path(row["picture"]).name for row in found(model, "x", "--pictures", photos)["found"]}
 
 
 def test_another_models_vectors_are_not_taken(model, photos, tmp_path):
     store = tmp_path / "kept.h5"
-    first = found("a red wall", "--from", model, "--images", photos, "--store", store)
+    first = found(model, "a red wall", "--pictures", photos, "--store", store)
     other = make_model(tmp_path / "other", seed=2)
-    second = found("a red wall", "--from", other, "--images", photos, "--store", store)
+    second = found(other, "a red wall", "--pictures", photos, "--store", store)
     assert second["embedded"] == 5
     assert [row["score"] for row in second["found"]] != [row["score"] for row in first["found"]]
     store.write_bytes(b"damaged")
-    assert found("a red wall", "--from", other, "--images", photos, "--store", store)["found"] == second["found"]
+    assert found(other, "a red wall", "--pictures", photos, "--store", store)["found"] == second["found"]
 
 
 def test_pictures_by_a_picture_and_sentences_by_a_picture(model, photos, tmp_path):
-    like = found("--image", photos / "c.jpg", "--from", model, "--images", photos, "--top", 1)
+    like = found(model, "--picture", photos / "c.jpg", "--pictures", photos, "--top", 1)
     assert like["found"][0]["picture"] == str(photos / "c.jpg")
     assert like["found"][0]["score"] == pytest.approx(1.0, abs=1e-5)
     (tmp_path / "said.txt").write_text("\n".join([*SENTENCES, "", SENTENCES[0]]) + "\n")
-    said = found("--image", photos / "c.jpg", "--from", model, "--texts", tmp_path / "said.txt", "--top", 2)
+    said = found(model, "--picture", photos / "c.jpg", "--texts", tmp_path / "said.txt", "--top", 2)
     loaded = vlcli.load(model)
     scores = (loaded.embed_text(SENTENCES) @ loaded.embed_image(photos / "c.jpg")[0]).tolist()
     assert said["sentences"] == len(SENTENCES)
@@ -106,7 +104,7 @@ def test_pictures_by_a_picture_and_sentences_by_a_picture(model, photos, tmp_pat
 
 
 def test_a_table_and_a_sheet_from_a_process_of_its_own(cli, model, photos, tmp_path):
-    ended = cli("search", "two red dogs", "--from", model, "--images", photos, "--top", 4, "--sheet", "found.png")
+    ended = cli("search", model, "two red dogs", "--pictures", photos, "--top", 4, "--draw", "found.png")
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
     assert lines[0].split() == ["rank", "score", "picture"]
@@ -119,13 +117,13 @@ def test_a_table_and_a_sheet_from_a_process_of_its_own(cli, model, photos, tmp_p
 def test_from_python(model, photos):
     rows = vlcli.load(model).search("a red wall", photos, top=2)
     assert [str(path) for path, _ in rows] == [
-        row["picture"] for row in found("a red wall", "--from", model, "--images", photos, "--top", 2)["found"]
+        row["picture"] for row in found(model, "a red wall", "--pictures", photos, "--top", 2)["found"]
     ]
 
 
 def test_faiss_names_the_same_pictures(model, photos):
     pytest.importorskip("faiss")
-    words = ("a red wall", "--from", model, "--images", photos, "--top", 3)
+    words = (model, "a red wall", "--pictures", photos, "--top", 3)
     rows = [found(*words, *more)["found"] for more in ((), ("--backend", "faiss"))]
     assert [row["picture"] for row in rows[0]] == [row["picture"] for row in rows[1]]
     assert [row["score"] for row in rows[0]] == pytest.approx([row["score"] for row in rows[1]], abs=1e-5)
@@ -134,16 +132,15 @@ def test_faiss_names_the_same_pictures(model, photos):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["x", "--images", "PHOTOS"], 2, "which model"),
-        (["--from", "MODEL", "--images", "PHOTOS"], 2, "neither"),
-        (["x", "--from", "MODEL"], 2, "what is to be searched"),
-        (["x", "--from", "nowhere", "--images", "PHOTOS"], 5, "no such model"),
-        (["x", "--from", "MODEL", "--images", "nowhere"], 5, "no such folder"),
-        (["x", "--from", "MODEL", "--images", "EMPTY"], 5, "no picture"),
-        (["x", "--from", "MODEL", "--images", "PHOTOS", "--objective", "y", "--top", "1"], 0, ""),
-        (["x", "--from", "MUTE", "--images", "PHOTOS"], 4, "nothing to embed"),
-        (["x", "--from", "MODEL", "--images", "PHOTOS", "--backend", "faiss"], 4, "pip install 'vlcli[faiss]'"),
-        (["--image", "broken.jpg", "--from", "MODEL", "--images", "PHOTOS"], 5, "There is no such picture"),
+        (["MODEL", "--pictures", "PHOTOS"], 2, "neither"),
+        (["MODEL", "x"], 2, "what is to be searched"),
+        (["nowhere", "x", "--pictures", "PHOTOS"], 5, "no such model"),
+        (["MODEL", "x", "--pictures", "nowhere"], 5, "no such folder"),
+        (["MODEL", "x", "--pictures", "EMPTY"], 5, "no picture"),
+        (["MODEL", "x", "--pictures", "PHOTOS", "--objective", "y", "--top", "1"], 0, ""),
+        (["MUTE", "x", "--pictures", "PHOTOS"], 4, "nothing to embed"),
+        (["MODEL", "x", "--pictures", "PHOTOS", "--backend", "faiss"], 4, "pip install 'vlcli[faiss]'"),
+        (["MODEL", "--picture", "broken.jpg", "--pictures", "PHOTOS"], 5, "There is no such picture"),
     ],
 )
 def test_what_a_user_gets_wrong_is_named(model, photos, tmp_path, monkeypatch, words, code, says):
@@ -158,8 +155,8 @@ def test_what_a_user_gets_wrong_is_named(model, photos, tmp_path, monkeypatch, w
 
 
 def test_where_the_vectors_are_kept_is_said_before(model, photos, tmp_path):
-    first = ask("a red wall", "--from", model, "--images", photos)
+    first = ask(model, "a red wall", "--pictures", photos)
     assert f"vectors of 6 pictures are kept in {photos}.embeddings/" in first.stderr
     assert "--store FILE" in first.stderr
-    named = ask("a red wall", "--from", model, "--images", photos, "--store", tmp_path / "mine.h5")
+    named = ask(model, "a red wall", "--pictures", photos, "--store", tmp_path / "mine.h5")
     assert "are kept in" not in named.stderr

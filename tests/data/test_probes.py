@@ -134,7 +134,7 @@ def test_pictures_inside_a_table_and_damaged_tables_are_told(tmp_path):
     pq.write_table(inside, tmp_path / "train.parquet")
     with pytest.raises(DataError, match="inside the table") as error:
         Parquet(tmp_path).examples()
-    assert error.value.hint.endswith(f"vlcli data unpack {tmp_path / 'train.parquet'} --into FOLDER")
+    assert error.value.hint.endswith(f"vlcli data unpack {tmp_path / 'train.parquet'} --out FOLDER")
     (tmp_path / "train.parquet").write_bytes(b"PAR1 cut")
     with pytest.raises(DataError, match="cannot be read"):
         Parquet(tmp_path).examples()

@@ -130,7 +130,7 @@ def test_the_model_with_slots_of_the_page_runs_as_written(page):
     assert "distance-bias" in json.dumps(config)
     assert "rope-2d" in json.dumps(config)
     plugins = ["--plugin", "tiny_paper.py", "--plugin", "gated.py"]
-    drawn = vlcli(page, "draw", "attention", "--from", "gated/gated", *plugins, "count=1")
+    drawn = vlcli(page, "draw", "attention", "--stage", "gated/gated", *plugins, "count=1")
     assert drawn.code == 0, drawn.err
     refused = vlcli(page, "validate", "--deep", "gated.yaml", "--trust", "stages.gated.model.cross_position=box")
     assert refused.code == 4

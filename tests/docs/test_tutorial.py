@@ -19,6 +19,7 @@ SAYS = {
     "predict": "probability",
     "report": "report.html",
     "demo": "an answer takes",
+    "export": "answers",
 }
 
 
@@ -30,7 +31,7 @@ def test_the_five_commands_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [words[0] for words in commands] == list(SAYS)
     for words in commands:
         named = [
-            word.replace("first", _run(tmp_path)) if words[0] in ("predict", "report", "demo") else word
+            word.replace("first", _run(tmp_path)) if words[0] in ("predict", "report", "demo", "export") else word
             for word in words
         ]
         ended = vlcli(tmp_path, *named, *MORE.get(words[0], ()))

@@ -80,7 +80,7 @@ SMALL_DETECTOR = (
     "limit=2",
 )
 FEW_PICTURES = ("root=photographs",)
-WALLS_SEEN = ("--from", "contrast/pairs", "--images", "photos/images")
+WALLS_SEEN = ("contrast/pairs", "--pictures", "photos/images")
 CONCEPTS = ("data", "concepts", f"{WORLD}/coco/annotations/captions_train.json", "--out", "words.txt")
 PAIR = tuple(f"{WORLD}/nlvr2/images/test1/test1-0-0-img{side}.png" for side in (0, 1))
 SHORT = tuple(f"stages.{name}.steps=2" for name in ("eyes", "image", "text", "pairs", "nlvr2"))
@@ -108,7 +108,7 @@ WAYS: dict[str, Way] = {
     "vlcli reproduce irpe --hours 1": Way("irpe-t1-product", ("--list",)),
     "vlcli reproduce -o docs/reproduction.md": Way("not in small", ("--list",)),
     "vlcli data where lxmert": Way("missing"),
-    "vlcli data unpack photos.parquet --into unpacked": Way("2 pictures"),
+    "vlcli data unpack photos.parquet --out unpacked": Way("2 pictures"),
     "vlcli ls checkpoints": Way("model_LXRT.pth"),
     "vlcli checkpoint model_LXRT.pth": Way("excused by a rule"),
     "vlcli checkpoint weights/unknown.pth": Way("excused by a rule", instead=("checkpoint", "Epoch20_LXRT.pth")),
@@ -128,7 +128,13 @@ WAYS: dict[str, Way] = {
     "vlcli runs": Way("stages done"),
     "vlcli follow quickstart": Way("metrics", instead=("follow", "runs/quickstart")),
     "vlcli demo runs/quickstart/nlvr2": Way("an answer takes", ("--check", "--port", "0"), slow=True),
-    "vlcli demo contrast/pairs --folder photos/images": Way("search in", ("--check", "--port", "0")),
+    "vlcli demo": Way("small/questions", ("--check", "--port", "0")),
+    "vlcli data make shapes shapes --images 20 'parts=[coco]' 'colours=[red, green, blue]' "
+    "'kinds=[circle, square, triangle]'": Way("captions"),
+    'vlcli ask "how many circles are there" shapes/images/train/000000000001.png': Way(
+        "probability", instead=("ask", "how many circles are there", PICTURE)
+    ),
+    "vlcli demo contrast/pairs --pictures photos/images": Way("search in", ("--check", "--port", "0")),
     "vlcli runs --clean --yes": Way("stages done"),
     "vlcli runs --clean": Way("stages done", ("--yes",)),
     "vlcli report quickstart": Way("report.html", instead=("report", "runs/quickstart", "--no-model")),
@@ -161,10 +167,11 @@ WAYS: dict[str, Way] = {
     "vlcli run quickstart mine.yaml --seeds 3 --table": Way("±", ("--until", "test"), slow=True),
     "vlcli extract --recipe quickstart": Way("skip"),
     "vlcli export --recipe quickstart": Way("skip"),
+    "vlcli export quickstart/nlvr2 --format hub license=apache-2.0 -o nlvr2-shapes": Way("nlvr2-shapes"),
     "vlcli eval --recipe quickstart": Way("language-test"),
     "vlcli eval nlvr2": Way("accuracy"),
     "vlcli eval nlvr2 --split dev": Way("runs/eval/nlvr2-"),
-    "vlcli eval nlvr2 --checkpoint runs/quickstart/scratch --json": Way('"accuracy/both"'),
+    "vlcli eval nlvr2 --stage runs/quickstart/scratch --json": Way('"accuracy/both"'),
     "vlcli run quickstart --only test": Way("skip"),
     "vlcli run quickstart --only onnx": Way("skip"),
     "vlcli plugin new my-paper": Way("pyproject.toml"),
@@ -189,12 +196,12 @@ WAYS: dict[str, Way] = {
     "vlcli features info runs/quickstart/regions --json": Way('"provenance"'),
     "vlcli features verify runs/quickstart/regions": Way("sound"),
     "vlcli features verify runs/quickstart/regions/features.h5": Way("sound"),
-    "vlcli features merge runs/quickstart/regions/features.h5 --into all.h5": Way("all.h5", ("--force",)),
-    "vlcli features merge detected=runs/quickstart/regions truth=all.h5 --into both.h5": Way(
+    "vlcli features merge runs/quickstart/regions/features.h5 --out all.h5": Way("all.h5", ("--force",)),
+    "vlcli features merge detected=runs/quickstart/regions truth=all.h5 --out both.h5": Way(
         "both.h5",
-        instead=("features", "merge", "a=runs/quickstart/regions", "b=runs/quickstart/regions", "--into", "both.h5"),
+        instead=("features", "merge", "a=runs/quickstart/regions", "b=runs/quickstart/regions", "--out", "both.h5"),
     ),
-    "vlcli features join runs/quickstart/regions/features.h5 --into runs/index.h5": Way("index.h5", ("--force",)),
+    "vlcli features join runs/quickstart/regions/features.h5 --out runs/index.h5": Way("index.h5", ("--force",)),
     f"vlcli features draw runs/quickstart/regions {PICTURE} --limit 10": Way("000000000001.png"),
     "vlcli features export obj36 runs/quickstart/regions features.tsv": Way("images", ("--force",)),
     "vlcli features import obj36 features.tsv imported.h5 --dtype float32": Way("0 errors"),
@@ -223,8 +230,8 @@ WAYS: dict[str, Way] = {
     "vlcli data concepts captions_train.json --out words.json --size 500 --pos NN,JJ --min-count 5": Way(
         "words.json", instead=(*CONCEPTS[:-1], "words.json", "--size", "500", "--pos", "NN,JJ", "--min-count", "5")
     ),
-    "vlcli draw attention --from quickstart/nlvr2": Way("attention-1.png", ("count=1",)),
-    "vlcli draw predictions --from quickstart/nlvr2 split=test1 count=12 --out pictures": Way(
+    "vlcli draw attention --stage quickstart/nlvr2": Way("attention-1.png", ("count=1",)),
+    "vlcli draw predictions --stage quickstart/nlvr2 split=test1 count=12 --out pictures": Way(
         "pictures/predictions.png"
     ),
     "vlcli draw --recipe pictures.yaml": Way("looks", DRY),
@@ -282,9 +289,9 @@ WAYS: dict[str, Way] = {
     "vlcli run tiny/detr": Way(
         "AP50", ("stages.world.world.images=20", "stages.detr.steps=1", "stages.detr.batch_size=2", "--quiet")
     ),
-    "vlcli eval --predictions runs/quickstart/test/predictions.jsonl --checkpoint quickstart/test": Way(
+    "vlcli eval --predictions runs/quickstart/test/predictions.jsonl --stage quickstart/test": Way(
         "consistency",
-        instead=("eval", "--predictions", "runs/quickstart/test/predictions.jsonl", "--checkpoint", "quickstart/test"),
+        instead=("eval", "--predictions", "runs/quickstart/test/predictions.jsonl", "--stage", "quickstart/test"),
     ),
     "vlcli eval nlvr2 --predictions answers.csv --root DATA --split dev": Way(
         "consistency",
@@ -304,15 +311,15 @@ WAYS: dict[str, Way] = {
     ),
     'vlcli ask quickstart/nlvr2 "each picture has a red circle" test1-0-0-img0 test1-0-0-img1 '
     "--features runs/quickstart/regions": Way("prediction"),
-    'vlcli search "a red circle" --from photos/pairs --images PICTURES --top 5 --sheet found.png': Way(
-        "rank", instead=("search", "a red wall", *WALLS_SEEN, "--top", "5", "--sheet", "found.png")
+    'vlcli search photos/pairs "a red circle" --pictures PICTURES --top 5 --draw found.png': Way(
+        "rank", instead=("search", *WALLS_SEEN, "a red wall", "--top", "5", "--draw", "found.png")
     ),
-    "vlcli search --image PICTURES/one.png --from photos/pairs --images PICTURES --json": Way(
-        '"embedded"', instead=("search", "--image", "photos/images/train0.png", *WALLS_SEEN, "--json")
+    "vlcli search photos/pairs --picture PICTURES/one.png --pictures PICTURES --json": Way(
+        '"embedded"', instead=("search", *WALLS_SEEN, "--picture", "photos/images/train0.png", "--json")
     ),
-    "vlcli search --image PICTURES/one.png --from photos/pairs --texts sentences.txt": Way(
+    "vlcli search photos/pairs --picture PICTURES/one.png --texts sentences.txt": Way(
         "sentence",
-        instead=("search", "--image", "photos/images/train0.png", *WALLS_SEEN[:2], "--texts", "sentences.txt"),
+        instead=("search", WALLS_SEEN[0], "--picture", "photos/images/train0.png", "--texts", "sentences.txt"),
     ),
     "vlcli count lxmert": Way("228,051,752"),
     "vlcli count ace-rpe": Way("56,821,248"),

@@ -264,6 +264,6 @@ def test_the_box_of_an_expression_lies_where_the_data_say_in_shares_or_in_pixels
     thumbnail = SimpleNamespace(size=(100, 200))  # height, width
     example = Example("1", "the dog", ["a"], targets=target)
     row = {"prediction": [20.0, 20.0, 100.0, 60.0]}
-    boxes = samples._predicted_boxes(row, example, SimpleNamespace(thumbnail=thumbnail))
+    boxes = samples._boxes(row, example, SimpleNamespace(thumbnail=thumbnail), [])
     assert [(box.label, box.role) for box in boxes] == [("reference", "true"), ("predicted", "said")]
     assert [box.place for box in boxes] == [pytest.approx([0.1, 0.2, 0.4, 0.4])] * 2

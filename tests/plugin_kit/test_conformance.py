@@ -41,7 +41,7 @@ def test_every_built_in_passes_every_check(kind):
 def package(tmp_path_factory):
     """A package as `plugin new` writes it."""
     folder = tmp_path_factory.mktemp("new") / "odd-paper"
-    made = CliRunner().invoke(app, ["plugin", "new", "odd-paper", "--folder", str(folder)])
+    made = CliRunner().invoke(app, ["plugin", "new", "odd-paper", "--out", str(folder)])
     assert made.exit_code == 0, made.output
     return folder
 
@@ -63,7 +63,7 @@ WRONG = {
 def test_a_component_that_is_wrong_is_told_in_one_line(package, tmp_path, check):
     name = f"wrong-{check}"
     folder = tmp_path / name
-    assert CliRunner().invoke(app, ["plugin", "new", name, "--folder", str(folder)]).exit_code == 0
+    assert CliRunner().invoke(app, ["plugin", "new", name, "--out", str(folder)]).exit_code == 0
     model = folder / name.replace("-", "_") / "model.py"
     before, after = WRONG[check]
     assert before in model.read_text()
@@ -95,7 +95,7 @@ def test_bad_input_ends_in_one_message(words, code, said, tmp_path):
 
 def test_a_folder_that_exists_is_left_alone(package):
     before = sorted(package.rglob("*"))
-    ended = CliRunner().invoke(app, ["plugin", "new", "other-paper", "--folder", str(package)])
+    ended = CliRunner().invoke(app, ["plugin", "new", "other-paper", "--out", str(package)])
     assert ended.exit_code == 1
     assert "The folder exists" in ended.stderr
     assert sorted(package.rglob("*")) == before

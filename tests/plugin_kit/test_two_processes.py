@@ -80,7 +80,7 @@ def test_an_objective_that_is_wrong_on_two_processes_is_told_in_one_line(tmp_pat
     monkeypatch.setattr(two_processes, "PATIENCE", 20.0)
     name = f"two-{fault}"
     folder = tmp_path / name
-    assert CliRunner().invoke(app, ["plugin", "new", name, "--folder", str(folder)]).exit_code == 0
+    assert CliRunner().invoke(app, ["plugin", "new", name, "--out", str(folder)]).exit_code == 0
     file = folder / name.replace("-", "_") / "objective.py"
     before, after, said = WRONG.get(fault, ("", "", ""))
     assert before in file.read_text()

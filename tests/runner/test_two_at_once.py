@@ -14,9 +14,7 @@ from vlcli.errors import UsageError
 from vlcli.recipe.stage_record import flocked
 
 
-@pytest.mark.parametrize(
-    "verb", [["make", "shapes", "out", "--images", "20"], ["unpack", "t.parquet", "--into", "out"]]
-)
+@pytest.mark.parametrize("verb", [["make", "shapes", "out", "--images", "20"], ["unpack", "t.parquet", "--out", "out"]])
 def test_data_are_written_by_one_process_at_a_time(tmp_path, monkeypatch, cli, verb):
     monkeypatch.chdir(tmp_path)
     with flocked(tmp_path / ".out.lock"):

@@ -91,14 +91,14 @@ def run(*words):
 
 def test_a_stages_own_predictions_give_its_metrics(stage, monkeypatch):
     wanted = (stage / "metrics.json").read_text()
-    for words in (("--checkpoint", stage), ("--checkpoint", "small/test"), ("--recipe", "small", "--only", "test")):
+    for words in (("--stage", stage), ("--stage", "small/test"), ("--recipe", "small", "--only", "test")):
         monkeypatch.chdir(stage.parents[2])
         ended = run("--predictions", stage / "predictions.jsonl", *words, "--json")
         assert ended.exit_code == 0, ended.stderr
         assert json.dumps(json.loads(ended.stdout)["metrics"]) == json.dumps(json.loads(wanted))
     official = run("nlvr2", "--predictions", stage / "nlvr2.csv", "--root", stage.parents[2] / "data", "--json")
     assert json.loads(official.stdout)["metrics"] == json.loads(wanted)
-    assert "accuracy" in run("--predictions", stage / "predictions.jsonl", "--checkpoint", stage).stdout
+    assert "accuracy" in run("--predictions", stage / "predictions.jsonl", "--stage", stage).stdout
 
 
 def changed(kind, lines):
@@ -132,7 +132,7 @@ def changed(kind, lines):
 def test_damaged_predictions_are_one_message(stage, tmp_path, kind, says):
     lines = (stage / "predictions.jsonl").read_text().splitlines()
     (tmp_path / "mine.jsonl").write_text("\n".join(changed(kind, lines)) + "\n")
-    ended = run("--predictions", tmp_path / "mine.jsonl", "--checkpoint", stage)
+    ended = run("--predictions", tmp_path / "mine.jsonl", "--stage", stage)
     assert ended.exit_code == 5, ended.stdout
     assert says in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -142,8 +142,8 @@ def test_what_cannot_be_scored_is_said(stage, tmp_path):
     assert "Say what the predictions are scored against" in run("--predictions", stage / "nlvr2.csv").stderr
     ranked = run("retrieval", "--predictions", stage / "predictions.jsonl", "--root", tmp_path)
     assert "cannot be scored from a file" in ranked.stderr
-    assert run("--predictions", tmp_path / "absent.jsonl", "--checkpoint", stage).exit_code == 5
-    assert run("--predictions", stage / "nlvr2.csv", "--checkpoint", tmp_path / "absent").exit_code == 2
+    assert run("--predictions", tmp_path / "absent.jsonl", "--stage", stage).exit_code == 5
+    assert run("--predictions", stage / "nlvr2.csv", "--stage", tmp_path / "absent").exit_code == 2
 
 
 def test_boxes_of_coco_are_a_row_a_picture(tmp_path):

@@ -90,7 +90,7 @@ def test_nothing_is_left_of_what_fails(tmp_path, what):
 
 def test_the_command_says_what_to_do_next(tmp_path):
     table(tmp_path / "t.parquet", [{"bytes": picture(), "path": None}, {"bytes": b"x", "path": None}])
-    words = ["data", "unpack", str(tmp_path / "t.parquet"), "--into", str(tmp_path / "out")]
+    words = ["data", "unpack", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "out")]
     ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 0, ended.stderr
     assert f"next: vlcli init {tmp_path / 'out'}" in ended.stdout

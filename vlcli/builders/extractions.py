@@ -69,7 +69,7 @@ class Extraction:
         """Returns a copy with the path of the weights from the bundle in ``folder`` if the absolute path is gone."""
         moved = Path(os.path.normpath(folder / self.beside)) if self.beside else None
         source = None if self.source is None else self.source.with_bundle(folder)
-        if moved is not None and moved.exists() and not Path(self.weights).exists():
+        if moved is not None and moved.exists() and not (self.weights and Path(self.weights).exists()):
             return replace(self, weights=str(moved), source=source)
         return replace(self, source=source)
 

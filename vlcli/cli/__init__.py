@@ -20,6 +20,7 @@ from vlcli.cli import (
     doctor,
     draw,
     evaluate,
+    export,
     features,
     init,
     listing,
@@ -64,9 +65,9 @@ for _kind, _about in {
     "extract": "Turn images into region features: the recipe's extract stages.",
     "pretrain": "Pre-train: the recipe's pretrain stages, with what they build on.",
     "finetune": "Fine-tune: the recipe's finetune stages, with what they build on.",
-    "export": "Export: the recipe's export stages, with what they build on.",
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
+app.command("export", rich_help_panel=_RUN)(export.export)
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)

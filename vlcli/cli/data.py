@@ -127,9 +127,9 @@ def concepts(
     captions: Annotated[
         list[Path], typer.Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")
     ],
-    out: Annotated[Path, typer.Option(help="Where to: JSON where the name ends so, else `word, POS, count`.")] = Path(
-        "concepts.txt"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to: JSON where the name ends so, else `word, POS, count`.")
+    ] = Path("concepts.txt"),
     size: Annotated[int, typer.Option(min=0, help="Most words; 0 for all.")] = 1000,
     pos: Annotated[str, typer.Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
     function_words: Annotated[
@@ -167,7 +167,7 @@ def concepts(
 @guarded
 def unpack(
     source: Annotated[Path, typer.Argument(help="A Parquet or Arrow file, or a folder of Hugging Face's datasets.")],
-    into: Annotated[Path, typer.Option(help="The folder to make: images/ and a .jsonl for each split.")],
+    into: Annotated[Path, typer.Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
     max_pixels: o.MaxPixels = 178,
     json_: o.Json = False,
     quiet: o.Quiet = False,
@@ -175,7 +175,7 @@ def unpack(
 ) -> None:
     """Write pictures that lie inside a table to files, with the other columns as JSON lines.
 
-    vlcli data unpack photos.parquet --into photos
+    vlcli data unpack photos.parquet --out photos
     """
     from vlcli.recipe.stage_record import writing_alone
     from vlcli.tools.unpacking import unpack as write_out

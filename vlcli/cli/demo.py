@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
 
 @guarded
 def demo(
-    model: o.Trained,
+    model: o.TrainedOrSmall = "small",
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0: all machines of the network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7860,
-    folder: Annotated[
-        Path | None, typer.Option(help="Pictures to search, with a model that has learnt contrast.")
+    pictures: Annotated[
+        Path | None, typer.Option(help="A folder to search, with a model that has learnt contrast.")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="With --folder: where vectors are kept; default: beside it.")
+        Path | None, typer.Option(help="With --pictures: where vectors are kept; default: beside it.")
     ] = None,
     samples: Annotated[
         Path | None, typer.Option(help="Sample pictures; default: those on which the run is tested.")
@@ -45,28 +46,32 @@ def demo(
 ) -> None:
     """Serve a web page on this machine: drop a picture, ask, see the answer and where the model looked.
 
+    vlcli demo
+
     vlcli demo runs/quickstart/nlvr2
 
-    vlcli demo contrast/pairs --folder photos --port 8000
+    vlcli demo contrast/pairs --pictures photos --port 8000
 
     Ctrl-C ends it.
     """
     from vlcli.api import load
     from vlcli.demo.asking import Demo, Limits
-    from vlcli.demo.samples import of_folder, of_run
+    from vlcli.demo.samples import of_folder, of_run, of_world
     from vlcli.demo.server import Server
     from vlcli.engine.processes import resolve_device
+    from vlcli.prediction.sources import SMALL_FOLDER
 
     progress = console.progress(verbose, quiet)
     server = Server(None, host, port, progress.debug)  # before the model is loaded: a port in use is told at once
-    serving = False
+    serving, drawn = False, tempfile.TemporaryDirectory()
     try:
         loaded = load(model, features_from=features_from, device=resolve_device(device or "cpu"))
-        index = None if folder is None else loaded.index(folder, store=store, progress=progress)
+        index = None if pictures is None else loaded.index(pictures, store=store, progress=progress)
         for name, reason in index.failures.items() if index is not None else ():
             progress.warn(f"left out {name}: {reason}")
         limits = Limits(max_upload * 2**20, max_pixels * 1_000_000, waiting=queue)
-        shown = of_folder(samples) if samples is not None else of_run(loaded)
+        small = SMALL_FOLDER in loaded.folder.parents
+        shown = of_folder(samples) if samples else of_world(Path(drawn.name)) if small else of_run(loaded)
         server.demo = page = Demo(loaded, limits, shown, index)
         page.warm_up()
         if check:
@@ -87,6 +92,7 @@ def demo(
         raise typer.Exit(stop.code) from None
     finally:
         server.server_close()
+        drawn.cleanup()
 
 
 def _about(demo: Demo) -> str:

@@ -29,9 +29,9 @@ def draw(
     ] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option("--from", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
+        typer.Option("--stage", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Put the pictures into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Put the pictures into this folder.")] = None,
     root: o.Root = None,
     recipe: o.RunRecipe = None,
     *,
@@ -39,7 +39,7 @@ def draw(
 ) -> None:
     """Draw pictures of data, of a trained model, or of what stages measured.
 
-    vlcli draw attention --from quickstart/nlvr2
+    vlcli draw attention --stage quickstart/nlvr2
 
     vlcli draw --recipe my.yaml
     """

@@ -25,7 +25,8 @@ def evaluate(
     ] = None,
     recipe: o.RunRecipe = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A stage's or model's folder; default: the newest of the task.")
+        Path | None,
+        typer.Option("--stage", help="RECIPE/STAGE, or a model's folder; default: the newest of the task."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which part of the data.")] = None,
     root: o.Root = None,
@@ -37,11 +38,11 @@ def evaluate(
 
     vlcli eval nlvr2
 
-    vlcli eval vqa --checkpoint runs/lxmert/vqa --split val --root DATA
+    vlcli eval vqa --stage runs/lxmert/vqa --split val --root DATA
 
     vlcli eval --recipe quickstart
 
-    vlcli eval --predictions answers.jsonl --checkpoint runs/quickstart/test
+    vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
     request = replace(request, kind=None if request.only else "evaluate")
     names, overrides = o.split_words(words)
@@ -109,7 +110,7 @@ def newest(task: str, output: Path) -> Path:
     raise DataError(
         f"No finished fine-tuning of {task!r} was found.",
         where=str(output),
-        expected="a finetune stage with this task, or --checkpoint FOLDER",
+        expected="a finetune stage with this task, or --stage FOLDER",
         hint=f"make one: vlcli finetune --recipe RECIPE (one with a finetune stage of task {task}; vlcli ls recipes)",
     )
 
@@ -137,7 +138,7 @@ def _rescore(
     if stage is None and not names:
         raise UsageError(
             "Say what the predictions are scored against.",
-            expected="a task with --root DATA, --checkpoint STAGE, or --recipe RECIPE --only STAGE",
+            expected="a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE",
             hint="vlcli eval vqa --predictions FILE --root DATA --split val",
         )
     from vlcli.recipe import stage_record

@@ -70,7 +70,7 @@ def merge(
     stores: Annotated[
         list[str], typer.Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only box set.")
     ],
-    into: Annotated[Path, typer.Option(help="The new file.")],
+    into: Annotated[Path, typer.Option("--out", "-o", help="The new file.")],
     compression: Compression = None,
     force: o.Replace = False,
     json_: o.Json = False,
@@ -79,9 +79,9 @@ def merge(
 ) -> None:
     """Copy shards, or the box sets of several stores, into one file.
 
-    vlcli features merge part1.h5 part2.h5 --into all.h5
+    vlcli features merge part1.h5 part2.h5 --out all.h5
 
-    vlcli features merge detected=seen.h5 ground-truth=truth.h5 --into both.h5
+    vlcli features merge detected=seen.h5 ground-truth=truth.h5 --out both.h5
     """
     from vlcli.features.join import merge as copy
 
@@ -102,7 +102,7 @@ def merge(
 @guarded
 def join(
     stores: Annotated[list[Path], typer.Argument(help="The shards.")],
-    into: Annotated[Path, typer.Option(help="The index, in a folder above the shards.")],
+    into: Annotated[Path, typer.Option("--out", "-o", help="The index, in a folder above the shards.")],
     force: o.Replace = False,
     json_: o.Json = False,
 ) -> None:
@@ -197,7 +197,7 @@ def _lines(path: Path) -> list[str]:
 def draw(
     path: Store,
     pictures: Annotated[list[Path], typer.Argument(help="Pictures whose boxes the store holds.")],
-    out: Annotated[Path, typer.Option(help="Folder for ID.png of each.")] = Path("drawn"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for ID.png of each.")] = Path("drawn"),
     set: BoxSet = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Most boxes a picture, by score.")] = None,
     least: Annotated[float, typer.Option("--min-score", help="Lowest score drawn.")] = 0.0,

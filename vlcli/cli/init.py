@@ -16,7 +16,7 @@ from vlcli.errors import UsageError
 @guarded
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder with your pictures and tables.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
+    output: Annotated[Path, typer.Option("--out", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
     task: Annotated[str | None, typer.Option(help="What to learn: vqa, retrieval, captioning ...")] = None,
     image: Annotated[str | None, typer.Option(help="The column that names the pictures.")] = None,
     text: Annotated[str | None, typer.Option(help="The column of sentences or questions.")] = None,

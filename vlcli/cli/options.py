@@ -111,6 +111,12 @@ Verbose = Annotated[
 ]
 """The options ``--verbose`` and ``-v``, counted; a verb that does not name them has them from its guard."""
 Trained = Annotated[str, typer.Argument(help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")]
+TrainedOrSmall = Annotated[
+    str,
+    typer.Argument(
+        help="A stage's folder, RECIPE/STAGE under runs/, or an exported model; else a small one of shapes."
+    ),
+]
 Features = Annotated[Path | None, typer.Option(help=_FEATURES)]
 FeaturesFrom = Annotated[Path | None, typer.Option(help="An extract stage whose extractor reads the pictures.")]
 Extractor = Annotated[str | None, typer.Option(help="An extractor as in recipes: '{name: NAME, weights: FILE}'.")]

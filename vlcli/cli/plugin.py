@@ -69,7 +69,7 @@ app = typer.Typer(
 @guarded
 def new(
     name: Annotated[str, typer.Argument(help="Name of the package: my-paper.")],
-    folder: Annotated[Path | None, typer.Option(help="Where to; else a folder of that name.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to; else a folder of that name.")] = None,
     json_: o.Json = False,
 ) -> None:
     """Write a package with a model, an objective, a position encoding, a reader, a task, a recipe and tests.

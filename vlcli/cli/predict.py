@@ -93,12 +93,11 @@ _HOW, _OUTPUT = "How", "What is shown"
 
 @guarded
 def predict(
-    model: o.Trained,
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="PICTURE... [TEXT]",
-            help="Picture files or folders, then a question or sentence; -: JSON lines.",
+            metavar="[MODEL] PICTURE... [TEXT]",
+            help="RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines.",
         ),
     ],
     text: Annotated[str | None, typer.Option(help="The text, where it looks like a file.")] = None,
@@ -130,8 +129,10 @@ def predict(
 
     vlcli predict RECIPE/STAGE - < requests.jsonl
     """
+    from vlcli.prediction.pictures import is_file
     from vlcli.prediction.records import read_lines, requests_of, split_words
 
+    model, words = _model_of(words, is_file(words[0]) or words[0] == STDIN)
     pictures, said = split_words(words, text)
     o.refuse_bytes(said)
     named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
@@ -150,6 +151,16 @@ def predict(
             bar.advance()
             shown.append(answer)
         _show(use, shown, top, draw, json_, single=count == 1)
+
+
+def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
+    """Returns the model and the other words; the small model where none is named."""
+    from vlcli.prediction.sources import SMALL
+
+    model, words = (SMALL, words) if without else (words[0], words[1:])
+    if len(words) < 1 + without and model == SMALL:
+        raise UsageError("Name a picture and a question.", got=" ".join(words), hint="vlcli ask 'QUESTION' PICTURE")
+    return model, words
 
 
 def read_extractor(value: str | None) -> dict[str, Any] | None:
@@ -225,13 +236,17 @@ def _tables(use: Use, answers: list[Prediction]) -> None:
 
 @guarded
 def ask(
-    model: o.Trained,
-    text: Annotated[str, typer.Argument(help="The question, or the sentence.")],
-    pictures: Annotated[list[str], typer.Argument(help="Picture files, or their ids in the store.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[MODEL] TEXT PICTURE...",
+            help="RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store.",
+        ),
+    ],
     features: o.Features = None,
     features_from: o.FeaturesFrom = None,
     extractor: o.Extractor = None,
-    best: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
     plugin: o.Plugin = None,
     json_: o.Json = False,
 ) -> None:
@@ -241,6 +256,7 @@ def ask(
     """
     from vlcli.prediction.pictures import is_file
 
+    model, (text, *pictures) = _model_of(words, len(words) < 3)
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
     o.refuse_bytes(text)
@@ -256,7 +272,7 @@ def ask(
         cells = [[key, str(value)] for key, value in facts.items() if key != "key"]
         columns = ["what", "value"]
     else:
-        answers = loaded.answers(text, images, best)
+        answers = loaded.answers(text, images, top)
         facts = {"answers": [{"answer": answer, "probability": chance} for answer, chance in answers]}
         cells = [[answer, f"{chance:.3f}"] for answer, chance in answers]
         columns = ["answer", "probability"]

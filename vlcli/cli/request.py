@@ -113,5 +113,7 @@ def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: 
     resolved = from_mapping(value["name"], value, overrides)
     stage = resolved.stages[next(iter(value["stages"]))]
     digest = stage_record.digest([resolved.recipe.root, stage.model_dump(mode="json", exclude=exclude)])
-    resolved.recipe = resolved.recipe.model_copy(update={"stages": {f"{slug(label)}-{digest[:8]}": stage}})
+    name, (written,) = f"{slug(label)}-{digest[:8]}", resolved.document.value["stages"].values()
+    resolved.recipe = resolved.recipe.model_copy(update={"stages": {name: stage}})
+    resolved.document.value["stages"] = {name: written}  # as `recipe.yaml` of the folder says it
     return resolved

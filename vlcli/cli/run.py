@@ -196,4 +196,5 @@ def _next_commands(resolved: Resolved, outcomes: list[StageOutcome]) -> list[str
     model = next((trained[name] for name in sources if name in trained), None)
     if model is None:
         return []
-    return [f"vlcli predict {model} PICTURE... [TEXT]", f"vlcli demo {model}", f"vlcli report {model.parent}"]
+    lines = [f"predict {model} PICTURE... [TEXT]", f"demo {model}", f"report {model.parent}"]
+    return [f"vlcli {line}" for line in [*lines, f"export {model} --format hub"]]

@@ -19,17 +19,15 @@ if TYPE_CHECKING:
 
 @guarded
 def search(
+    model: o.Trained,
     text: Annotated[str | None, typer.Argument(help="What to look for: a sentence.", show_default=False)] = None,
-    model: Annotated[
-        str, typer.Option("--from", help="A stage's folder, RECIPE/STAGE under runs/, or an exported model.")
-    ] = "",
-    images: Annotated[Path | None, typer.Option(help="The folder of pictures to search.")] = None,
-    image: Annotated[Path | None, typer.Option(help="Look for what is like this picture.")] = None,
+    images: Annotated[Path | None, typer.Option("--pictures", help="The folder of pictures to search.")] = None,
+    image: Annotated[Path | None, typer.Option("--picture", help="Look for what is like this picture.")] = None,
     texts: Annotated[
-        Path | None, typer.Option(help="With --image: rank the sentences of this file, one a line.")
+        Path | None, typer.Option(help="With --picture: rank the sentences of this file, one a line.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
-    sheet: Annotated[Path | None, typer.Option(help="Draw what was found into this PNG.")] = None,
+    sheet: Annotated[Path | None, typer.Option("--draw", help="Draw what was found into this PNG.")] = None,
     store: Annotated[Path | None, typer.Option(help="Where the vectors are kept; default: beside the folder.")] = None,
     features: o.Features = None,
     objective: Annotated[str, typer.Option(help="What embeds, where several objectives do.")] = "contrast",
@@ -44,11 +42,11 @@ def search(
 ) -> None:
     """Search a folder of pictures with a trained model that has learnt contrast.
 
-    vlcli search "a red circle" --from RECIPE/STAGE --images FOLDER --top 5 --sheet found.png
+    vlcli search RECIPE/STAGE "a red circle" --pictures FOLDER --top 5 --draw found.png
 
-    vlcli search --image one.png --from RECIPE/STAGE --images FOLDER
+    vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
     """
-    _refuse(text, model, images, image, texts, sheet)
+    _refuse(text, images, image, texts, sheet)
     o.refuse_bytes(text)
     pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
     loaded = load_model(model, "search", pictures, device, str(images or "FOLDER"), features=features)
@@ -75,16 +73,12 @@ def search(
     progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))
 
 
-def _refuse(
-    text: str | None, model: str, images: Path | None, image: Path | None, texts: Path | None, sheet: Path | None
-) -> None:
-    if not model:
-        raise UsageError("Say which model embeds.", expected="--from RECIPE/STAGE, or a folder")
+def _refuse(text: str | None, images: Path | None, image: Path | None, texts: Path | None, sheet: Path | None) -> None:
     if (text is None) == (image is None):
         got = "neither" if text is None else "both"
-        raise UsageError("Look for a sentence or for a picture.", got=got, expected='"a sentence", or --image FILE')
+        raise UsageError("Look for a sentence or for a picture.", got=got, expected='"a sentence", or --picture FILE')
     if (images is None) == (texts is None) or (texts is not None and (image is None or sheet is not None)):
-        expected = "--images FOLDER; or --image FILE and --texts FILE, without --sheet"
+        expected = "--pictures FOLDER; or --picture FILE and --texts FILE, without --draw"
         raise UsageError("Say what is to be searched.", expected=expected)
 
 

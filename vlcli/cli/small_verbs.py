@@ -101,7 +101,7 @@ def push(
 @guarded
 def schema(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it to this file instead of stdout.", show_default=False)
+        Path | None, typer.Option("--out", "-o", help="Write it to this file instead of stdout.", show_default=False)
     ] = None,
 ) -> None:
     """Print the JSON Schema of recipes, with which an editor completes keys and marks faults.

@@ -20,6 +20,7 @@ from vlcli.demo.uploads import Remembered, Upload, Uploads, preview
 from vlcli.errors import DataError, UsageError
 from vlcli.images.files import BadImageError, open_image, read_content
 from vlcli.prediction import MAX_TEXT, Prediction
+from vlcli.prediction.sources import SMALL_FOLDER
 from vlcli.tools.search import Index
 
 TOP = 8
@@ -27,6 +28,12 @@ THUMBNAIL = 240
 TRIED = "is this a picture"
 PICTURES = 5
 """Pictures of one request where the task takes any number."""
+
+
+SMALL_ABOUT = (
+    "A small model that comes with vlcli. It answers questions about drawn circles, squares and triangles in red, "
+    "green and blue: what there is, colours, places, and numbers up to 4. It knows neither photographs nor other words."
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Demo:
                 "The page has nothing to show of this model: it cannot be asked anything.",
                 where=str(self.model.folder),
                 got=f"objectives: {heads}" if heads else "no objective",
-                expected="a task, a head that answers, or --folder with a model that has learnt contrast",
+                expected="a task, a head that answers, or --pictures with a model that has learnt contrast",
                 hint="fine-tune it on a task (vlcli ls tasks), or name another stage of its run",
             )
         self.uploads, self.turns = Uploads(self.limits.pixels), Turns(self.limits.waiting)
@@ -101,7 +108,7 @@ class Demo:
         keys = ("name", "kind", "images", "text", "about")
         return {
             "model": "/".join(parts[-2:]),  # run and stage
-            "about": type(self.model.model).__name__,
+            "about": SMALL_ABOUT if folder == SMALL_FOLDER / "questions" / "model" else type(self.model.model).__name__,
             "uses": [{key: getattr(use, key) for key in keys} for use in self.model.uses.values()],
             "samples": samples,
             "folder": self.index and {"name": self.index.folder.name, "pictures": len(self.index.store)},
@@ -161,7 +168,7 @@ class Demo:
         """
         index = self.index
         if index is None:
-            raise UsageError("There is no folder to search.", hint="start the page with --folder FOLDER")
+            raise UsageError("There is no folder to search.", hint="start the page with --pictures FOLDER")
         self.check(text)
         uploads = self.uploads.get(keys[:1])
         if not text.strip() and not uploads:

@@ -12,11 +12,15 @@ from vlcli.builders.readers import open_readers
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
+from vlcli.prediction.sources import SMALL
+from vlcli.progress import Silent
 from vlcli.recipe import stage_record
+from vlcli.recipe.load import load
 from vlcli.recipe.stage_record import StageRecord
+from vlcli.stages.make import world_config
 from vlcli.tools.search import walk_pictures
 
-COUNT = 8
+COUNT, DRAWN = 8, 20
 
 
 class Sample(NamedTuple):
@@ -40,6 +44,20 @@ def of_folder(folder: Path, count: int = COUNT) -> list[Sample]:
     if not samples:
         raise DataError("There is no picture in the folder of samples.", where=str(folder))
     return samples
+
+
+def small_world(folder: Path, images: int, seed: int) -> None:
+    """Draw pictures with questions, as the recipe of the small model does."""
+    world = dict(load("quickstart").recipe.stages["world"].model_dump()["world"])
+    world |= {"images": images, "seed": seed, "parts": ["coco", "vqa"]}
+    world_config(world, SMALL).make(folder, Silent(), 1)
+
+
+def of_world(folder: Path, count: int = COUNT) -> list[Sample]:
+    """Return drawn pictures that the small model has never seen, with questions and their answers."""
+    small_world(folder, DRAWN, DRAWN)
+    (reader,) = open_readers([{"name": "vqa", "split": "train"}], folder)
+    return list(islice(_examples(reader, False, count), count))
 
 
 def of_run(model: Loaded, count: int = COUNT) -> list[Sample]:

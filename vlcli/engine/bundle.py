@@ -171,18 +171,28 @@ def read_bundle(folder: str | Path) -> Bundle:
 def _nothing(folder: Path) -> DataError:
     record = stage_record.read(folder)
     if record is not None and record.artifact:
-        return DataError(
-            "The run that made this stage is gone or has changed since.",
-            where=str(folder),
-            got=str(stage_record.artifact(folder, record)),
-            hint=f"make the stage again: vlcli run {record.recipe or 'RECIPE'}",
+        what, hint = "The run that made this stage is gone or has changed since.", "make the stage again"
+        got, hint = str(stage_record.artifact(folder, record)), f"{hint}: vlcli run {record.recipe or 'RECIPE'}"
+        return DataError(what, where=str(folder), got=got, hint=hint)
+    if record is not None and record.status != "done":
+        what, hint = (
+            "This stage is not finished: it has no model yet.",
+            f"finish it: vlcli run {record.recipe or 'RECIPE'}",
         )
+        return DataError(what, where=str(folder), got=f"status: {record.status}", hint=hint)
+    near = _near(folder, record)
     return DataError(
         "There is no trained model here.",
         where=str(folder),
         expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
-        hint="make one: vlcli run RECIPE",
+        hint=f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE",
     )
+
+
+def _near(folder: Path, record: stage_record.StageRecord | None) -> list[Path]:
+    # the stages whose model an evaluation judged, or those of a run's folder
+    named = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
+    return [path for path in (named or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
 
 
 class _Config(BaseModel):

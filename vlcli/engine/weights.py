@@ -20,7 +20,7 @@ from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
-from vlcli.nn.weights import choose_state, cut, without_prefix
+from vlcli.nn.weights import choose_state, cut, unscaled, without_prefix
 from vlcli.plain import comma_list
 from vlcli.recipe.patterns import Searcher
 
@@ -95,9 +95,9 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, Tensor]:
     """
     try:
         with safe_open(path, framework="pt", device=device) as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            tensors = unscaled({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
             tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError, KeyError, RuntimeError) as error:
         hint = "fetch it again; a stage's: delete it, and vlcli run makes it again"
         got = str(error).split("\n")[0]
         raise DataError("These weights cannot be read.", where=str(path), got=got, hint=hint) from error

@@ -104,6 +104,17 @@ def choose_state(
     return name, states.get(name, {})
 
 
+SCALE = ".int8_scale"
+"""Ending of the name beside weights of 8 bits: the factor of each of their rows."""
+
+
+def unscaled(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with weights of 8 bits multiplied by their factors; others as they are."""
+    plain = {name: value for name, value in tensors.items() if not name.endswith(SCALE)}
+    scales = {name.removesuffix(SCALE): value for name, value in tensors.items() if name.endswith(SCALE)}
+    return plain | {name: plain[name].float() * scale for name, scale in scales.items()}
+
+
 def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
     """Read all state dicts of a file by key (``model``, ``state.model_ema``; ``""``: the file itself).
 

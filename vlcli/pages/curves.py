@@ -5,25 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vlcli.metrics.baseline import NAME, ONE_ANSWER
 from vlcli.pages.charts import Chart, Points, line_chart
 from vlcli.report.curves import loss_series, score_series
 from vlcli.tools.run_folder import RunFacts
 
 OTHERS = {"lr": "learning rate", "data_wait": "share of time waiting for data"}
 """Fields of the log that get a chart of their own."""
+_BESIDE = (f"eval/{NAME}", f"eval/{ONE_ANSWER}")
+"""Fields that get no chart side by side."""
 MOST_PARTS = 6
 """Charts of loss parts where several runs are shown."""
 
 
 def curves_of(runs: Sequence[RunFacts]) -> list[dict[str, Any]]:
-    """Return name, kind and charts of every stage that left a log, in the order of the stages."""
+    """Return name, kind and charts of the stages that left a log; a model and its controls share their charts."""
+    tasks: dict[Any, dict[str, str]] = {}
+    for run in runs:
+        for name, stage in run.stages.items():
+            task = (stage.record.config if stage.record else {}).get("task")
+            learnt = task.get("name") if isinstance(task, dict) else task
+            tasks.setdefault((stage.kind, learnt) if learnt else name, {})[name] = stage.kind
     curves = []
-    for name in dict.fromkeys(name for run in runs for name in run.stages):
-        members = [run for run in runs if name in run.stages]
-        charts = _charts(_logs(members, name))
-        if charts:
-            curves.append({"stage": name, "kind": members[0].stages[name].kind, "charts": charts})
+    for names in tasks.values():
+        logs = {name: _logs([run for run in runs if name in run.stages], name) for name in names}
+        if charts := _charts(_joined(logs)):
+            title = ", ".join(name for name, of in logs.items() if of)
+            curves.append({"stage": title, "kind": next(iter(names.values())), "charts": charts})
     return curves
+
+
+def _joined(logs: Mapping[str, Mapping[str, list[dict[str, Any]]]]) -> dict[str, list[dict[str, Any]]]:
+    """Return logs by stage and run in one mapping, whose labels name what differs."""
+    several = sum(map(bool, logs.values())) > 1
+    return {
+        f"{name}, {run}" if len(of) > 1 else name if several else run: rows
+        for name, of in logs.items()
+        for run, rows in of.items()
+    }
 
 
 def _logs(runs: Sequence[RunFacts], name: str) -> dict[str, list[dict[str, Any]]]:
@@ -46,9 +65,13 @@ def _charts(logs: Mapping[str, list[dict[str, Any]]]) -> list[Chart]:
     if len(logs) == 1:
         (rows,) = logs.values()
         charts += [line_chart("loss", loss_series(rows), log=True), line_chart("validation", score_series(rows))]
-    else:
+    elif logs:
         losses = {label: loss_series(rows) for label, rows in logs.items()}
-        scores = {label: score_series(rows) for label, rows in logs.items()}
+        told = {
+            label: [{name: value for name, value in row.items() if name not in _BESIDE} for row in rows]
+            for label, rows in logs.items()
+        }
+        scores = {label: score_series(rows) for label, rows in told.items()}
         charts += _side_by_side(losses, MOST_PARTS, log=True) + _side_by_side(scores, None, log=False)
     for key, title in OTHERS.items():
         series = {label: [(row["step"], row[key]) for row in rows if key in row] for label, rows in logs.items()}

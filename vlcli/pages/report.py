@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from vlcli.files import write_text
 from vlcli.pages.album import Thumbnails
+from vlcli.pages.breakdown import breakdowns_of
 from vlcli.pages.charts import COLOURS
 from vlcli.pages.curves import curves_of
 from vlcli.pages.page import filled, refuse_other
@@ -22,12 +24,17 @@ from vlcli.tools.run_folder import RunFacts, read_run
 
 SAMPLES = 36
 """Samples of each group of evaluate stages."""
+MOST_SHOWN = 16
+"""Metrics of a group that are shown unfolded."""
 MODELS = 3
 """Models whose attention is shown, over all runs."""
+_HASH = re.compile(r"-[0-9a-f]{8}$")
+"""What the folder of a run with overrides ends in."""
 _SECTIONS = {
     "table": ("table", "Table"),
     "scores": ("scores", "Scores"),
     "comparison": ("differences", "Differences"),
+    "breakdowns": ("breakdown", "Breakdown"),
     "samples": ("samples", "Samples"),
     "looks": ("attention", "Attention"),
     "curves": ("curves", "Training"),
@@ -71,13 +78,16 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
     looks, notes = _looks(samples, options, progress, len(runs))
     several = len(runs) > 1
     shown: dict[str, Any] = {
-        "title": f"{len(runs)} runs: {', '.join(run.label for run in runs)}" if several else runs[0].label,
+        "title": f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
+        if several
+        else _HASH.sub("", runs[0].label),
         "about": "" if several else str(runs[0].recipe.get("about", "")),
         "facts": [f"{len(runs)} runs side by side"] if several else _facts(runs[0]),
         "runs": [summary_of(run, groups) for run in runs],
         "table": table_on_page(runs),
         "scores": [_score_table(group) for group in groups],
         "comparison": comparison_of(compare_runs(runs)) if several else None,
+        "breakdowns": [(part.group, tables) for part in samples if (tables := breakdowns_of(part))],
         "samples": samples,
         "looks": looks,
         "look_notes": notes,
@@ -143,11 +153,18 @@ def _score_table(group: Group) -> dict[str, Any]:
     return {
         "title": group.title,
         "columns": group.columns,
-        "rows": [_score_row(group, name) for name in group.metrics],
+        "parts": _parts([_score_row(group, name) for name in group.metrics]),
         "baselines": bool(kinds),
         "baseline_name": " or ".join(kinds),
         "top": f"{tops.pop():g}" if len(tops) == 1 else "",
     }
+
+
+def _parts(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the rows, those by kind or class apart where they are many."""
+    kinds = [row for row in rows if "/" in row["name"]] if len(rows) > MOST_SHOWN else []
+    whole = [row for row in rows if row not in kinds]
+    return [("", whole), (f"{len(kinds)} more by kind", kinds)] if kinds and whole else [("", rows)]
 
 
 def _score_row(group: Group, name: str) -> dict[str, Any]:

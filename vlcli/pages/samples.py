@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from vlcli.data.sample import Example
 from vlcli.errors import VlcliError
+from vlcli.metrics.clustered import Clusters, cluster_of
 from vlcli.metrics.rows import Row, kind_fields
 from vlcli.pages.album import Thumbnail, Thumbnails
 from vlcli.pages.scores import Column, Group
@@ -108,7 +109,7 @@ def samples_of(group: Group, count: int, album: Thumbnails, progress: Progress, 
         return None
     rows = list(judge.rows.values())
     kind = next(iter(kind_fields(rows)), None)
-    chosen = choose(rows, kind, count)
+    chosen = choose(rows, kind, count, judge.stage.clusters)
     samples = Samples(group, [_sample(row, kind, group.columns) for row in chosen], [], len(rows))
     samples.kinds = list(dict.fromkeys(sample.kind for sample in samples.rows if sample.kind))
     try:
@@ -121,15 +122,19 @@ def samples_of(group: Group, count: int, album: Thumbnails, progress: Progress, 
     return samples
 
 
-def choose(rows: Sequence[Row], kind: str | None, count: int) -> list[Row]:
-    """Return wrong answers first, kinds in turn, the surest first; then right ones; unjudged rows as they come."""
+def choose(rows: Sequence[Row], kind: str | None, count: int, clusters: Clusters | None = None) -> list[Row]:
+    """Return wrong answers first, the surest first; then right ones; unjudged rows as they come.
+
+    Pictures (``clusters``) take turns, and of one picture kinds, then predictions, then references.
+    """
     judged = [(right_of(row), row) for row in sorted(rows, key=_hardness)]
+    turns = [*([kind] if kind else []), "prediction", *REFERENCES[:2], "answers"]
     wrong = [row for value, row in judged if value is not None and value < RIGHT]
     right = [row for value, row in judged if value is not None and value >= RIGHT]
     others = [row for value, row in judged if value is None]
-    chosen = list(_in_turn(wrong, kind))[: max(count - len(right), round(count * WRONG_SHARE))]
+    chosen = list(_in_turn(wrong, turns, clusters))[: max(count - len(right), round(count * WRONG_SHARE))]
     for rest in (right, others):
-        chosen += list(_in_turn(rest, kind))[: count - len(chosen)]
+        chosen += list(_in_turn(rest, turns, clusters))[: count - len(chosen)]
     return chosen
 
 
@@ -142,10 +147,16 @@ def _hardness(row: Row) -> tuple[float, float]:
     return (float(quality) if isinstance(quality, int | float) else 0.0, -abs(chance - 0.5))
 
 
-def _in_turn(rows: Sequence[Row], kind: str | None) -> Iterator[Row]:
+def _in_turn(rows: Sequence[Row], fields: Sequence[str], clusters: Clusters | None) -> Iterator[Row]:
+    for name in reversed(fields):
+        rows = list(_dealt(rows, [str(row.get(name, "")) for row in rows]))
+    return _dealt(rows, [cluster_of(str(row.get("key")), clusters) if clusters else "" for row in rows])
+
+
+def _dealt(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
     parts: dict[str, list[Row]] = {}
-    for row in rows:
-        parts.setdefault(str(row.get(kind, "")) if kind else "", []).append(row)
+    for row, name in zip(rows, names, strict=True):
+        parts.setdefault(name, []).append(row)
     for turn in zip_longest(*parts.values()):
         yield from (row for row in turn if row is not None)
 
@@ -169,7 +180,7 @@ def _sample(row: Row, kind: str | None, columns: Sequence[Column]) -> Sample:
 
 def _said(row: Row) -> Said:
     value, rank, score = row.get("prediction", row.get("caption")), row.get("rank"), row.get("score")
-    text = "" if _is_box(value) else as_text(value)
+    text = "see the box" if _is_box(value) else as_text(value) or "(nothing)"
     if isinstance(rank, int | float):
         text = f"rank {rank:g}"
     if isinstance(row.get("boxes"), list):
@@ -231,6 +242,8 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
         return
     sample.example, sample.text = example.key, cut(example.text or "")
     sample.truth = sample.truth or _truth(example.targets)
+    if sample.text and sample.truth.startswith(sample.text):  # a caption is its own reference
+        sample.text = ""
     sample.pictures += [_shown(name, source, album) for name in example.images[:MOST_PICTURES]]
     if "rank" in row and key.startswith("image/"):
         sample.truth = sample.truth or ", ".join(shown.name for shown in sample.pictures)
@@ -239,7 +252,8 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
             sample.pictures.append(_shown(best, source, album))
             sample.pictures[-1].caption = "ranked first"
     if sample.pictures:
-        sample.pictures[0].boxes += _predicted_boxes(row, example, sample.pictures[0])
+        true = source.labelled(example.images[0]) if isinstance(row.get("boxes"), list) else []
+        sample.pictures[0].boxes += _boxes(row, example, sample.pictures[0], true[:MOST_BOXES])
 
 
 def _shown(name: str, source: Source, album: Thumbnails) -> Shown:
@@ -248,11 +262,12 @@ def _shown(name: str, source: Source, album: Thumbnails) -> Shown:
     return Shown(name, None if path is None else album.of(path), boxes)
 
 
-def _predicted_boxes(row: Row, example: Example, shown: Shown) -> list[Box]:
-    """Return the box of the reference and those that the model predicts, in pixels of the picture itself."""
+def _boxes(row: Row, example: Example, shown: Shown, true: Sequence[tuple[list[float], str]]) -> list[Box]:
+    """Return the boxes of the reference and those that the model predicts, in pixels of the picture itself."""
     if shown.thumbnail is None:
         return []
-    size, boxes = shown.thumbnail.size, []
+    size = shown.thumbnail.size
+    boxes = [Box(shares([corners], size)[0], label, "true") for corners, label in true]
     for name in ("box", "pixel_box"):  # in shares of the picture, or in pixels
         truth = example.targets.get(name)
         if truth is not None and _is_box([float(value) for value in truth]):

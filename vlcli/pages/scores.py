@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from vlcli.metrics.rows import Measured, measured
@@ -12,6 +13,10 @@ from vlcli.tools.run_folder import RunFacts, StageFacts
 from vlcli.tools.run_rows import layout_of, main_metric
 
 MOST_METRICS = 60
+BASELINE = "baseline/"
+"""``baseline/NAME`` is the score NAME of one prediction made of every picture."""
+NO_SCORES = re.compile(r"(pictures|words|texts|images|chosen/.*)$")
+"""Names of counts and of settings that were chosen among metrics."""
 
 
 class Column(NamedTuple):
@@ -60,18 +65,29 @@ def groups_of(runs: Sequence[RunFacts]) -> list[Group]:
     return [_group(members, len(runs) > 1) for members in groups.values()]
 
 
+def _measured(stage: StageFacts) -> dict[str, Measured]:
+    metrics = {row.name: row for row in measured(stage.metrics, stage.predictions, stage.clusters)}
+    for name in [name for name in metrics if name.startswith(BASELINE)]:
+        beside = metrics.pop(name)
+        if (scored := metrics.get(name.removeprefix(BASELINE))) is not None:
+            metrics[scored.name] = replace(scored, baseline=beside.value, by="one answer for all")
+    return metrics
+
+
 def _group(members: list[tuple[RunFacts, StageFacts, str]], several: bool) -> Group:
     names = list(dict.fromkeys(stage.name for _, stage, _ in members))
-    group = Group(", ".join(names))
+    labels = list(dict.fromkeys(label for _, _, label in members))
+    group = Group(", ".join(labels) if len(labels) < 4 else f"{labels[0]} and {len(labels) - 1} rows beside")
     for number, (run, stage, label) in enumerate(members):
         name = stage.name if label == stage.name else f"{label} ({stage.name})"
         long, short = (f"{run.label}: {name}", f"{run.label}: {label}") if several else (name, label)
         if several and len(names) == 1:
             long = short = run.label
-        metrics = {row.name: row for row in measured(stage.metrics, stage.predictions, stage.clusters)}
+        metrics = _measured(stage)
         rows = {str(row.get("key")): row for row in stage.predictions}
         group.columns.append(Column(long, short, run.label, stage, number, metrics, rows))
-    group.metrics = list(dict.fromkeys(name for column in group.columns for name in column.measured))[:MOST_METRICS]
     run, stage, _ = members[0]
     group.headline = main_metric(layout_of(run), stage.metrics)
+    names = [name for column in group.columns for name in column.measured if not NO_SCORES.match(name)]
+    group.metrics = list(dict.fromkeys(sorted(names, key=lambda name: name != group.headline)))[:MOST_METRICS]
     return group

@@ -75,6 +75,19 @@ class Source:
         """Regions that the model read; None where it read none."""
         return self.scene.features()
 
+    def labelled(self, picture: str) -> list[tuple[list[float], str]]:
+        """Return the labelled boxes of a picture (x1, y1, x2, y2 in pixels) with their classes; none without labels."""
+        found, names = self._labelled.get(picture, (None, []))
+        if found is None:
+            return []
+        classes = found.classes if found.classes is not None else [-1] * len(found.boxes)
+        pairs = zip(found.boxes.tolist(), classes, strict=True)
+        return [(box, names[int(kind)] if 0 <= int(kind) < len(names) else "") for box, kind in pairs]
+
+    @cached_property
+    def _labelled(self) -> dict[str, tuple[Any, list[str]]]:
+        return {name: (boxes, one.class_names()) for one in self._readers for name, boxes in one.boxes().items()}
+
     @cached_property
     def _class_names(self) -> list[str]:
         return [] if self.store is None else known_names(self.store, "classes")

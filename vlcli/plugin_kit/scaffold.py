@@ -38,7 +38,7 @@ def write_package(name: str, folder: Path) -> list[Path]:
     """
     module = _checked_name(name)
     if folder.exists():
-        raise VlcliError("The folder exists.", where=str(folder), expected="a new folder", hint="--folder OTHER")
+        raise VlcliError("The folder exists.", where=str(folder), expected="a new folder", hint="--out OTHER")
     words = {"name": name, "module": module, "Class": "".join(part.capitalize() for part in name.split("-"))}
     paths = {file: Path(path.format(**words)) for file, path in FILES.items()}
     with new_folder(folder) as scratch:

@@ -105,14 +105,18 @@ def _changed(known: Extraction | None, extractor: Mapping[str, Any] | None) -> E
 
 
 RUNS = "runs"
+SMALL, SMALL_FOLDER = "small", Path(__file__).with_name("small")
+"""Name and folder of the model that comes with vlcli; scripts/small_model.py makes it."""
 
 
-def find_model(name: str | Path) -> Path:
+def find_model(name: str | Path, runs: Path = Path(RUNS)) -> Path:
     """Return the folder of a model: as named, or under ``runs/``; of a stage of another run, the folder in that run."""
-    if (path := earlier(Path(RUNS), str(name))) is not None:
+    if (path := earlier(runs, str(name))) is not None:
         return made_in(path)
-    expected = f"a folder, or RECIPE/STAGE under {RUNS}/"
-    hint = similar(Path(RUNS), str(name)) or "train it: vlcli run RECIPE"
+    if str(name) == SMALL:
+        return SMALL_FOLDER / "questions"
+    expected = f"a folder, or RECIPE/STAGE under {runs}/"
+    hint = similar(runs, str(name)) or "train it: vlcli run RECIPE"
     raise DataError("There is no such model.", got=str(name), expected=expected, hint=hint)
 
 

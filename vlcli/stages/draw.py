@@ -53,7 +53,7 @@ class StageScene:
 
     def bundle(self, source: str | None = None) -> Bundle:
         if not self.sources:
-            where, expected = f"stages.{self.context.name}", "from: STAGE, or --from STAGE"
+            where, expected = f"stages.{self.context.name}", "from: STAGE, or --stage STAGE"
             raise UsageError("This drawing is of a trained model.", where=where, expected=expected)
         name = source or next(iter([*self._trained, *self.sources]))
         if name not in self._bundles:

@@ -120,7 +120,7 @@ def source_of(context: StageContext) -> Path:
     """Returns the first trained model among what ``from`` names, else the first thing it names."""
     sources = context.sources()
     if not sources:
-        what, expected = "This stage does not say which model to take.", "from: STAGE, or --checkpoint FOLDER"
+        what, expected = "This stage does not say which model to take.", "from: STAGE, or --stage FOLDER"
         raise UsageError(what, where=f"stages.{context.name}", expected=expected)
     return next((source for source in sources if find_bundle(source) is not None), sources[0])
 

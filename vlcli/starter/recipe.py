@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import yaml
+
+from vlcli.recipe.load import slug
 from vlcli.starter.plan import GOALS, OF_IMAGES, Plan, whole
 from vlcli.starter.stages import STAGES, Writer, model_of
 from vlcli.starter.times import Times
@@ -43,6 +46,11 @@ def recipe_text(plan: Plan, root: str, file: str, times: Times | None = None) ->
     if plan.source.entry["name"] == "vqa":  # VQA v2 names some sixty types of questions: the report has all
         metrics = ["accuracy", *(f"accuracy/{kind}" for kind in ("yes/no", "number", "other"))]
     writer.key("metrics", metrics, 2, why)
+    stages = yaml.safe_load("\n".join(writer.lines))["stages"]
+    model = f"{slug(file.removesuffix('.yaml'))}/{stages['test']['from']}"
+    writer.comment(
+        f"The trained model as a folder for hubs and transformers: vlcli export {model} --format hub (or onnx)."
+    )
     return "\n".join(writer.lines) + "\n"
 
 

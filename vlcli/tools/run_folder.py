@@ -135,15 +135,16 @@ def find_run(name: str, output: Path = Path("runs")) -> Path:
         DataError: neither is a run's or a stage's folder.
     """
     path = stage_record.earlier(output, name)
+    if path is not None and not is_run(path) and is_run(output / name):
+        path = output / name  # a folder of data has the name of its recipe
     if path is not None and path.is_dir():
         if is_run(path) or stage_record.has_record(path):
             return path
-        raise DataError(
+        what, expected = (
             "This folder holds no run.",
-            where=str(path),
-            expected=f"a folder with {RECIPE} or with stages (STAGE/{stage_record.FILE})",
-            hint="list runs: vlcli runs",
+            f"a folder with {RECIPE} or with stages (STAGE/{stage_record.FILE})",
         )
+        raise DataError(what, where=str(path), expected=expected, hint="list runs: vlcli runs")
     hint = stage_record.similar(output, name) or "list runs: vlcli runs; make one: vlcli run quickstart"
     raise DataError("There is no such run.", got=name, expected=f"a folder, or a name under {output}/", hint=hint)
 

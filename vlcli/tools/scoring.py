@@ -101,7 +101,7 @@ def score(source: Source, file: Path, progress: Progress | None = None) -> Resul
     task, progress = source.task, progress or Silent()
     if type(task).judge is Task.judge and type(task).rescore is Task.rescore:
         what = f"The task {type(task).__name__} cannot be scored from a file of predictions."
-        hint = "score a trained model: vlcli eval TASK --checkpoint FOLDER"
+        hint = "score a trained model: vlcli eval TASK --stage FOLDER"
         raise UsageError(what, got=str(file), expected="a task that gives one prediction an example", hint=hint)
     predictions = Predictions(file, read_predictions(file, isinstance(task, Detection)))
     readers = task.arrange(open_readers(source.data, source.root, progress))

@@ -45,7 +45,7 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
         UsageError: the folder is there already.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError("The folder is there already.", where=str(folder), hint="name a new folder with --into")
+        raise UsageError("The folder is there already.", where=str(folder), hint="name a new folder with --out")
     tables, unpacked = _tables(source), Unpacked()
     with new_folder(folder) as scratch:
         (scratch / IMAGES).mkdir()

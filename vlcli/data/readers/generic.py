@@ -381,6 +381,6 @@ def _plain(cell: Any, where: str) -> Any:
         return cell
     if cell["bytes"] is not None:
         got, expected = f"{len(cell['bytes']):,} bytes", "the name of a file"
-        hint = f"write the pictures to files: vlcli data unpack {where.rpartition('[')[0]} --into FOLDER"
+        hint = f"write the pictures to files: vlcli data unpack {where.rpartition('[')[0]} --out FOLDER"
         raise DataError("The picture is inside the table.", where=where, got=got, expected=expected, hint=hint)
     return cell["path"]

@@ -210,6 +210,7 @@ function forget() {
   state.answer = null;
   state.expected = "";
   $("look").hidden = true;
+  arrange();
 }
 
 const keys = () => state.slots.filter(Boolean).map((picture) => picture.key);
@@ -237,6 +238,7 @@ async function ask() {
   state.word = -1;
   expect(answer.within);
   drawResult(answer);
+  arrange();
   drawLook(true);
   if (narrow.matches) $("result").scrollIntoView({ block: "nearest", behavior: "smooth" });
 }
@@ -375,11 +377,12 @@ function choose_use(name) {
   drawSlots();
 }
 
-// Words and attention stand beside the answer, or on a narrow screen below the pictures, which they change.
+// On a narrow screen the pictures, with where the model looked, follow the answer once there is one.
 const narrow = window.matchMedia("(max-width: 760px)");
 function arrange() {
-  if (narrow.matches) { $("slots").after($("look")); $("right").append($("samples-box")); }
-  else { $("found").before($("look")); $("left").append($("samples-box")); }
+  if (narrow.matches && state.answer) $("result").after($("slots"));
+  else $("left").prepend($("slots"));
+  $(narrow.matches ? "right" : "left").append($("samples-box"));
 }
 
 async function start() {

@@ -1,0 +1,76 @@
+"""Counts what a group of evaluate stages got right, by kind and by answer, and which answers are taken for which."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vlcli.metrics.rows import Row, kind_fields
+from vlcli.pages.samples import MOST_LETTERS, Samples, right_of
+
+MOST_ROWS, MOST_CLASSES, MOST_COLUMNS = 20, 12, 3
+"""Rows of a table; classes of a confusion table (of more, frequent confusions are listed); stages without baselines."""
+
+
+def breakdowns_of(samples: Samples) -> list[dict[str, Any]]:
+    """Return tables of a group: right answers by kind and by answer, with counts, and confusions."""
+    judged = [one for one in samples.group.columns if any(right_of(row) is not None for row in one.rows.values())]
+    config = {one.label: one.stage.record.config if one.stage.record is not None else {} for one in judged}
+    columns = [one for one in judged if not config[one.label].get("fit")][:MOST_COLUMNS] or judged[:1]
+    if not columns or len(columns[0].rows) < 2:
+        return []
+    rows, tables = columns[0].rows, []
+    sides = [column.rows for column in columns]
+    for field in kind_fields(list(rows.values())):
+        tables.append(
+            _table(field.replace("_", " "), {key: str(row.get(field) or "") for key, row in rows.items()}, sides)
+        )
+    truths = {key: answer_of(row) for key, row in rows.items()}
+    if len(set(truths.values())) < len(rows):
+        tables.append(_table("answer", truths, sides))
+    shown = [{**table, "columns": columns} for table in tables if len(table["rows"]) > 1]
+    return shown + _confusions(truths, rows)
+
+
+def answer_of(row: Row) -> str:
+    """Return the reference of a prediction as short text: of several answers the best; empty where there is none."""
+    value = next((row[name] for name in ("label", "answer", "answers") if row.get(name) not in (None, "", [], {})), "")
+    if isinstance(value, Mapping):
+        value = max(value, key=lambda name: value[name])
+    if isinstance(value, list):
+        value = Counter(map(str, value)).most_common(1)[0][0]
+    return str(value)[:MOST_LETTERS]
+
+
+def _table(name: str, of: Mapping[str, str], sides: Sequence[Mapping[str, Row]]) -> dict[str, Any]:
+    members: dict[str, list[str]] = defaultdict(list)
+    for key, value in of.items():
+        if value:
+            members[value].append(key)
+    ranked = sorted(members, key=lambda value: -len(members[value]))
+    parts = [(value, members[value]) for value in ranked[:MOST_ROWS]]
+    if rest := [key for value in ranked[MOST_ROWS:] for key in members[value]]:
+        parts.append((f"{len(ranked) - MOST_ROWS:,} others", rest))
+    return {"name": name, "rows": [(value, len(keys), [_share(keys, side) for side in sides]) for value, keys in parts]}
+
+
+def _share(keys: Sequence[str], side: Mapping[str, Row]) -> str:
+    values = [right for key in keys if key in side and (right := right_of(side[key])) is not None]
+    return f"{100 * sum(values) / len(values):.0f} %" if values else "–"
+
+
+def _confusions(truths: Mapping[str, str], rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+    """Return a confusion table of few classes, or the most frequent confusions of many."""
+    said = {
+        key: str(row.get("prediction"))[:MOST_LETTERS]
+        for key, row in rows.items()
+        if isinstance(row.get("prediction"), str | bool)
+    }
+    pairs = Counter((truths[key], said[key]) for key in said if truths[key])
+    classes = sorted({name for pair in pairs for name in pair})
+    if not 1 < len(classes) <= MOST_CLASSES:
+        wrong = [(truth, taken, count) for (truth, taken), count in pairs.most_common() if truth != taken and count > 1]
+        return [{"name": "confusions", "rows": [], "pairs": wrong[:MOST_ROWS]}] if wrong else []
+    cells = [(name, [pairs[name, other] for other in classes]) for name in classes]
+    return [{"name": "confusions", "rows": cells, "classes": classes, "most": max(pairs.values())}]
