@@ -162,8 +162,8 @@ class VLMo(vl.Model):
         self.types = nn.Embedding(1 + images, width)
         self.patch = vl.patch_embedding(image, patch, data_spec.region_dim, width, 0.0)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        on_grid = vl.with_grid(image_position, self.grid)
-        self.positions = vl.build_positions(on_grid, shape, self.slots["image_position"])[0]
+        of_image = vl.with_grid(image_position, self.grid)
+        self.positions = vl.build_positions(of_image, shape, self.slots["image_position"])[0]
         scale = published.layer_scale if layer_scale == "auto" else layer_scale
         style = vl.BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
         usual = attention or STANDARD

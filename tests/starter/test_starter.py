@@ -204,8 +204,7 @@ def test_weights_and_boxes_of_the_folder_are_used(tmp_path):
     plan, text = said(tmp_path)
     regions = resolved(tmp_path, text).recipe.stages["regions"]
     assert regions.boxes == ["boxes.json"]
-    assert regions.extractor["arch"] == "resnet50"
-    assert regions.extractor["layout"] == "caffe"
+    assert (regions.extractor["arch"], regions.extractor["layout"]) == ("resnet50", "caffe")
     assert plan.features == "weights"
 
 

@@ -166,7 +166,7 @@ def test_a_picture_too_narrow_is_listed_not_fatal(tmp_path):
 
 
 def test_impossible_counts():
-    with pytest.raises(UsageError, match="numbers of boxes"):
+    with pytest.raises(UsageError, match="min_boxes and max_boxes disagree"):
         BottomUpExtractor(min_boxes=10, max_boxes=5)
 
 
