@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -70,8 +71,7 @@ def shared() -> Path:
 @pytest.fixture(autouse=True)
 def _registers_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers, and the folders that it adds to the path of imports, end with it."""
-    import vlcli.registry.entries as entries
-
+    entries = importlib.import_module("vlcli.registry.entries")  # the package has a function of this name
     monkeypatch.setattr(entries, "_session", dict(entries._session))
     monkeypatch.setattr(sys, "path", list(sys.path))
 
