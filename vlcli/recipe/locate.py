@@ -37,7 +37,7 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     table, _, row = reference.rpartition(":")
     of_table = _whole(table, beside) if table and row else None
     if of_table is not None:
-        return replace(of_table, name=reference, row=row)
+        return replace(of_table, name=f"{of_table.name}:{row}", row=row)
     if reference.endswith((".yaml", ".yml")):
         folder = beside.file.parent if beside else Path()
         where = str(folder / Path(reference).expanduser())
@@ -57,9 +57,10 @@ def is_recipe(reference: str) -> bool:
 
 
 def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
-    is_path, known = reference.endswith((".yaml", ".yml")), names("recipes")
+    is_path, known = reference.endswith((".yaml", ".yml")), {name.lower() for name in names("recipes")}
     head, _, tail = reference.rpartition(":")
-    if not is_path and tail in known and head not in known:  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
+    is_named = tail.lower() in known and head.lower() not in known  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
+    if is_named and not is_path:
         return registered_file("recipes", reference)
     folder = beside.file.parent if beside else Path()
     file = folder / Path(reference).expanduser()
@@ -76,6 +77,7 @@ def registered_file(kind: str, reference: str) -> RecipeFile:
         UsageError: the file is not there.
     """
     entry = find(kind, reference)
+    reference = reference.removesuffix(reference.rpartition(":")[2]) + entry.name  # as it is registered
     if isinstance(entry.loaded, str | Path):
         return RecipeFile(reference, Path(entry.loaded))
     package, _, stem = entry.value.partition(":")
