@@ -40,7 +40,7 @@ def test_a_verb_without_a_recipe_says_first_which_it_takes(cli, words, another):
 
 def test_a_recipe_that_is_named_is_not_told(cli):
     assert "another:" not in cli("pretrain", "--recipe", "quickstart", "--dry-run").err
-    assert "another:" not in cli("run", "tiny/vlmo:pairs", "--dry-run").err
+    assert "another:" not in cli("run", "tiny/vlmo:scratch", "--dry-run").err
     assert "another:" not in cli("extract", "--dry-run", "--quiet").err
 
 
@@ -64,8 +64,8 @@ def test_a_recipe_is_found_in_any_case_and_has_one_folder(cli):
         ended = cli("run", name, "--dry-run", "--json")
         assert ended.code == 0, ended.err
         assert json.loads(ended.out)["folder"] == f"runs/{folder}"
-    row = json.loads(cli("run", "Tiny/VLMo:pairs", "--dry-run", "--json").out)
-    assert row["stages"] == json.loads(cli("run", "tiny/vlmo:pairs", "--dry-run", "--json").out)["stages"]
+    row = json.loads(cli("run", "Tiny/VLMo:scratch", "--dry-run", "--json").out)
+    assert row["stages"] == json.loads(cli("run", "tiny/vlmo:scratch", "--dry-run", "--json").out)["stages"]
     assert cli("show", "IRPE/Table4").out == cli("show", "irpe/table4").out
     missing = cli("show", "LXMERT/Table9")
     assert missing.code == 4
