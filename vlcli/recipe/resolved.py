@@ -8,8 +8,36 @@ from pathlib import Path
 from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document, Path_
 
-Published = tuple[float, float | None]
-"""Mean, and its spread over runs if the paper gives one."""
+
+@dataclass(frozen=True)
+class Published:
+    """A number that a paper prints.
+
+    Attributes:
+        spread: standard deviation or half width beside it; None where the paper prints none.
+        split: of which it is, in the words of the recipe.
+        unit: ``share`` is the paper's per cent divided by 100.
+        table: of the paper; ``page`` likewise, empty where it is not known.
+        measures: the split that the recipe's evaluate stage reads.
+    """
+
+    value: float
+    spread: float | None = None
+    split: str = ""
+    unit: str = "share"
+    table: str = ""
+    page: str = ""
+    measures: str = ""
+
+    @property
+    def is_compared(self) -> bool:
+        """True if the stage measures the same split."""
+        return self.split == self.measures
+
+    def told(self, metric: str) -> str:
+        """Returns the number in words: ``published accuracy on test-standard: 0.725; this stage measures minival``."""
+        text = f"published {metric} on {self.split}: {self.value:g}"
+        return text if self.is_compared else f"{text}; this stage measures {self.measures or 'another split'}"
 
 
 @dataclass(frozen=True)
@@ -21,7 +49,7 @@ class Row:
         parts: the label on each axis; ``(label,)`` if the rows are no grid.
         path: in the recipe; in a grid, of the last axis that changes something.
         levels: mappings that are merged over the recipe, in order.
-        published: the paper's numbers by metric, in the metric's unit.
+        published: the paper's numbers by metric; of a further split by ``METRIC on SPLIT``.
         unchanged: the row declares that it changes nothing.
     """
 

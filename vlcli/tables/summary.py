@@ -122,7 +122,7 @@ def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
         contrasts, holm([line.contrasts[name] for line, name in contrasts]), strict=True
     ):
         line.contrasts[name] = corrected
-    notes = _notes(lines, table.reference)
+    notes = [*_notes(lines, table.reference), *(line for row in table.rows for line in row.told_apart)]
     lines = lines + _baselines(table.rows, names)
     return Summary(table.title, names, lines, table.reference, table.axes, notes, table.about, table.conclusions)
 
