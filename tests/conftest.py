@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,14 +64,6 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no reference data: set VLCLI_SHARED")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _registers_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers, and the folders that it adds to the path of imports, end with it."""
-    entries = importlib.import_module("vlcli.registry.entries")  # the package has a function of this name
-    monkeypatch.setattr(entries, "_session", dict(entries._session))
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @dataclass

@@ -18,9 +18,8 @@ from vlcli.recipe.load import load
 from vlcli.starter.look import look, plan_for
 from vlcli.starter.machine import Machine
 from vlcli.starter.recipe import recipe_text
-from vlcli.starter.times import times_of
 
-HERE = Machine(2, "", 2e10)
+HERE = Machine(2, "")
 
 
 def backbone(root: Path) -> None:
@@ -50,7 +49,7 @@ def test_a_layout_in_its_official_form_is_recognised(name, tmp_path):
     expected = layout.counts or {"total": layout.total}
     assert (counts if layout.counts else {"total": sum(counts.values())}) == expected
     file = tmp_path / "recipe.yaml"
-    file.write_text(recipe_text(plan, str(root), "recipe.yaml", times_of(plan)))
+    file.write_text(recipe_text(plan, str(root), "recipe.yaml"))
     assert load(str(file)).recipe.stages
 
 

@@ -12,7 +12,7 @@ from vlcli.errors import DataError
 from vlcli.starter.look import look, plan_for
 from vlcli.starter.machine import Machine
 
-HERE = Machine(2, "", 2e10)
+HERE = Machine(2, "")
 
 
 def seen(root: Path, **columns: str):

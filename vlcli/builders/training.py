@@ -204,7 +204,7 @@ def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, 
         data_spec = replace(data_spec, region_classes=_labels(store, "class"))
         data_spec = replace(data_spec, region_attributes=_labels(store, "attribute"))
     elif any(reader.class_names() for reader in readers):
-        data_spec = replace(data_spec, **_box_labels(readers))
+        data_spec = replace(data_spec, **box_labels(readers))
     if stores.concepts is not None:
         data_spec = replace(data_spec, concepts=stores.words)
     if tokenizer is not None and data_spec.concepts:
@@ -219,7 +219,12 @@ def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, 
     return replace(data_spec, answers=labels) if labels else data_spec
 
 
-def _box_labels(readers: list[Reader]) -> dict[str, Any]:
+def box_labels(readers: list[Reader]) -> dict[str, Any]:
+    """Returns the fields of :class:`DataSpec` that annotated boxes decide: classes and attributes.
+
+    Raises:
+        DataError: two readers number the classes differently.
+    """
     named = [reader for reader in readers if reader.class_names()]
     first = max(named, key=lambda reader: len(reader.class_names()))
     names = tuple(first.class_names())

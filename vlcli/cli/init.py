@@ -45,7 +45,7 @@ def init(
     columns = {role: column for role, column in named.items() if column is not None}
     scanned = look(folder, columns, fallback=task is not None)
     plan = plan_for(scanned, task)
-    times = times_of(plan)
+    times = times_of(plan, recipe_text(plan, str(folder), output.name))
     facts = _facts(scanned, plan, times)
     if sheet is not None:
         from vlcli.pages.sheet import write_sheet

@@ -218,6 +218,7 @@ def _absolute_starts(*folders: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(prefix(way(folder)) for folder in folders for way in ways))
 
 
+@lru_cache(4096)  # questions about a picture often stand together
 def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
     """Return the id of a picture that is its path: relative to the data root, without its ending.
 

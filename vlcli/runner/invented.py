@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,24 @@ ANSWERS = ("yes", "no", "2", "red")
 SENTENCES = ("a red circle is left of a blue square", "two green stars", "there is no triangle", "the picture is empty")
 
 
-def invented_tokenizer() -> Tokenizer:
-    """Returns a tokenizer of the invented sentences."""
-    return Tokenizer.train(SENTENCES, 100)
+def invented_tokenizer(examples: Sequence[Example] = (), size: int = 100) -> Tokenizer:
+    """Returns a tokenizer of the sentences of ``examples``, else of the invented ones."""
+    return Tokenizer.train([example.text for example in examples if example.text] or SENTENCES, size)
 
 
 class Invented(Reader):
     """A data set of invented examples."""
 
     def __init__(
-        self, root: Path, invented: list[Example], grid: tuple[int, int] | None = None, regions: int = REGIONS
+        self,
+        root: Path,
+        invented: list[Example],
+        grid: tuple[int, int] | None = None,
+        regions: int = REGIONS,
+        real: Reader | None = None,
     ) -> None:
         super().__init__(root, split="train")
-        self.invented, self.grid, self.regions = invented, grid, regions
+        self.invented, self.grid, self.regions, self.real = invented, grid, regions, real
 
     def files(self) -> list[Path]:
         return []
@@ -45,7 +51,7 @@ class Invented(Reader):
         return self.invented
 
     def locate(self, name: str) -> Path:
-        return self.root / f"{name}.png"
+        return self.root / f"{name}.png" if self.real is None else self.real.locate(name)
 
     def label_maps(self) -> dict[str, Path]:
         names = (name for example in self.invented for name in example.images)
@@ -54,6 +60,9 @@ class Invented(Reader):
     def boxes(self) -> dict[str, Any]:
         from vlcli.images.boxes import BoxList
 
+        if self.real is not None and (boxes := self.real.boxes()):
+            pictures = {name for example in self.invented for name in example.images}
+            return {name: rows for name, rows in boxes.items() if name in pictures}
         three = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
         corners = np.resize(three, (self.regions, 4))
         if self.grid is not None:
@@ -63,9 +72,13 @@ class Invented(Reader):
         return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
 
     def class_names(self) -> list[str]:
+        if self.real is not None and self.real.class_names():
+            return list(self.real.class_names())
         return ["circle", "square", "star", "triangle", "other"]
 
     def attribute_names(self) -> list[str]:
+        if self.real is not None and self.real.class_names():
+            return list(self.real.attribute_names())
         return ["red", "blue", "green", "other"]
 
 
@@ -104,7 +117,10 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
     with FeatureWriter(path) as writer:
         for name, boxes in reader.boxes().items():
             ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
-            record = Record(name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (32, 32))
+            width, height = (max(32, int(np.ceil(boxes.boxes[:, i].max(initial=0)))) for i in (2, 3))
+            record = Record(
+                name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (height, width)
+            )
             record.classes, record.attributes = ids, ids
             record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
             writer.append(record)
@@ -116,6 +132,7 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
 
 def draw_pictures(reader: Invented) -> None:
     """Writes a plain picture for every name, 32 x 32, with its label map."""
+    assert reader.real is None
     for name in reader.boxes():
         Image.new("RGB", (32, 32), (90, 120, 150)).save(reader.locate(name))
     for path in reader.label_maps().values():

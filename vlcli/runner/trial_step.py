@@ -15,7 +15,7 @@ from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import build_reader
 from vlcli.builders.resolve import resolve_stage
-from vlcli.builders.training import make_transform, transform_of
+from vlcli.builders.training import box_labels, make_transform, transform_of
 from vlcli.data.columns.joined import without_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
@@ -27,7 +27,7 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.nn.undrawn import without_memory
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
-from vlcli.recipe.schema import Training
+from vlcli.recipe.schema import Training, TrainVocabulary
 from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
 from vlcli.runner.extractions import refuse_other_grid
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 LARGEST = 40_000_000
 """Models with more parameters are built on the meta device only: a real step would cost seconds and gigabytes."""
+WORDS_TRIED = 2000
+"""Examples whose sentences give the vocabulary of a trial on real examples."""
 READ_WORDS = {"text", "fuse", "generate", "decode"}
 """Capabilities that objectives which read sentences require; one that requires nothing reads them too."""
 
@@ -204,21 +206,22 @@ class Rehearsal:
 
 
 def rehearse(
-    context: StageContext, count: int = EXAMPLES, like: DataSpec | None = None
+    context: StageContext, count: int = EXAMPLES, like: DataSpec | None = None, real: bool = False
 ) -> AbstractContextManager[Rehearsal]:
     """Builds a stage with ``count`` invented examples; what it reads lies in a temporary folder.
 
     Args:
         context: of the stage.
         count: examples.
-        like: take its numbers of regions and sentences of full length, and look at no data.
+        like: take its numbers of regions; without ``real``, take sentences of full length and look at no data.
+        real: take the first examples of the stage's data as they are, with their pictures; features are invented.
     """
     resolved = _resolved(context)
-    reader = _real_reader(context, resolved) if like is None else None
+    reader = _real_reader(context, resolved) if like is None or real else None
     data_spec = _data_spec(context, resolved, reader)
     if like is not None:
         data_spec = replace(data_spec, regions=like.regions, region_dim=like.region_dim)
-    return _rehearsal(context, resolved, data_spec, reader, count, whole=like is not None)
+    return _rehearsal(context, resolved, data_spec, reader, count, like is not None and not real, real)
 
 
 @contextmanager
@@ -229,25 +232,37 @@ def _rehearsal(
     real: Reader | None,
     count: int = EXAMPLES,
     whole: bool = False,
+    as_it_is: bool = False,
 ) -> Iterator[Rehearsal]:
     from vlcli.data.pipeline import Pipeline
 
+    tokenizer = invented_tokenizer()
+    if as_it_is and real is not None:
+        vocabulary = resolved.text.vocabulary
+        size = vocabulary.size if isinstance(vocabulary, TrainVocabulary) else WORDS_TRIED
+        tokenizer = invented_tokenizer(real.examples()[:WORDS_TRIED], size)
+        of_words: dict[str, Any] = tokenizer.data_spec_fields()
+        of_boxes: dict[str, Any] = box_labels([real]) if real.class_names() else {}
+        data_spec = replace(data_spec, **of_words, **of_boxes)
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
     pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
-    examples = invented_examples(real, data_spec, pictures, count)
+    if as_it_is and real is not None:
+        examples = list(real.examples()[:count])
+    else:
+        real, examples = None, invented_examples(real, data_spec, pictures, count)
     examples = lengthened(examples, data_spec.text_length) if whole else examples
     needs = model_reads = module.model.input_spec()
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)
     corruptions = (objective.corruption() for objective in module.objectives.values())
     with tempfile.TemporaryDirectory() as folder:
-        reader = Invented(Path(folder), examples, needs.grid, data_spec.regions)
+        reader = Invented(Path(folder), examples, needs.grid, data_spec.regions, real)
         store = invented_store(Path(folder), reader, data_spec) if needs.regions or needs.concepts else None
-        draw_pictures(reader) if needs.pixels else None
+        draw_pictures(reader) if needs.pixels and real is None else None
         data = Pipeline(
             [reader],
             needs=needs,
-            tokenizer=invented_tokenizer() if needs.text else None,
+            tokenizer=tokenizer if needs.text else None,
             data_spec=data_spec,
             store=store,
             concepts=ConceptStore(store.paths) if store is not None and needs.concepts else None,
@@ -255,7 +270,7 @@ def _rehearsal(
             transform=make_transform(transform_of(resolved, model_reads), needs),
             training=True,
             seed=context.seed,
-            missing="error",
+            missing=context.config.missing if as_it_is else "error",  # type: ignore[attr-defined]
         )
         for objective in module.objectives.values():
             objective.setup(data.readers, data.tokenizer, None)

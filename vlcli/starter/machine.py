@@ -1,15 +1,17 @@
-"""Measures this machine: processors, a GPU, and operations a second."""
+"""Measures this machine: processors, a GPU, and the seconds that work takes."""
 
 from __future__ import annotations
 
 import os
-import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 _SECOND_CORE = 0.8
 """Speed that a further core adds to convolutions."""
+_LONG = 2.0
+"""Seconds above which the first call counts, although it warms up."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,10 @@ class Machine:
     Attributes:
         cores: processor cores this process may use.
         gpu: name of the first CUDA device; empty where there is none.
-        rate: multiply-adds a second in float32 where nothing else runs, measured on a product of matrices.
     """
 
     cores: int
     gpu: str
-    rate: float
 
     @property
     def text(self) -> str:
@@ -34,21 +34,33 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Measure this machine; takes a fraction of a second (and torch's import)."""
+    """Return cores and GPU of this machine."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
-    device, side = ("cuda", 4096) if gpu else ("cpu", 512)
-    left = torch.ones(side, side, device=device)
-    # Processor time leaves out other programs: the same machine gives the same estimate while it is busy.
-    clock, threads = (time.perf_counter, 1) if gpu else (time.process_time, torch.get_num_threads())
-    rates = []
-    for _ in range(12):
-        began = clock()
-        float((left @ left)[0, 0])  # waits for the device
-        rates.append(threads * side**3 / max(clock() - began, 1e-9))
-    return Machine(cores, gpu, statistics.median(rates))
+    return Machine(cores, torch.cuda.get_device_name(0) if torch.cuda.is_available() else "")
+
+
+def fastest(work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest of up to three calls, on one thread or on the GPU.
+
+    On a CPU this is processor time, which leaves out other programs: a busy machine gives the same estimate.
+    """
+    import torch
+
+    gpu, threads = torch.cuda.is_available(), torch.get_num_threads()
+    clock = time.perf_counter if gpu else time.process_time
+    seconds: list[float] = []
+    torch.set_num_threads(1)
+    try:
+        while len(seconds) < 3 and sum(seconds) < _LONG:
+            began = clock()
+            work()
+            torch.cuda.synchronize() if gpu else None
+            seconds.append(clock() - began)
+    finally:
+        torch.set_num_threads(threads)
+    return min(seconds)
 
 
 @cache
@@ -67,17 +79,8 @@ def seconds_a_picture(arch: str, cores: int) -> float:
     from vlcli.detection.extractor import Extractor
 
     spec = {"name": "backbone", "arch": arch, "short": 256, "long": 427, "boxes": "grid", "grid": [6, 6]}
-    gpu, threads = torch.cuda.is_available(), torch.get_num_threads()
-    clock = time.perf_counter if gpu else time.process_time  # processor time leaves out other programs
+    gpu = torch.cuda.is_available()
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8))
-    try:
-        torch.set_num_threads(1)
-        extractor = registry.of(Extractor).build(spec).to("cuda" if gpu else "cpu")
-        seconds = []
-        for _ in range(3):
-            began = clock()
-            extractor.extract([extractor.prepare(picture, None)])
-            seconds.append(clock() - began)
-    finally:
-        torch.set_num_threads(threads)
-    return min(seconds) / (1.0 if gpu else 1 + _SECOND_CORE * (cores - 1))
+    extractor = registry.of(Extractor).build(spec).to("cuda" if gpu else "cpu")
+    seconds = fastest(lambda: extractor.extract([extractor.prepare(picture, None)]))
+    return seconds / (1.0 if gpu else 1 + _SECOND_CORE * (cores - 1))

@@ -23,12 +23,13 @@ _MOST_ASIDE = 12
 """Files left aside that the head of a recipe names."""
 
 
-def recipe_text(plan: Plan, root: str, file: str, times: Times) -> str:
+def recipe_text(plan: Plan, root: str, file: str, times: Times | None = None) -> str:
     """Return the recipe.
 
     Args:
         root: the data root as it was typed.
         file: the recipe's name, for the commands in its head.
+        times: expected; None: not known yet.
     """
     writer = Writer()
     _head(plan, writer, file, times)
@@ -46,14 +47,15 @@ def recipe_text(plan: Plan, root: str, file: str, times: Times) -> str:
     return "\n".join(writer.lines) + "\n"
 
 
-def _head(plan: Plan, writer: Writer, file: str, times: Times) -> None:
+def _head(plan: Plan, writer: Writer, file: str, times: Times | None) -> None:
     goal = GOALS[plan.goal][1]
     writer.lines += [f"# vlcli run {file}", "#"]
     writer.comment(
         f"Written by `vlcli init`: {goal}, learnt from {plan.source.where}. Change what you like: docs/recipes.md "
         f"explains every key, and `vlcli validate {file} --deep` checks the recipe before anything runs."
     )
-    writer.comment(f"Time expected on this machine ({plan.machine.text}): {times.text}.")
+    if times is not None:
+        writer.comment(f"Time expected on this machine ({plan.machine.text}): {times.text}.")
     more = len(plan.aside) - _MOST_ASIDE
     lines = [*(f"Note: {note}." for note in plan.notes), *(f"Left aside: {line}." for line in plan.aside[:_MOST_ASIDE])]
     for line in [*lines, *([f"Left aside: {more:,} more files."] if more > 0 else [])]:

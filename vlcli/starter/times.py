@@ -1,31 +1,32 @@
-"""Estimates how long a recipe takes on this machine, from multiply-adds and a measured rate."""
+"""Estimates how long a recipe takes on this machine, from a trial of one step of every training stage."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from vlcli.starter.machine import seconds_a_picture
-from vlcli.starter.plan import EYES_BATCH, EYES_STEPS, Plan
-from vlcli.starter.stages import is_pooled
+import torch
 
-_RESNET = {"resnet18": 1.8e9, "resnet34": 3.7e9, "resnet50": 4.1e9, "resnet101": 7.8e9, "resnet152": 11.5e9}
-"""Multiply-adds of a picture of 224 x 224."""
-_TINY = 52e6
-"""Multiply-adds of ``tiny-conv`` for a picture of 112 x 112."""
-_FILM = 4e6
-"""Multiply-adds of an example of ``film``; the questions about a picture share its convolutions."""
-_HEADS = 1.4e9
-"""Multiply-adds of a detector's heads for 100 proposals at width 256."""
-_USED = 1.0
-"""Share of the measured rate that training reaches; :func:`operations` counts regions and words of full examples."""
-_EXTRACTED = 0.8
-"""Share that a backbone reaches when it extracts features."""
-_PASSES = 1.3
-"""What an example of retrieval costs beside one of a single objective: contrast and matching have their own passes."""
-_EACH = 1.5e-3
-"""Seconds an example costs beside the model's arithmetic: loading, the optimizer's part, many small layers."""
-_READ = 0.02
-"""Seconds to decode and resize a large picture; in training, an eighth of it, since most are small."""
+from vlcli.builders.context import StageContext
+from vlcli.builders.readers import build_reader
+from vlcli.data.reader import Reader
+from vlcli.engine.plan import StepPlan
+from vlcli.nn.model import DataSpec
+from vlcli.recipe.load import from_mapping
+from vlcli.recipe.schema import Recipe, Training
+from vlcli.recipe.wiring import root_folder
+from vlcli.recipe.yaml import parse
+from vlcli.runner.trial_step import rehearse
+from vlcli.starter.machine import fastest, seconds_a_picture
+from vlcli.starter.plan import Plan
+
+_SECOND_CORE = 0.5
+"""Speed that the cores beyond the first add to training: by threads, or by the control that trains beside its model."""
+_ROW = 4e-3
+"""Seconds a training example costs in all rows beside the model."""
+_WRITTEN = 12
+"""Forward passes that a caption costs in beam search."""
 _START = 7.0
 """Seconds of processor time in which the program starts and looks at the data, and writes its tables at the end."""
 
@@ -57,40 +58,66 @@ def span(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def times_of(plan: Plan) -> Times:
-    """Estimate for a machine on which nothing else runs; docs/init.md compares with measured times."""
-    rate, train, test = plan.machine.rate, plan.parts["train"], plan.parts["test"]
-    each = 3 * operations(plan) / (_USED * rate) + _EACH + (_READ / 8 if plan.features == "pixels" else 0)
-    each *= _PASSES if plan.goal == "retrieval" else 1.0
-    passes = 1.3 if plan.goal == "captioning" else 1.0  # over the training data: pre-training, the control
-    if plan.goal in ("vqa", "classification", "pairs"):
-        passes = 2.0 if plan.machine.cores < 2 else 1.4  # side by side, sharing the machine
-    training = train.examples * plan.epochs * passes * each
-    evaluation = (plan.parts["validation"].examples * plan.epochs + 2 * test.examples) * each / 3
-    if plan.goal == "retrieval":
-        evaluation += test.examples * each
-    if plan.goal == "captioning":
-        evaluation += test.pictures * each * 10
-    if plan.features == "pixels" or plan.goal == "detection":
-        return Times(0.0, training, evaluation)
+def times_of(plan: Plan, text: str) -> Times:
+    """Estimate for a machine on which nothing else runs, and trainings that last to their bound.
+
+    docs/init.md compares with measured times.
+
+    Args:
+        plan: of the recipe.
+        text: the recipe. A step of each of its trainings is taken, on real examples with invented features.
+    """
+    recipe = from_mapping("init", parse(text).value).recipe
+    with TemporaryDirectory() as folder:
+        trained, forward = _trained(recipe, plan, Path(folder))
+    test = plan.parts["test"]
+    evaluated = 2 * test.examples * forward + (test.pictures * forward * _WRITTEN if plan.goal == "captioning" else 0)
+    evaluated += plan.parts["train"].examples * _ROW
     pictures = sum(part.pictures for part in plan.parts.values())
-    if plan.weights is not None:
-        return Times(pictures * seconds_a_picture(plan.weights.arch, plan.machine.cores), training, evaluation)
-    training += EYES_STEPS * EYES_BATCH * (3 * _TINY / rate + _EACH + _READ / 8)
-    return Times(pictures * (_TINY * (256 * 341 / 112**2) / (_EXTRACTED * rate) + _READ), training, evaluation)
+    extracted = 0.0
+    if plan.features != "pixels" and plan.goal != "detection":
+        extracted = pictures * seconds_a_picture(plan.weights.arch if plan.weights else "tiny-conv", plan.machine.cores)
+    together = 1 + _SECOND_CORE * (plan.machine.cores > 1)
+    return Times(extracted, trained / together, evaluated / together)
 
 
-def operations(plan: Plan) -> float:
-    """Return the multiply-adds of one forward pass of one example."""
-    hidden, (text, image, both) = plan.size.hidden, plan.size.layers
-    if is_pooled(plan):
-        return 2048 * 512
-    if plan.goal == "detection":
-        pixels = 600 * 800 if plan.machine.gpu else 320 * 427
-        body = _RESNET[plan.weights.arch] * pixels / 224**2 if plan.weights else _TINY * pixels / 112**2
-        return body + pixels / 8**2 * 9 * 256**2 + _HEADS
-    if plan.features == "pixels" and plan.goal != "retrieval":
-        return _FILM
-    regions = round(plan.candidates) if plan.goal == "referring" else 36
-    tokens = plan.length * text + regions * image + (plan.length + regions) * both * 4 / 3
-    return 12 * hidden**2 * tokens + regions * 2048 * hidden * (plan.features == "weights")
+def _trained(recipe: Recipe, plan: Plan, folder: Path) -> tuple[float, float]:
+    """Return the seconds of all trainings, and those of a forward pass of one example in the last of them."""
+    kinds = {name: section.kind for name, section in recipe.stages.items()}
+    counts: dict[str, int] = {}
+    trained = forward = 0.0
+    for name, stage in recipe.stages.items():
+        if not isinstance(stage, Training):
+            continue
+        root = root_folder(recipe, stage, {})
+        context = StageContext(recipe, name, stage, folder / name, {}, root, kinds=kinds)
+        if str(stage.data) not in counts:
+            counts[str(stage.data)] = sum(_count(build_reader(entry, root), context) for entry in stage.data)
+        size = counts[str(stage.data)]
+        step = _step(context, min(size, stage.batch_size), plan)
+        forward = step / min(size, stage.batch_size) / 3
+        validated = plan.parts["validation"].examples * (stage.epochs or 0) if stage.validation else 0
+        trained += StepPlan.of(size, stage, 1).steps * step + validated * forward
+    return trained, forward
+
+
+def _count(reader: Reader, context: StageContext) -> int:
+    reader.cache = context.cache  # the trial reads what is cached here
+    return len(reader.examples())
+
+
+def _step(context: StageContext, count: int, plan: Plan) -> float:
+    """Return the seconds of one step, its examples loaded."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    regions = max(1, round(plan.candidates)) if plan.goal == "referring" else 36
+    like = DataSpec(regions=regions, region_dim=2048 if plan.weights else 256)
+    with rehearse(context, count, like, real=True) as rehearsal:
+        rehearsal.module.to(device)
+        optimizer = torch.optim.AdamW(rehearsal.module.parameters())
+
+        def step() -> None:
+            rehearsal.loss(rehearsal.batch().to(device)).total.backward()
+            optimizer.step()
+            rehearsal.module.close_step()
+
+        return fastest(step)

@@ -189,7 +189,12 @@ class Table(SplitFileReader):
         yield from ((where, split | row) for where, row in self.rows(file))
 
     def _gather(self) -> None:
-        kinds = {role: self._type_of(role) for role in ROLES}
+        columns: set[str] = set()
+        for file in self._all_splits():
+            for _, row in self.rows(file):
+                columns.update(row)
+        asked = {role for role in ROLES if self.columns[role] in columns or role in self.types}
+        kinds = {role: self._type_of(role) if role in asked else None for role in ROLES}
         self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items() if kind is not None}
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
@@ -207,10 +212,12 @@ class Table(SplitFileReader):
         decided = decide(self._column(role), self.cells_are_text)
         return decided if role not in self.types else ColumnType(decided is not None and decided.number, listed=True)
 
-    def _column(self, role: str) -> Iterator[Any]:
+    def _all_splits(self) -> list[Path]:
         tables = self.tables()
-        others = [other for file in tables for other in other_splits(file, self.root)]
-        for file in dict.fromkeys([*tables, *others]):
+        return list(dict.fromkeys([*tables, *(other for file in tables for other in other_splits(file, self.root))]))
+
+    def _column(self, role: str) -> Iterator[Any]:
+        for file in self._all_splits():
             for _, row in self.rows(file):
                 if (cell := row.get(self.columns[role])) is not None:
                     yield int(cell) if role == "label" and isinstance(cell, bool) else cell
