@@ -5,4 +5,5 @@ from vlcli_vlmo.bias import VLMoBias
 from vlcli_vlmo.exporter import Released
 from vlcli_vlmo.interpolation import resample
 from vlcli_vlmo.model import VLMo
+from vlcli_vlmo.vilt import ViLT
 from vlcli_vlmo.weights import to_released
