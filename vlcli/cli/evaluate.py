@@ -117,7 +117,8 @@ def _recipe_of(task: str) -> str:
     for name in sorted(names, key=lambda name: (name != QUICKSTART, not name.startswith("tiny/"), name)):
         with suppress(VlcliError):  # a table
             resolved = load(name, plugins=False)
-            if any(resolved.stages[tuned].task["name"] == task for tuned in resolved.of_kind("finetune")):
+            tuned = [getattr(resolved.stages[one], "task", None) for one in resolved.of_kind("finetune")]
+            if any(spec is not None and spec["name"] == task for spec in tuned):
                 return name
     return f"RECIPE, one with a finetune stage of task {task} (vlcli ls recipes)"
 
