@@ -25,12 +25,28 @@ from vlcli.errors import VlcliError
 __all__ = ["cached_repository", "new_folder", "write_bytes", "write_json", "write_text", "written"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_RUN_FILES = {"recipe.yaml", "stage.json"}
 _ADDRESS = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 def is_remote(path: str) -> bool:
     """Returns True if a recipe's path is an address (``s3://...``)."""
     return _ADDRESS.match(path) is not None
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yields every folder under ``folder``, itself included, and its files' names, both sorted.
+
+    Links to folders are followed, since data sets are often linked; one that leads back to a folder it lies in is not.
+    Folders of runs and of their stages inside data are passed over.
+    """
+    for path, folders, names in os.walk(folder, followlinks=True):
+        here = Path(path).resolve()
+        if Path(path) != folder and not _RUN_FILES.isdisjoint(names):
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(path, name).resolve()))
+        yield Path(path), sorted(names)
 
 
 @contextmanager

@@ -36,6 +36,9 @@ DEAF = 5.0
 REQUEUE = "VLCLI_REQUEUE_CODE"
 """Environment variable of the exit code after SIGTERM and SIGUSR1, for a scheduler that requeues on a code."""
 
+LAUNCHER = "VLCLI_LAUNCHER"
+"""Environment variable of the process that started this one with others (``--processes``): its number."""
+
 
 def requeue_code() -> int | None:
     """Returns the exit code of :data:`REQUEUE`, or None.

@@ -52,7 +52,8 @@ class TextTower(nn.Module):
             ids = F.pad(ids, (0, int(self.config.max_position_embeddings) - words), value=pad)
             out = self.network(input_ids=ids)
         else:
-            out = self.network(input_ids=ids, attention_mask=text.mask.long())
+            mask = None if ids.is_meta else text.mask.long()  # transformers reads a mask's values
+            out = self.network(input_ids=ids, attention_mask=mask)
         hidden: Tensor = out.last_hidden_state  # (N, T, D)
         return hidden[:, :words], self._pooled(out, hidden, text.mask)
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,48 @@ def test_torchrun_starts_killed_processes_again_and_they_go_on(folder, where, sh
     assert [code for code, _ in whole.ended()] == [0, 0]
     first, second = weights(run), weights(whole.run)
     assert all((first[key] == second[key]).all() for key in first)
+
+
+def together(place, name):
+    command = [sys.executable, "-m", "vlcli", "run", "small.yaml", *WORDS, "--output", name, "--device", "cpu"]
+    command += ["--run-folder", f"{name}/small", "--until", "pretrain", "--processes", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heeding}
+    return subprocess.Popen(command, cwd=place, env=environment, **pipes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_process_that_dies_is_named_with_its_signal_and_the_same_command_goes_on(folder, number):  # noqa: F811
+    name = f"together-{number.name}"
+    first = together(folder, name)
+    until(folder / name / "small/pretrain/checkpoints/step-00000008", first)
+    os.kill(children(first)[1], number)
+    begun = time.monotonic()
+    told = first.communicate(timeout=60)[1]
+    assert time.monotonic() - begun < 10
+    assert first.returncode == 1
+    assert told.count("error: ") == 1, told
+    assert "Process 1 of 2 is gone" in told
+    assert f"signal {number.name} ended it" in told
+    assert "run the same command again" in told
+    assert "Traceback" not in told
+    again = together(folder, name)
+    told = again.communicate(timeout=200)[1]
+    assert again.returncode == 0, told[-3000:]
+    assert "resuming at step" in told
+
+
+def test_a_signal_to_the_command_ends_its_processes_with_a_checkpoint(folder):  # noqa: F811
+    run = folder / "together-ended/small"
+    command = together(folder, "together-ended")
+    until(run / "pretrain/checkpoints/step-00000008", command)
+    ranks = children(command)
+    command.send_signal(signal.SIGTERM)
+    told = command.communicate(timeout=30)[1]
+    assert command.returncode == 143, told
+    assert "Traceback" not in told
+    assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
+    assert 8 <= read_state(Checkpoints(run / "pretrain/checkpoints").complete()[-1]).step < 96
 
 
 def test_sigusr1_leaves_a_checkpoint_and_another_number_of_processes_goes_on(folder):  # noqa: F811

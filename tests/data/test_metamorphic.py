@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from tests.data import stage_keys
 from vlcli import registry
 from vlcli.data.reader import Reader
 from vlcli.recipe.digests import data_digests
@@ -130,6 +131,12 @@ def test_a_table_in_another_form(pair: tuple[str, ...], tmp_path: Path, plain: d
         write(root, table, rows, "train", encoding, how == "packed")
     assert examples(registry.build("datasets", spec, root)) == plain
 
+    def in_another_form() -> None:
+        other, sort = ("int", "reversed") if order == "as is" else ("float text", "as is")
+        write(root, table, changed(distinct(ROWS), other, sort, "as is"), "train", encoding, how == "packed")
+
+    stage_keys.check(root, spec, tmp_path / "runs", in_another_form)
+
 
 @pytest.mark.parametrize("number", ["int", "float"])
 @pytest.mark.parametrize("order", ORDERS)
@@ -145,6 +152,7 @@ def test_a_table_with_types(
         for place, part in enumerate((rows[:3], rows[3:])):
             pq.write_table(pa.Table.from_pylist(part), tmp_path / f"train-0000{place}-of-00002.parquet")
     assert examples(registry.build("datasets", {"name": name}, tmp_path)) == plain
+    stage_keys.check(tmp_path, {"name": name}, tmp_path / "runs")
 
 
 @pytest.mark.parametrize(("first", "second"), itertools.product(NUMBERS, NUMBERS), ids="-".join)
@@ -288,6 +296,7 @@ def test_captions_in_another_layout(layout: str, how: str, tmp_path: Path) -> No
     found = [(image, one.text) for one in reader.examples() for image in one.images]
     assert sorted(found) == sorted(pairs)
     assert len({one.key for one in reader.examples()}) == len(pairs)
+    stage_keys.check(root, spec, tmp_path / "runs")
 
 
 @pytest.mark.parametrize("table", TABLES)

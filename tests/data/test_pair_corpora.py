@@ -17,7 +17,7 @@ from small_run import context
 from vlcli.data.images import load_image
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.pair_corpora import SBU, ConceptualCaptions
-from vlcli.data.readers.tar_shards import NO_CAPTION, NO_PICTURE, WebDataset, braces
+from vlcli.data.readers.tar_shards import APART, NO_CAPTION, NO_PICTURE, WebDataset, braces
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore
 from vlcli.images.files import read_size
@@ -109,6 +109,20 @@ def test_failed_downloads_are_counted(tmp_path: Path) -> None:
     unpacked = WebDataset(tmp_path, shards="unpacked/*")
     assert [e.text for e in unpacked.examples()] == [e.text for e in reader.examples()]
     assert colour_of(unpacked, "7") == COLOURS["green"]
+
+
+def test_a_shard_whose_samples_lie_apart_says_so(tmp_path: Path) -> None:
+    whole = pairs("red", "green", "blue")
+    apart = dict(sorted(whole.items(), key=lambda item: item[0].rpartition(".")[2]))  # all pictures, then all texts
+    reader = WebDataset(tmp_path, shards=str(shard(tmp_path / "a.tar", apart)))
+    with pytest.raises(DataError, match="empty") as error:
+        reader.examples()
+    assert f"left out: 3 without a caption, 3 {APART}" in error.value.got
+    assert "split" not in error.value.hint
+    some = {**pairs("red"), "000001.png": picture("red"), **pairs("blue", start=2), "000001.txt": b"late"}
+    reader = WebDataset(tmp_path, shards=str(shard(tmp_path / "b.tar", some)))
+    assert [example.key for example in reader.examples()] == ["000000", "000002"]
+    assert reader.left_out == {NO_CAPTION: 1, APART: 1}
 
 
 @pytest.mark.parametrize("keep", [0.55, 0.9])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vlcli.data.files import index_images, walk
+from vlcli.data.files import index_images
+from vlcli.files import walk
 
 
 def test_links_are_followed_and_loops_are_not(tmp_path: Path) -> None:

@@ -344,13 +344,11 @@ WAYS: dict[str, Way] = {
         "hypotheses", instead=("data", "make", "shapes", "statements-world", "--images", "20", "parts=[snli-ve]")
     ),
     "vlcli run roles.yaml": Way("train/loss", ("stages.pretrain.steps=4",)),
-    "torchrun --nproc-per-node 2 -m vlcli run quickstart --only pretrain": Way("train/loss", ("--force",), slow=True),
+    "vlcli run quickstart --only pretrain --processes 2": Way("train/loss", ("--force",), slow=True),
     "torchrun --nproc-per-node 2 --max-restarts 3 -m vlcli run quickstart --only pretrain": Way(
         "train/loss", ("--force",), slow=True
     ),
-    "torchrun --nproc-per-node 2 -m vlcli extract --recipe quickstart --only regions": Way(
-        "regions", ("--force",), slow=True
-    ),
+    "vlcli extract --recipe quickstart --only regions --processes 2": Way("regions", ("--force",), slow=True),
 }
 LOOKING = ("vlcli ls", "vlcli show")
 """Commands that begin so run as they are shown and need no way of their own."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from typing import ClassVar
 
@@ -99,3 +102,28 @@ def test_a_death_is_told_while_no_worker_is_asked_for_anything(soon):
     time.sleep(0.3)
     with pytest.raises(VlcliError, match="A process that loads data died"):
         list(scored)
+
+
+LEFT = """
+from tests.engine.test_dead_workers import batches, loader
+kept = loader()
+first = iter(kept.over(batches(9)))
+print(next(first), flush=True)
+"""
+
+
+@pytest.mark.parametrize("more", ["", "print(len(list(first)))", "raise SystemExit(3)"])
+def test_a_process_ends_though_a_loader_of_its_is_open(more):
+    begun = subprocess.run([sys.executable, "-c", LEFT + more], capture_output=True, text=True, timeout=60, check=False)
+    assert begun.returncode == (3 if "3" in more else 0), begun.stderr
+    assert begun.stdout.startswith("[0]")
+    assert not begun.stderr
+
+
+def test_a_loader_in_a_circle_of_references_leaves_no_process(soon):
+    kept = loader()
+    assert len(list(kept.over(batches(3)))) == 3
+    circle = [kept]
+    circle.append(circle)
+    del kept, circle
+    gc.collect()

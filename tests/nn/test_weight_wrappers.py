@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from vlcli_deit import DeiT
 
+from vlcli.builders.start_weights import read_source
 from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import DataError
@@ -103,7 +104,7 @@ def test_a_model_finds_the_names_that_its_own_rules_adapt(
     extra = {"criterion.weight": torch.ones(2)} if "module." not in order else {}
     torch.save({"state_dict": wrapped(released, order) | extra}, tmp_path / "w.pth")
     loader = WeightLoader(module())
-    loader.add_file(tmp_path / "w.pth")
+    loader.add_file(*read_source(tmp_path / "w.pth"))
     report = loader.finish()
     assert (report.new, report.mismatched) == ([], [])
     assert ("model." in "".join(order)) == any("taken off" in line for line in report.lines())
@@ -115,10 +116,10 @@ def test_prefixes_are_renamed_before_names_are_matched(released: dict[str, Tenso
         tmp_path / "w.pth",
     )
     loader = WeightLoader(module())
-    loader.add_file(tmp_path / "w.pth", rename={"trunk.": "blocks.", "stem.": ""})
+    loader.add_file(*read_source(tmp_path / "w.pth"), rename={"trunk.": "blocks.", "stem.": ""})
     assert loader.finish().new == []
     with pytest.raises(DataError, match="begins so") as caught:
-        WeightLoader(module()).add_file(tmp_path / "w.pth", rename={"trunks.": "blocks."})
+        WeightLoader(module()).add_file(*read_source(tmp_path / "w.pth"), rename={"trunks.": "blocks."})
     assert "rename" in caught.value.where
 
 
@@ -126,7 +127,7 @@ def test_the_log_says_which_of_two_state_dicts_was_read(released: dict[str, Tens
     zeros = {name: torch.zeros_like(value) for name, value in released.items()}
     torch.save({"state_dict": zeros, "state_dict_ema": released}, tmp_path / "w.pth")
     loader = WeightLoader(module())
-    loader.add_file(tmp_path / "w.pth")
+    loader.add_file(*read_source(tmp_path / "w.pth"))
     assert "state_dict_ema is read, not state_dict (state_dict=KEY chooses)" in loader.finish().lines()[0]
 
 

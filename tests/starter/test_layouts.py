@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from tests.starter.layouts import LAYOUTS, coco_instances, photos, write
 from tests.starter.more_layouts import MORE
+from tests.starter.public_layouts import PUBLIC
+from vlcli.builders.readers import build_reader
 from vlcli.cli import app
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.errors import DataError
@@ -28,7 +30,7 @@ def backbone(root: Path) -> None:
     save_file(blocks, root / "resnet50.safetensors")
 
 
-assert set(MORE) <= set(LAYOUTS)
+assert {*MORE, *PUBLIC} <= set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -99,6 +101,7 @@ def gone(root: Path) -> None:
 
 READ_IN_PART = {
     *(("cut", name) for name in ("flickr30k", "flickr8k", "cub", "webdataset", "text_beside_pictures", "daquar")),
+    *(("cut", name) for name in ("classes_with_lists", "several_lists", "bars_and_blanks")),
     *(
         ("cut", name)
         for name in ("captions_txt", "csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")
@@ -122,3 +125,24 @@ def test_a_damaged_layout_ends_in_words(name, damage, tmp_path, monkeypatch):
     if ended.exit_code:
         assert ended.stderr.startswith("error: ")
         assert not (tmp_path / "recipe.yaml").exists()
+
+
+def test_label_maps_of_pixels_are_no_classes(tmp_path):
+    for part, count in (("training", 20), ("validation", 6)):
+        photos(tmp_path, [f"images/{part}/{n}.jpg" for n in range(count)])
+        photos(tmp_path, [f"annotations/{part}/{n}.png" for n in range(count)])
+    with pytest.raises(DataError) as caught:
+        look(tmp_path)
+    assert "tiny/segmentation" in caught.value.got
+
+
+def test_a_list_of_pictures_is_part_of_a_stage_s_key(tmp_path):
+    LAYOUTS["classes_with_lists"].make(tmp_path)
+    reader = build_reader(
+        {"name": "folder", "label": True, "ids": "path", "take": "in:meta/train.txt & first:0.5"}, tmp_path
+    )
+    assert tmp_path / "meta/train.txt" in reader.every_file()
+    listed = set((tmp_path / "meta/train.txt").read_text().split())
+    taken = {"/".join(name.split("/")[-2:]) for example in reader.examples() for name in example.images}
+    assert taken < listed
+    assert 10 < len(taken) < 50

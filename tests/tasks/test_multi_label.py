@@ -136,7 +136,7 @@ def test_the_parts_must_have_the_same_classes(tmp_path: Path) -> None:
         registry.build("datasets", {"name": "csv", "label": some}, tmp_path)
         for some in (["red", "never"], ["red", "bright"])
     ]
-    with pytest.raises(DataError, match="same labels"):
+    with pytest.raises(DataError, match="number their labels differently"):
         registry.build("tasks", "multi-label").labels(readers)
 
 

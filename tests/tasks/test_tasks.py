@@ -92,10 +92,10 @@ def test_two_spellings_of_an_answer_have_one_row_which_both_questions_find(maker
 
 def test_classification_reads_labels_by_word():
     task = registry.build("tasks", "classification")
-    reader = SimpleNamespace(label_names=lambda: ["cat", "dog"], examples=list)
+    reader = SimpleNamespace(label_names=lambda: ["cat", "dog"], examples=list, label="a")
     assert task.labels([reader]) == ("cat", "dog")
-    with pytest.raises(DataError, match="same labels"):
-        task.labels([reader, SimpleNamespace(label_names=lambda: ["dog"], examples=list)])
+    with pytest.raises(DataError, match="number their labels differently"):
+        task.labels([reader, SimpleNamespace(label_names=lambda: ["dog"], examples=list, label="b")])
     numbered = [SimpleNamespace(targets={"label": label}) for label in (10, 2, 2, None)]
     assert task.labels([SimpleNamespace(label_names=list, examples=lambda: numbered)]) == ("2", "10")
 

@@ -158,3 +158,13 @@ def test_boxes_of_coco_are_a_row_a_picture(tmp_path):
     (tmp_path / "boxes.json").write_text(json.dumps([{**rows[0], "bbox": 7}]))
     with pytest.raises(DataError, match="no detection"):
         read_predictions(tmp_path / "boxes.json", boxes=True)
+
+
+@pytest.mark.parametrize("more", ["data={name: csv}", "gqa"])
+def test_words_that_would_be_passed_over_are_refused(more, tmp_path):
+    (tmp_path / "p.json").write_text('[{"question_id": 1, "answer": "yes"}]')
+    words = ["eval", "vqa", more, "--predictions", str(tmp_path / "p.json"), "--root", str(tmp_path)]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 2
+    assert more.split("=")[0] in ended.stderr
+    assert "--checkpoint" in ended.stderr

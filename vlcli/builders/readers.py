@@ -74,7 +74,7 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
 
 def missing(reader: Reader) -> Path | None:
     """Returns the first missing file of a data set, or None."""
-    return next((file for file in reader.files() if not file.exists()), None)
+    return next((file for file in reader.every_file() if not file.exists()), None)
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from torch import Tensor
+
 from vlcli.engine.bundle import find_bundle, read_weights, verified
 from vlcli.engine.training_module import TrainingModule
 from vlcli.engine.weights import LoadReport, WeightLoader
 from vlcli.errors import DataError
+from vlcli.nn.weights import read_states
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
@@ -32,12 +35,24 @@ def load_sources(
         return None
     loader = WeightLoader(module, allow_unmatched)
     for path in sources:
-        folder = find_bundle(path)
-        if folder is not None:
-            loader.add(read_weights(folder), str(path), ours=True)
+        file, states = read_source(path)
+        if file is None:
+            loader.add(states[""], str(path), ours=True)
         else:
-            loader.add_file(verified(_weight_file(path)), state_dict, rename)
+            loader.add_file(file, states, state_dict, rename)
     return loader.finish()
+
+
+def read_source(path: Path) -> tuple[Path | None, dict[str, dict[str, Tensor]]]:
+    """Reads the weights of a bundle (no file; its state under ``""``) or of another tool's file or folder, by key.
+
+    Raises:
+        DataError: there are none, or they are damaged.
+    """
+    if (folder := find_bundle(path)) is not None:
+        return None, {"": read_weights(folder)}
+    file = verified(_weight_file(path))
+    return file, read_states(file)
 
 
 def _weight_file(path: Path) -> Path:

@@ -16,6 +16,7 @@ from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.start_weights import load_sources
 from vlcli.builders.stores import Stores, open_stores, region_sample, require_stores
 from vlcli.builders.tokenizers import make_tokenizer, refuse_endless
+from vlcli.data.numbering import class_names, label_names
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption
@@ -24,7 +25,7 @@ from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.engine.weights import LoadReport
-from vlcli.errors import DataError, Problem, RecipeError
+from vlcli.errors import Problem, RecipeError
 from vlcli.features import FeatureStore
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
@@ -107,6 +108,8 @@ def assemble(context: StageContext) -> Assembly:
     data_spec = gather_data_spec(plan, readers, tokenizer, stores)
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec, seed=context.seed)
     require_stores(stores, needs, context.name)
+    if task is None and any(hasattr(objective, "named") for objective in module.objectives.values()):
+        label_names([*readers, *validation])  # losses of both are by number
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
     report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
@@ -225,18 +228,9 @@ def box_labels(readers: list[Reader]) -> dict[str, Any]:
     Raises:
         DataError: two readers number the classes differently.
     """
+    names = class_names(readers)
     named = [reader for reader in readers if reader.class_names()]
-    first = max(named, key=lambda reader: len(reader.class_names()))
-    names = tuple(first.class_names())
-    for reader in named:
-        others = tuple(reader.class_names())
-        if others != names[: len(others)]:
-            raise DataError(
-                "Two data sets number the classes of their boxes differently.",
-                where=f"{first.label} and {reader.label}",
-                got=f"{', '.join(names[:4])} ... and {', '.join(others[:4])} ...",
-                expected="the same categories in the same order",
-            )
+    first = next(reader for reader in named if tuple(reader.class_names()) == names)
     attributes = max((tuple(reader.attribute_names()) for reader in named), key=len)
     return {
         "region_classes": len(names),

@@ -81,15 +81,16 @@ def stats(
         registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
         return
     name, overrides = o.one_name(words)
-    rows = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
+    rows, unknown = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
     errors = [row["error"] for row in rows if "error" in row]
     if json_:
         document = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
-        console.out_json({"recipe": name, "data": document})
+        console.out_json({"recipe": name, "data": document, **({"notes": unknown} if unknown else {})})
     else:
         columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
         console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
-        for line in dict.fromkeys(f"{row['stage']}: {line}" for row in rows for line in row.get("notes", ())):
+        notes = (f"{row['stage']}: {line}" for row in rows for line in row.get("notes", ()))
+        for line in dict.fromkeys([*notes, *unknown]):
             console.out(line)
         for row in rows:
             if "composition" in row:

@@ -47,6 +47,13 @@ def evaluate(
     request = replace(request, kind=None if request.only else "evaluate")
     names, overrides = o.split_words(words)
     if predictions is not None:
+        if overrides or len(names) > 1:
+            raise UsageError(
+                "Predictions are scored against the data of a task or a finished stage.",
+                got=" ".join([*names[1:], *overrides]),
+                expected="one task with --root and --split, --checkpoint STAGE, or --recipe RECIPE --only STAGE",
+                hint="for data of your own, run an evaluate stage once and name it: --checkpoint runs/RECIPE/STAGE",
+            )
         _rescore(predictions, _stage(request, recipe, checkpoint), names, split, root, request)
     elif names and recipe is not None:
         raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")

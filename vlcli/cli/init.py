@@ -32,6 +32,7 @@ def init(
     """
     from vlcli.files import write_text
     from vlcli.starter.look import look, plan_for
+    from vlcli.starter.notes import unknown_answers
     from vlcli.starter.plan import GOALS
     from vlcli.starter.recipe import recipe_text
     from vlcli.starter.times import times_of
@@ -45,7 +46,9 @@ def init(
     columns = {role: column for role, column in named.items() if column is not None}
     scanned = look(folder, columns, fallback=task is not None)
     plan = plan_for(scanned, task)
-    times = times_of(plan, recipe_text(plan, str(folder), output.name))
+    recipe = recipe_text(plan, str(folder), output.name)
+    times = times_of(plan, recipe)
+    plan.notes += unknown_answers(recipe, folder)
     facts = _facts(scanned, plan, times)
     if sheet is not None:
         from vlcli.pages.sheet import write_sheet

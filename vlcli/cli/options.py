@@ -84,6 +84,9 @@ Only = Annotated[str | None, typer.Option(help="This stage alone.", rich_help_pa
 First = Annotated[str | None, typer.Option("--from", help="From this stage on.", rich_help_panel=_STAGES)]
 Until = Annotated[str | None, typer.Option(help="Up to this stage.", rich_help_panel=_STAGES)]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Independent stages at a time.", rich_help_panel=_HOW)]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Processes that train together on this machine.", rich_help_panel=_HOW)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and why.", rich_help_panel=_HOW)]
 Force = Annotated[bool, typer.Option("--force", help="Make the chosen stages anew.", rich_help_panel=_HOW)]
 Replace = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]

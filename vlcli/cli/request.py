@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+import typer
+
+from vlcli import stopping
 from vlcli.cli import options as o
 from vlcli.cli.guard import with_options
 
@@ -23,6 +27,7 @@ class Request:
 
     only: o.Only = None
     jobs: o.Jobs = None
+    processes: o.Processes = None
     dry_run: o.DryRun = False
     force: o.Force = False
     resume: o.Resume = True
@@ -81,7 +86,14 @@ def requested(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
         asked = {option.name: values.pop(option.name, option.default) for option in shared}
-        command(**values, request=RunRequest(**asked))
+        request = RunRequest(**asked)
+        if stopping.LAUNCHER in os.environ:
+            stopping.end_with_parent()
+        elif (request.processes or 1) > 1 and not request.dry_run and "WORLD_SIZE" not in os.environ:
+            from vlcli.runner.launch import launch
+
+            raise typer.Exit(launch(request.processes or 1))
+        command(**values, request=request)
 
     return with_options(wrapper, command, shared)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from vlcli.errors import DataError, UsageError, shown
+from vlcli.files import walk
 
 UNPACKED = "VLCLI_UNPACKED_MB"
 _GZIP = b"\x1f\x8b"
@@ -292,17 +293,6 @@ def records_of(content: Any, where: str) -> list[Any]:
 def as_object(row: Any) -> Any:
     """Return a list as an object with the fields ``column1``, ``column2`` ..., anything else as it is."""
     return {f"column{number}": cell for number, cell in enumerate(row, 1)} if isinstance(row, list) else row
-
-
-def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder under ``folder``, itself included, and its files' names, both sorted.
-
-    Links to folders are followed, since data sets are often linked; one that leads back to a folder it lies in is not.
-    """
-    for path, folders, names in os.walk(folder, followlinks=True):
-        here = Path(path).resolve()
-        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(path, name).resolve()))
-        yield Path(path), sorted(names)
 
 
 def index_images(folder: Path) -> dict[str, list[Path]]:

@@ -9,6 +9,7 @@
 ``between:0.8:0.9``   images whose number is 0.8 or more and below 0.9; ``between:0.8:0.9:7`` with seed 7
 ``in:FILE``           the images that FILE lists, one id or file name a line (the first word of a line counts)
 ``not-in:FILE``       all the others
+``A & B``             of the images that A chooses, those that B chooses: ``in:train.txt & first:0.9``
 ====================  =====================================================================================
 
 ``first:0.8``, ``between:0.8:0.9`` and ``after:0.9`` are three disjoint parts for training, validation and testing.
@@ -21,13 +22,15 @@ shows side by side (NLVR2) count as one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePosixPath
 
 from vlcli.data.files import inside, read_text
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
+
+_AND = " & "
 
 
 def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
@@ -35,14 +38,28 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
     return [examples[row] for row in select_rows(examples, take, root)]
 
 
+def listed_files(take: str, root: Path) -> list[Path]:
+    """Return the lists of pictures that ``take`` names."""
+    parts = (part.partition(":") for part in take.split(_AND))
+    return [inside(root, file) for kind, _, file in parts if kind in ("in", "not-in") and file]
+
+
 def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
     """Return the numbers of the examples whose images ``take`` chooses, ascending."""
+    rows = list(range(len(examples)))
+    for part in take.split(_AND):
+        rows = [rows[row] for row in _select_rows([examples[row] for row in rows], part, root)]
+    return rows
+
+
+def _select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
     kind, _, rest = take.partition(":")
     groups = _groups(examples)
     if kind in ("in", "not-in") and rest:
         text = read_text(inside(root, rest))
-        listed = {image_id(line.split()[0]) for line in text.splitlines() if line.strip()}
-        chosen = {group for group, example in zip(groups, examples, strict=True) if listed & set(example.images)}
+        listed = _Listed(line.split()[0] for line in text.splitlines() if line.strip())
+        pairs = zip(groups, examples, strict=True)
+        chosen = {group for group, example in pairs if any(map(listed.has, example.images))}
     else:
         try:
             chosen = _drawn(set(groups), kind, rest.split(":"))
@@ -51,7 +68,8 @@ def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]
                 "It is not clear which part of the data is meant.",
                 where="take",
                 got=take,
-                expected="first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE or not-in:FILE",
+                expected="first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE or not-in:FILE; "
+                "several joined by ' & '",
                 hint="a share has a point, e.g. first:0.9",
             ) from None
     wanted = kind in ("first", "between", "in")
@@ -73,6 +91,19 @@ def _drawn(groups: set[str], kind: str, words: list[str]) -> set[str]:
         raise ValueError
     low, high = (0.0, float(words[0])) if kind != "between" else (float(words[0]), float(words[1]))
     return {group for group in groups if low <= number(group) < high}
+
+
+class _Listed:
+    """Finds image ids in a list of file names; ids that are paths are compared folder by folder, from the right."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        paths = [PurePosixPath(name) for name in names]
+        self.stems = {image_id(path.name) for path in paths}
+        self.paths = {path.with_name(image_id(path.name)).parts for path in paths}
+
+    def has(self, name: str) -> bool:
+        parts = PurePosixPath(name).parts
+        return any(parts[at:] in self.paths for at in range(len(parts))) if len(parts) > 1 else name in self.stems
 
 
 def _groups(examples: Sequence[Example]) -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import multiprocessing
-from collections.abc import Iterator, Sequence
+import multiprocessing.util
+import weakref
+from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
@@ -61,7 +64,9 @@ class BatchLoader:
 
     def __init__(self, data: BatchSource, unreadable: dict[str, str], workers: int, context: str | None) -> None:
         self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
-        self._workers: Sequence[BaseProcess] = ()
+        self._workers: list[BaseProcess] = []
+        self._end = weakref.finalize(self, _kill, self._workers)
+        _loaders.add(self)
         self._source: Any = DataLoader(
             data,  # type: ignore[arg-type]
             batch_sampler=self._epoch,
@@ -94,7 +99,7 @@ class BatchLoader:
             source = Ahead(iter(self._source), multiprocessing.active_children())
         else:
             source = from_workers(self._source, self._workers)
-            self._workers = source.workers
+            self._workers[:] = source.workers
         try:
             while (batch := next(source, None)) is not None:
                 batch = batch.opened() if isinstance(batch, Parcel) else batch
@@ -110,6 +115,22 @@ class BatchLoader:
             source.close()
             self.busy = self._source is None or source.works
             del source  # a traceback would keep it, and with it the workers, alive
+
+
+_loaders: weakref.WeakSet[BatchLoader] = weakref.WeakSet()
+
+
+def _kill(workers: list[BaseProcess]) -> None:
+    # They ignore SIGTERM, with which torch and multiprocessing end them before they wait for them.
+    for worker in workers:
+        if worker.daemon:
+            worker.kill()
+
+
+@atexit.register  # runs before that of multiprocessing.util, which is imported above
+def _end_workers() -> None:
+    for loader in list(_loaders):
+        loader._end()
 
 
 def _begin(worker: int) -> None:

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix, walk
+from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix
 from vlcli.errors import DataError
+from vlcli.files import walk
 from vlcli.plain import comma_list
 
 # How a name and its file differ, the smallest difference first, in the words of a note.

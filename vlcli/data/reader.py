@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from vlcli.data.files import inside
-from vlcli.data.holdout import select
+from vlcli.data.holdout import listed_files, select
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.reader_errors import empty, missing, senseless
 from vlcli.data.recognition.folder import Folder
@@ -39,8 +39,7 @@ class Reader(NamedPictures):
         limit: read only so many examples (None: all).
 
     Attributes:
-        recognise_order: ``init`` asks readers of files of their own first (0), then those of any tables (1), and
-            those that need no file (2) if nothing else was found.
+        recognise_order: ``init`` asks readers of files of their own first (0), then those of any tables (1).
         left_out: number of examples that :meth:`read` left out, by reason ("without a picture"); ``read`` counts them.
         splits: names of the splits, for messages; empty: any.
         held_out_splits: splits for validation and testing, which pre-training refuses.
@@ -124,8 +123,14 @@ class Reader(NamedPictures):
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
 
+    def every_file(self) -> list[Path]:
+        """Return :meth:`files` and the lists of pictures that ``take`` names; called for keys and digests."""
+        return [*self.files(), *listed_files(self.take or "", self.root)]
+
     def listed_folders(self) -> list[Path]:
-        """Return the folders whose files decide on the examples; called where examples become columns.
+        """Return the folders whose files decide on the examples.
+
+        Called where examples become columns, and by plans: a file more or less below them makes a stage run again.
 
         Returns:
             Folders; what lies below them counts too.

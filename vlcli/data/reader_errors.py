@@ -32,13 +32,16 @@ def senseless(reader: Any, error: Exception) -> DataError:
 
 def empty(reader: Any, total: int) -> DataError:
     """Make the error for a data set of whose ``total`` examples none is left."""
-    files = ", ".join(map(str, reader.files())) or str(reader.image_folder)
+    files = ", ".join(map(str, reader.files()[:3])) or str(reader.image_folder)
+    left_out = ", ".join(f"{count} {reason}" for reason, count in getattr(reader, "left_out", {}).items())
     return DataError(
         f"The data set {reader.label} is empty.",
         where=files,
-        got=f"0 of {total} examples" + (f" after take={reader.take!r}" if reader.take and total else ""),
+        got=f"0 of {total} examples"
+        + (f" after take={reader.take!r}" if reader.take and total else "")
+        + (f"; left out: {left_out}" if left_out and not total else ""),
         expected="one example or more",
-        hint="check `split`, `take` and `limit`",
+        hint="" if left_out and not total else "check `split`, `take` and `limit`",
     )
 
 

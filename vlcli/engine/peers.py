@@ -22,7 +22,7 @@ from typing import Any
 
 from vlcli.engine import processes, pulse
 from vlcli.errors import VlcliError
-from vlcli.stopping import Stopped
+from vlcli.stopping import LAUNCHER, Stopped
 
 BEAT = pulse.EVERY
 _GRACE = 2.0
@@ -231,11 +231,12 @@ class Watch:
     def _tell(self, what: str, rank: int, got: str) -> None:
         if not self.told.acquire(blocking=False):
             return
-        hint = pulse.HINT if "hang" in what else HINT
-        error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=hint)
-        with suppress(OSError):
-            sys.stderr.write(f"error: {error}\n")
-            sys.stderr.flush()
+        if got != GONE or LAUNCHER not in os.environ:  # the launcher also knows which signal it was
+            hint = pulse.HINT if "hang" in what else HINT
+            error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=hint)
+            with suppress(OSError):
+                sys.stderr.write(f"error: {error}\n")
+                sys.stderr.flush()
         if self.rank == 0:
             self._end_others()
         os._exit(VlcliError.exit_code)

@@ -20,7 +20,7 @@ from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, VlcliError, shown
 from vlcli.files import usual_mode
 from vlcli.nn.attention import Attention
-from vlcli.nn.weights import choose_state, cut, read_states, without_prefix
+from vlcli.nn.weights import choose_state, cut, without_prefix
 from vlcli.plain import comma_list
 from vlcli.recipe.patterns import Searcher
 
@@ -175,17 +175,24 @@ class WeightLoader:
         for name, value in self._adapted(state, ours).items():
             self._put(name, value)
 
-    def add_file(self, path: Path, key: str | None = None, rename: Mapping[str, str] = MappingProxyType({})) -> None:
+    def add_file(
+        self,
+        path: Path,
+        states: dict[str, dict[str, Tensor]],
+        key: str | None = None,
+        rename: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Load what fits of another tool's checkpoint, whatever prefix its names have.
 
         Args:
+            path: of the checkpoint, for messages.
+            states: its state dicts by key.
             key: of its state dict; None: the averaged one, else the first.
             rename: new prefixes by the prefixes that they replace.
 
         Raises:
-            DataError: it cannot be read, or has no such key or prefix.
+            DataError: it has no such key or prefix.
         """
-        states = read_states(path)
         chosen, state = choose_state(states, path, key)
         if wrong := [old for old in rename if not any(name.startswith(old) for name in state)]:
             got, expected = shown(wrong[0]), f"the beginning of a name such as {next(iter(state), 'none')}"

@@ -101,32 +101,34 @@ def entropy(counts: Tensor, smoothing: float = 0.0) -> float:
 
 
 def label_entropy(
-    targets: Sequence[Mapping[str, Any]], index: Mapping[str, int], count: int, smoothing: float
+    targets: Sequence[Mapping[str, Any]], index: Mapping[str, int], count: int, smoothing: float, named: bool
 ) -> float | None:
     """Return the entropy of the labels of examples; None where they have none."""
     values = [one["label"] for one in targets if isinstance(one.get("label"), int | str)]
-    labels = class_ids(values, len(values), index, count) if values else torch.zeros(0)
+    labels = class_ids(values, len(values), index, count, named) if values else torch.zeros(0)
     known = labels[labels >= 0]
     return entropy(torch.bincount(known, minlength=count), smoothing) if len(known) else None
 
 
-def class_ids(values: Any, rows: int, index: Mapping[str, int], count: int) -> Tensor:
+def class_ids(values: Any, rows: int, index: Mapping[str, int], count: int, named: bool) -> Tensor:
     """Return class ids (rows,), -1 where an example has no label.
 
     Args:
         values: the batch's target: class numbers, label strings, or None where no example has one.
         rows: number of examples.
-        index: the number of each label string; empty where classes have numbers only.
+        index: the number of each label string; empty where the data's numbers are those of the classes.
         count: number of classes.
+        named: whether the data name their labels: then numbers are those of the classes, also where names are digits.
     """
     if values is None:
         return torch.full((rows,), -1, dtype=torch.long)
-    if isinstance(values, Tensor) and not index:
+    if isinstance(values, Tensor) and (named or not index):
         labels = values.long()
     else:
         numbers = []
         for value in values.tolist() if isinstance(values, Tensor) else values:
-            number = -1 if value is None or value == "" else index.get(str(value), value)
+            number = value if named and isinstance(value, int) else index.get(str(value), value)
+            number = -1 if value is None or value == "" else number
             if not isinstance(number, int):
                 raise _unknown(value, index, count)
             numbers.append(int(number))

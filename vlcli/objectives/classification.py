@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vlcli.data.numbering import label_names
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Model, build_head
 from vlcli.objectives.answers import AnswerTable, class_ids, label_entropy
@@ -60,7 +62,10 @@ class Classification(Objective):
         self.only, self.view, self.smoothing = only, view, smoothing
         parts = 1 if model.many_images else images
         self.head = build_head(model, "pair" if images == 2 else "label", model.pooled_dim * parts, self.count, head)
-        self.table = AnswerTable(() if self.numbered else data_spec.answers)
+        self.table, self.named = AnswerTable(() if self.numbered else data_spec.answers), False
+
+    def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+        self.named = bool(label_names(readers))
 
     def logits(self, step: ForwardPasses) -> Tensor:
         """Return the logits (B, C)."""
@@ -77,12 +82,13 @@ class Classification(Objective):
         return {"logits": self.logits(step)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        return label_entropy(targets, {} if self.numbered else self.table.index, self.count, self.smoothing)
+        index = {} if self.numbered else self.table.index
+        return label_entropy(targets, index, self.count, self.smoothing, self.named)
 
     def numbers(self, values: Any, logits: Tensor) -> Tensor:
         """Return class ids (B,), -1 where an example has no label."""
         index = {} if self.numbered else self.table.index
-        return class_ids(values, len(logits), index, self.count).to(logits.device)
+        return class_ids(values, len(logits), index, self.count, self.named).to(logits.device)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return self.table.adapt(state, self.state_dict(), report)

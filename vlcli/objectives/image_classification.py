@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vlcli.data.numbering import label_names
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model, build_head
 from vlcli.nn.batch import View
@@ -115,9 +117,12 @@ class ImageClassification(Objective):
                 hint=hint,
             )
         self.head = None if model.own_classes else build_head(model, "label", self.dim, self.count, head)
-        self.table = AnswerTable(() if classes is not None else data_spec.answers)
+        self.table, self.named = AnswerTable(() if classes is not None else data_spec.answers), False
         self.smoothing, self.view = smoothing, view
         self.mixing = Mixing(mixup, cutmix, mix_probability, switch)
+
+    def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
+        self.named = bool(label_names(readers))
 
     def logits(self, step: ForwardPasses, view: str) -> Tensor:
         """Return the logits (B, C)."""
@@ -155,7 +160,9 @@ class ImageClassification(Objective):
         return {"logits": self.logits(step, self.view)}
 
     def constant_loss(self, targets: Sequence[Mapping[str, Any]]) -> float | None:
-        return None if self.mixing.active else label_entropy(targets, self.table.index, self.count, self.smoothing)
+        if self.mixing.active:
+            return None
+        return label_entropy(targets, self.table.index, self.count, self.smoothing, self.named)
 
     def targets(self, step: ForwardPasses) -> Tensor:
         """Return the distribution of each example's label (B, C); zeros where it has none."""
@@ -166,7 +173,7 @@ class ImageClassification(Objective):
                 what, got = "A label has another number of classes.", f"{values.shape[1]} numbers"
                 raise DataError(what, where="target label", got=got, expected=f"{self.count} classes")
             return values.to(device).float()
-        labels = class_ids(values, len(step.batch), self.table.index, self.count)
+        labels = class_ids(values, len(step.batch), self.table.index, self.count, self.named)
         return soft_targets(labels.to(device), self.count)
 
     def _mix(self, step: ForwardPasses) -> tuple[str, float]:

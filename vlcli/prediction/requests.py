@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES, walk
+from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.errors import DataError, UsageError, VlcliError, shown
+from vlcli.files import walk
 from vlcli.prediction.records import Failure, Request, Use
 
 MAX_LINE = 1 << 24

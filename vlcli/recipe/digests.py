@@ -1,20 +1,21 @@
 """Digests the data files that a stage read, and says whether they have changed since.
 
 A row of ``StageRecord.data`` has a file's path, size, modification time, inode and digest. A file whose size, time and
-inode are unchanged is not read again; else its whole content is hashed. One row stands for all pictures
+inode are unchanged is not read again; else its whole content is hashed. Of a folder, the names and sizes of the files
+below it are compared (the names alone of more than 5,000). One row stands for all pictures
 (:mod:`vlcli.recipe.pictures`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from vlcli.errors import DataError
+from vlcli.files import walk
 from vlcli.recipe import pictures
 from vlcli.recipe.stage_record import digest, finished
 
@@ -83,7 +84,6 @@ def _file_digest(path: Path, facts: tuple[int, int, int]) -> str:
 def _folder_digest(path: Path) -> str:
     if done := finished(path):
         return done[1].fingerprint
-    with os.scandir(path) as entries:
-        items = sorted(entries, key=lambda item: item.name)
-    sizes = len(items) <= _MANY
-    return digest([(item.name, item.stat().st_size if sizes and item.is_file() else 0) for item in items])
+    files = [below / name for below, names in walk(path) for name in names]
+    sizes = [file.stat().st_size if len(files) <= _MANY and file.exists() else 0 for file in files]
+    return digest([(str(file.relative_to(path)), size) for file, size in zip(files, sizes, strict=True)])

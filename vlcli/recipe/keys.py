@@ -122,9 +122,10 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
-        files += registry.build("datasets", spec, root).files()
+        reader = registry.build("datasets", spec, root)
+        files += reader.every_file() + [folder for folder in _listed(reader) if folder.is_dir()]
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
-        optional = registry.build("datasets", spec, root).files()
+        optional = registry.build("datasets", spec, root).every_file()
         files += optional if all(file.exists() for file in optional) else []
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]
@@ -140,6 +141,11 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
         files += [root / Path(table).expanduser() for table in tables if isinstance(table, str)]
     uses = [*of_stage(name, stage), *(of_recipe(recipe) if isinstance(stage, Training) else ())]
     return files + [file for use in uses if use.kind != "datasets" for file in _named_files(use.spec, root)]
+
+
+def _listed(reader: Any) -> list[Path]:
+    listed: list[Path] = getattr(reader, "listed_folders", list)()  # a stranger's may do without the base class
+    return listed
 
 
 def _named_files(value: Any, root: Path) -> Iterator[Path]:

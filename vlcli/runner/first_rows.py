@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.reader_errors import share_id
@@ -74,7 +75,11 @@ class Preview:
             for one in peeks:
                 names = one.images()
                 lines += conversion_notes([one.reader.locate(names[row]) for row in spread(len(names))])
-        return list(dict.fromkeys(lines))
+        return list(dict.fromkeys(lines + never_right(self.planner.resolved.recipe, self._whole)))
+
+    def _whole(self, name: str, spec: Spec) -> Reader | None:
+        one = self._peek(name, spec)
+        return one.reader if isinstance(one, Peek) and one.whole else None
 
     def _fault(self, name: str, stage: Stage, spec: Spec) -> DataError | None:
         peek = self._peek(name, spec)

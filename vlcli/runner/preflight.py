@@ -39,6 +39,11 @@ def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], pro
     problems = problems or [placed(fault) for fault in unbuildable(stages, running)]
     preview = Preview(planner, artifacts)
     problems = problems or preview.problems(names)
+    if not problems:
+        from vlcli.runner.weight_files import unreadable
+
+        for name in running:
+            problems += map(placed, unreadable(context_of(planner, name, states, Silent())))
     training = [name for name in names if states[name].action != "passed" and isinstance(stages[name], Training)]
     if training and not problems:
         from vlcli.runner.trial_step import trial_step

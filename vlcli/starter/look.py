@@ -18,6 +18,7 @@ from vlcli.starter.notes import add_notes
 from vlcli.starter.plan import OF_IMAGES, Plan
 from vlcli.starter.seen import Seen, ids_of, rows_of
 from vlcli.starter.sources import ask_readers, box_files, check_columns, nothing_found
+from vlcli.starter.stages import model_of
 from vlcli.starter.weights import find_weights
 
 SHOWN = 12
@@ -128,6 +129,9 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     if goal in ("vqa", "classification", "pairs") and not source.parts:
         plan.captions = captions
     _sizes(plan, examples, folder.root)
+    if plan.captions and (model_of(plan)[0] or {}).get("name") != "lxmert":
+        plan.captions, plan.notes = [], ["the captions are not used: the model learns from the answers alone"]
+        _sizes(plan, examples, folder.root)
     if goal == "referring":
         _boxes_to_choose(plan, *read[0], folder.root)
     plan.rows = rows_of(*read[0], SHOWN)

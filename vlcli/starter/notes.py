@@ -8,10 +8,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from vlcli.builders.never_right import never_right
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
+from vlcli.recipe import yaml
+from vlcli.recipe.load import from_mapping
 from vlcli.starter.plan import Plan
 from vlcli.starter.seen import Seen
 
@@ -44,6 +48,17 @@ def add_notes(plan: Plan, seen: Seen, readers: Iterable[Reader], examples: list[
     plan.notes += [*_labels(plan, examples), *_counts(plan)]
     if seen.weights is not None and plan.weights is None:
         plan.notes.append(f"the weights in {seen.weights.file} are not used: the model of this task learns from pixels")
+
+
+def unknown_answers(text: str, root: Path) -> list[str]:
+    """Return lines on examples of the test part whose answers the training part does not have.
+
+    Args:
+        text: of the recipe.
+        root: its data root.
+    """
+    recipe = from_mapping("recipe", yaml.parse(text, "recipe").value).recipe
+    return never_right(recipe, lambda _, spec: build_reader(spec, root))
 
 
 def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> list[str]:

@@ -171,7 +171,9 @@ def _named_parts(named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     if "validation" in named and "test" in named:
         return {part: named[part] for part in ("train", "validation", "test")}
     train, test = named["train"], named.get("test", named.get("validation", {}))
-    return {"train": {**train, "take": "first:0.9"}, "validation": {**train, "take": "after:0.9"}, "test": test}
+    listed = f"{train['take']} & " if "take" in train else ""
+    most, few = {**train, "take": f"{listed}first:0.9"}, {**train, "take": f"{listed}after:0.9"}
+    return {"train": most, "validation": few, "test": test}
 
 
 def size_for(examples: int, machine: Machine, pixels: bool) -> Size:

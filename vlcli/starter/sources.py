@@ -38,19 +38,18 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     readers, aside = _readers()
     foreign = exports(folder)
     aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
-    for rank in sorted({reader.recognise_order for reader in readers}):
-        if rank > 1 and not sources:
-            questions += [line for line, count in _unknown(folder).items() if count > len(folder.pictures) / 2]
-        if rank > 1 and (sources or ((questions or folder.unread) and not fallback)):
-            break
-        for reader in readers:
-            for one in reader.recognise(folder) if reader.recognise_order == rank else []:
-                folder.claim(one.files)
-                aside += one.unused
-                if one.question:
-                    questions.append(one.question)
-                elif one.kind:
-                    sources.append(one)
+    of_folders: list[Recognised] = []
+    for reader in sorted(readers, key=lambda reader: reader.recognise_order):
+        for one in reader.recognise(folder):
+            folder.claim(one.files)
+            aside += one.unused
+            if one.question:
+                questions.append(one.question)
+            elif one.kind:
+                (of_folders if one.fallback else sources).append(one)
+    if not sources:
+        questions += [line for line, count in _unknown(folder).items() if count > len(folder.pictures) / 2]
+        sources = of_folders if fallback or not (questions or folder.unread) else []
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += [line for line in _unknown(folder) if line not in questions]
     if foreign and not sources:

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from vlcli.data.files import walk
+from vlcli.files import walk
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
 _DEPTHS = {(6, True): "resnet50", (23, True): "resnet101", (36, True): "resnet152", (2, False): "resnet18"}

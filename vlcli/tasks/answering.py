@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from vlcli.data.answers import AnswerList, best_answer, read_answers, table_file
+from vlcli.data.sample import Example
 from vlcli.files import write_json
 from vlcli.metrics import gqa, vqa
 from vlcli.metrics.baseline import CHANCE, most_frequent
@@ -57,6 +58,13 @@ class Answering(Task):
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         file = table_file(self.answers_file, readers, self.usual_table) if self.usual_table else None
         return self.count(readers) if file is None else read_answers(file).strings
+
+    def right_answers(self, example: Example, names: Sequence[str]) -> list[str]:
+        scores = example.targets.get("answers")
+        right = [answer for answer, score in scores.items() if score > 0] if isinstance(scores, dict) else []
+        best = best_answer(example.targets)
+        right = ([] if best is None else [best]) + right
+        return [*right, *map(vqa.table_form, right)]
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
         """Return the answers of ``min_count`` training questions or more; called where there is no published table."""

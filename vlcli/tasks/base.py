@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
+from vlcli.data.sample import Example
 from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
 from vlcli.nn import Batch, DataSpec, ForwardPasses, InputSpec, Model, Recorder
@@ -172,6 +173,18 @@ class Task:
             One string per row of the head.
         """
         return ()
+
+    def right_answers(self, example: Example, names: Sequence[str]) -> list[str]:
+        """Answers that count as right, as the strings of :meth:`labels`; called by checks before a run.
+
+        Args:
+            example: of data to be scored.
+            names: of its data set's labels.
+
+        Returns:
+            Strings, several where an answer has several spellings; none by default, and where no answer is known.
+        """
+        return []
 
     def input_spec(self, spec: InputSpec, training: bool) -> InputSpec:
         """Inputs to load beyond the model's spec, or at another size; called once when data are opened.

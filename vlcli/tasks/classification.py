@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from vlcli.data.numbering import label_names
+from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.metrics.average_precision import average_precision
 from vlcli.metrics.baseline import CHANCE, most_frequent
@@ -51,23 +54,27 @@ class Classification(Task):
         return [spec | ({} if self.head is None else {"head": self.head})]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        words = {tuple(reader.label_names()) for reader in readers}
-        if len(words) > 1:
-            raise DataError(
-                "The training sets do not have the same labels.",
-                got="; ".join(", ".join(names[:6]) or "numbers" for names in sorted(words)),
-                hint="give every data set the same list: labels: [WORD, ...]",
-            )
-        if any(words):
-            return next(iter(words))
+        if names := label_names(readers):
+            numbers = [reader.label for reader in readers if not reader.label_names()]
+            if numbers:
+                hint = "give every data set the same list: labels: [WORD, ...]"
+                what, got = "Some training sets name their labels, others number them.", ", ".join(numbers)
+                raise DataError(what, got=f"numbers: {got}", expected=", ".join(names[:6]), hint=hint)
+            return names
         labels = (example.targets.get("label") for reader in readers for example in reader.examples())
         return tuple(sorted({str(label) for label in labels if label is not None}, key=_order))
+
+    def right_answers(self, example: Example, names: Sequence[str]) -> list[str]:
+        label = example.targets.get("label")
+        if label in (None, "") or isinstance(label, list):
+            return []
+        return [names[label] if names and isinstance(label, int) else str(label)]
 
     def attach(self, data_spec: DataSpec) -> None:
         self.names = data_spec.answers
 
     def read(self, runner: Examples) -> None:
-        self.words = next((tuple(words) for reader in runner.data.readers if (words := reader.label_names())), ())
+        self.words = label_names(runner.data.readers)
 
     def logits(self, outputs: dict[str, dict[str, Tensor]]) -> tuple[Tensor, tuple[str, ...]]:
         """Return the logits (B, C) and the C names."""

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vlcli.data.numbering import class_names
+from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME, most_frequent
-from vlcli.nn.batch import Batch
+from vlcli.nn import Batch, DataSpec
 from vlcli.registry import Spec
-from vlcli.tasks.base import Task
+from vlcli.tasks.base import Examples, Task
 from vlcli.tasks.outputs import logits_of
 
 
@@ -28,6 +30,22 @@ class RegionLabels(Task):
 
     def __init__(self, *, attributes: float = 1.0) -> None:
         self.attributes = attributes
+        self.names: tuple[str, ...] = ()
+
+    def attach(self, data_spec: DataSpec) -> None:
+        self.names = tuple(data_spec.class_names)
+
+    def read(self, runner: Examples) -> None:
+        """Refuse data whose classes have other numbers than those that the model was trained with."""
+        names = class_names(runner.data.readers)
+        if names and self.names and names != self.names[: len(names)]:
+            raise DataError(
+                "The classes of the boxes have other numbers than in training.",
+                where=", ".join(reader.label for reader in runner.data.readers),
+                got=f"{', '.join(names[:4])} ...",
+                expected=f"{', '.join(self.names[:4])} ...",
+                hint="give every file the same categories in the same order",
+            )
 
     def objectives(self) -> list[Spec]:
         return [{"name": "region-labels", "attributes": self.attributes}]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vlcli.data.images import load_labels
+from vlcli.data.numbering import label_names
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME
 from vlcli.metrics.segmentation import confusion, union_scores
@@ -64,7 +65,7 @@ class Segmentation(Task):
         return [{"name": "segmentation", "head": self.head, "zero_is_void": self.zero_is_void}]
 
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
-        return next((tuple(names) for reader in readers if (names := reader.label_names())), ())
+        return label_names(readers)
 
     def attach(self, data_spec: Any) -> None:
         self.names = list(data_spec.answers)

@@ -5,17 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vlcli import registry
+from vlcli.builders.never_right import never_right
+from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.data.readers.column_types import decisions
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import keys, wiring
+from vlcli.recipe import keys, stage_record, wiring
 from vlcli.recipe import plan as planning
+from vlcli.recipe.components import split_options
 from vlcli.recipe.resolved import Resolved
+from vlcli.registry import Spec, as_spec
 
 
-def dataset_counts(resolved: Resolved, stage: str | None = None, output: Path = Path("runs")) -> list[dict[str, Any]]:
-    """Return one row per stage and data set: examples, different pictures and texts, words.
+def dataset_counts(
+    resolved: Resolved, stage: str | None = None, output: Path = Path("runs")
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return one row per stage and data set, and lines on answers that a training does not know.
+
+    A row has examples, different pictures and texts, words.
 
     A data set that cannot be read has its ``error`` instead; one whose reader counts its parts
     (``Reader.composition``) has these rows as ``composition``.
@@ -27,21 +34,28 @@ def dataset_counts(resolved: Resolved, stage: str | None = None, output: Path = 
         raise UsageError("The recipe has no such stage.", got=stage, expected=", ".join(resolved.stages))
     _, steps = planning.make(resolved, planning.RunOptions(output))
     artifacts = {step.name: step.artifact for step in steps if step.artifact is not None}
-    rows = []
-    for name in [stage] if stage else resolved.stages:
-        config = resolved.stages[name]
-        root = wiring.root_folder(resolved.recipe, config, artifacts)
-        for spec in keys.data_specs(resolved.recipe, config):
+    rows: list[dict[str, Any]] = []
+    readers: dict[str, Reader] = {}
+
+    def opened(name: str, spec: Spec) -> Reader:
+        root = wiring.root_folder(resolved.recipe, resolved.stages[name], artifacts)
+        key = stage_record.digest([split_options("datasets", as_spec(spec))[0], str(root)])
+        if key not in readers:
+            readers[key] = build_reader(spec, root)
+        return readers[key]
+
+    names = [stage] if stage else list(resolved.stages)
+    for name in names:
+        for spec in keys.data_specs(resolved.recipe, resolved.stages[name]):
             try:
-                counts = _count(spec, root)
+                counts = _count(spec, opened(name, spec))
             except VlcliError as error:
                 counts = {"split": spec.get("split", ""), "error": error}
             rows.append({"stage": name, "data set": spec["name"], **counts})
-    return rows
+    return rows, never_right(resolved.recipe, opened, names)
 
 
-def _count(spec: dict[str, Any], root: Path) -> dict[str, Any]:
-    reader = registry.of(Reader).build(spec, root)
+def _count(spec: Spec, reader: Reader) -> dict[str, Any]:
     reader.require()
     examples = reader.examples()
     texts = {example.text for example in examples if example.text}

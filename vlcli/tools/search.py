@@ -14,10 +14,11 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.data.files import IMAGE_SUFFIXES, read_text, walk
+from vlcli.data.files import IMAGE_SUFFIXES, read_text
 from vlcli.data.sample import ImageSample
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
+from vlcli.files import walk
 from vlcli.metrics.search import search, search_faiss
 from vlcli.progress import Progress, Silent
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 from tests.plugins.two_tower import tiny
+from vlcli.cli import app
 from vlcli.data.images import to_array
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, save_bundle
@@ -368,3 +370,10 @@ def test_trained_dual_models_keep_their_logits_with_padding(places, tmp_path):
     torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-5)
     both = AutoProcessor.from_pretrained(out)(text=["red circle", "a"], padding=True, return_tensors="pt")
     assert both["input_ids"][0].tolist() == bundle.tokenizer.encode("red circle").ids
+
+
+@pytest.mark.parametrize("recipe", ["tiny/two-tower", "tiny/two-tower-fused", "two-tower/photos"])
+def test_packaged_recipes_are_counted(recipe):
+    ended = CliRunner().invoke(app, ["count", recipe])
+    assert ended.exit_code == 0, ended.stderr
+    assert "parameters" in ended.stdout

@@ -25,13 +25,13 @@ from vlcli.data.columns.cells import UnwritableError, dumps, loads
 from vlcli.data.columns.lock import locked
 from vlcli.data.columns.picture_paths import PicturePaths, PicturePathsWriter
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
-from vlcli.data.files import megabytes_of, walk
+from vlcli.data.files import megabytes_of
 from vlcli.data.holdout import select_rows
 from vlcli.data.sample import Example
 from vlcli.data.texts import check_texts
 from vlcli.data.unique import check_keys
 from vlcli.errors import DataError
-from vlcli.files import new_folder, sweep, write_json
+from vlcli.files import new_folder, sweep, walk, write_json
 from vlcli.recipe.digests import data_digests
 
 # Version of the folders; another number has other keys.
@@ -70,8 +70,8 @@ def opened(reader: Any) -> ColumnExamples | None:
     """
     if reader.cache is None or reader.reads_folders:
         return None
-    files = reader.files()
-    if not files or sum(file.stat().st_size for file in files) < smallest():
+    files = reader.every_file()
+    if not reader.files() or sum(file.stat().st_size for file in files) < smallest():
         return None
     try:
         before = _state(reader)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from vlcli.data.files import IMAGE_SUFFIXES, read_text
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
@@ -33,6 +35,15 @@ class ADE20K(FolderReader):
     usual: ClassVar[tuple[str, ...]] = ("ADEChallengeData2016", "ade20k", "")
     words: ClassVar[dict[str, str]] = {"train": "training", "val": "validation", "test": "testing"}
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        homes = {path.removesuffix("annotations/training") for path in map(str, folder.pictures.folders)}
+        if not any(f"{home}images/training" in map(str, folder.pictures.folders) for home in homes):
+            return []
+        what = "label maps of every pixel, as ADE20K has them: init writes no recipe of segmentation"
+        question = f"{what}; begin with tiny/segmentation, and read them by {{name: ade20k}}"
+        return [Recognised("", {}, folder.files(NAMES, SCENES), question=question)]
+
     def __init__(self, root: Path, *, split: str | list[str] = "training", **options: Any) -> None:
         super().__init__(root, split=split, **options)
         self.folder = next((path for path in self.places if (path / "images").is_dir()), self.places[0])
@@ -40,6 +51,9 @@ class ADE20K(FolderReader):
 
     def files(self) -> list[Path]:
         return [path for name in (NAMES, SCENES) if (path := self.folder / name).is_file()]
+
+    def listed_folders(self) -> list[Path]:
+        return [self.folder / kind / part for kind in ("images", "annotations") for part in self.parts]
 
     def require(self) -> None:
         for part in self.parts:

@@ -13,7 +13,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.parts import parts_of
+from vlcli.data.recognition.parts import part_in, parts_of
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.sheets import INSTALL, sheet_lines
@@ -96,7 +96,7 @@ class Csv(Table):
         names, empty = self.header, True
         for number, line in self.lines(file):
             if names is None:
-                names = line
+                names = [name.strip() for name in line]
                 continue
             empty = False
             if len(line) != len(names):
@@ -115,7 +115,7 @@ class Csv(Table):
             lines = enumerate(text.split("\n"), 1)
             yield from ((number, line.strip().rsplit(None, splits)) for number, line in lines if line.strip())
             return
-        reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True)
+        reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True, skipinitialspace=True)
         try:
             yield from ((reader.line_num, line) for line in reader if line)
         except csv.Error as error:
@@ -176,6 +176,10 @@ def refuse_spreadsheet(file: Path) -> None:
     raise DataError("The file is a spreadsheet, not text.", where=str(file), got=kind, hint=hint)
 
 
+_LABEL_MAPS = {"annotations", "annotation", "masks", "labels", "SegmentationClass", "gtFine"}
+"""Folders of pictures that label the pixels of other pictures."""
+
+
 class ImageFolder(Reader):
     """A folder of pictures, subfolders included, without text: for extraction, or classes by subfolder.
 
@@ -185,7 +189,7 @@ class ImageFolder(Reader):
         label: number the first subfolder as the class (``ImageNet``'s layout), sorted by name.
     """
 
-    recognise_order: ClassVar[int] = 2
+    recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -197,14 +201,15 @@ class ImageFolder(Reader):
         names = sorted({path[0] for path in paths})
         parts = parts_of(names)
         classes = {path[1] if len(path) > 1 else "" for path in paths} if parts else set(names)
-        if len(classes) < 2 or "" in classes:
+        if len(classes) < 2 or "" in classes or _LABEL_MAPS & classes:
             return []
         images = str(PurePosixPath(base, "{split}")) if parts else base
         entry = {"name": "folder", "images": images, "label": True}
         title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
         columns = {"image": "file", "label": "folder"}
         reasons = {"parts": "the folders are named after the parts"}
-        return [Recognised("labels", entry, [], columns, parts, reasons, title=title)]
+        record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
+        return [record if parts else _with_lists(folder, record, classes)]
 
     def __init__(self, root: Path, *, images: str = "images", label: bool = False, **options: Any) -> None:
         super().__init__(root, images=images, **options)
@@ -214,6 +219,9 @@ class ImageFolder(Reader):
 
     def files(self) -> list[Path]:
         return []
+
+    def listed_folders(self) -> list[Path]:
+        return self.folders
 
     def require(self) -> None:
         for folder in self.folders:
@@ -235,6 +243,30 @@ class ImageFolder(Reader):
         name = self.note(image_id(path), str(path.absolute()))
         targets = {"label": self._names.index(_class_of(folder, path))} if self.with_label else {}
         return Example(name, None, [name], targets=targets)
+
+
+def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recognised:
+    """Choose the parts by lists of CLASS/PICTURE, where the folder has them: text files named after the parts."""
+    lists: dict[str, str] = {}
+    names = folder.files("*.txt", "*.lst", "*.list", "*.json")
+    for name in sorted(names, key=lambda one: (one.endswith(".json"), one)):
+        part, document = part_in(PurePosixPath(name).name), folder.document(name)
+        lines = folder.lines(name, 200) if document is None else list(document) if isinstance(document, dict) else []
+        named = sum(line.split("/")[0] in classes and ("/" in line or document is not None) for line in map(str, lines))
+        if not part or named <= len(lines) / 2:
+            continue
+        if document is None and part not in lists:
+            lists[part] = name
+        else:
+            record.unused.append(f"{name}: another list of the parts")
+            record.files.append(name)
+    if "train" in lists and len(lists) > 1:
+        record.fallback, record.files = False, [*record.files, *lists.values()]
+        record.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
+        record.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
+    else:
+        record.files, record.unused = [], []
+    return record
 
 
 def _class_of(folder: Path, path: Path) -> str:

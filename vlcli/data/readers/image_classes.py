@@ -39,6 +39,24 @@ class StanfordCars(FolderReader):
         there = (path for path in self.places if any(_car_files(path, "train", "test")))
         self.folder = next(there, self.places[-1])
 
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        names = folder.files("cars_train_annos.mat", "cars_test_annos.mat", "cars_test_annos_withlabels.mat")
+        if not any("train" in name for name in names):
+            return []
+        home = PurePosixPath(names[0]).parent
+        home = home.parent if home.name == "devkit" else home
+        files = [*names, *(name for name in folder.files("cars_*.mat") if name not in names)]
+        data = Recognised("labels", {"name": "stanford-cars"}, files, {"image": "fname", "label": "class"})
+        data.entry |= {} if str(home) in (*cls.usual, ".") else {"folder": str(home)}
+        if any("withlabels" in name for name in names):
+            data.parts = {part: {"split": part} for part in cls.splits}
+            data.reasons["parts"] = "the files are named after the parts"
+        else:
+            data.entry["split"] = "train"
+            data.unused += [f"{name}: it holds no classes" for name in names if "test" in name]
+        return [data]
+
     def files(self) -> list[Path]:
         names = self._names()
         return [self._annotations(split) for split in self.split_names] + ([names] if names else [])
@@ -202,6 +220,9 @@ class ImageNet(FolderReader):
 
     def files(self) -> list[Path]:
         return [table for folder in self.folders() if (table := _label_table(folder)) is not None]
+
+    def listed_folders(self) -> list[Path]:
+        return self.folders()
 
     def require(self) -> None:
         for folder in self.folders():

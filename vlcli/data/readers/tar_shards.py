@@ -10,18 +10,20 @@ from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, walk
+from vlcli.data.files import IMAGE_SUFFIXES, inside
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.remote import is_remote, local_copy, matching
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
+from vlcli.files import walk
 from vlcli.images.shards import BadShardError, EndMissingError, Member, members
 from vlcli.plain import as_list
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 NO_PICTURE, NO_CAPTION = "without a picture", "without a caption"
+APART = "whose files do not follow one another (pack the shard sorted by name: tar --sort=name)"
 DOTTED = "with a further dot in the name (here as in webdataset, a name ends at its first dot)"
 
 
@@ -76,7 +78,13 @@ class WebDataset(Reader):
         return list(dict.fromkeys(path for text in self.patterns for path in expand(self.root, text)))
 
     def files(self) -> list[Path]:
-        return [path for path in self.shards() if not path.is_dir()]
+        shards = self.shards()
+        below = [folder / name for shard in self.listed_folders() for folder, names in walk(shard) for name in names]
+        texts = [file for file in below if file.suffix in (".txt", ".json")]
+        return [path for path in shards if not path.is_dir()] + texts
+
+    def listed_folders(self) -> list[Path]:
+        return [shard for shard in self.shards() if shard.is_dir()]
 
     def read(self) -> list[Example]:
         return list(self.stream())
@@ -94,11 +102,14 @@ class WebDataset(Reader):
         return DataError(what, where=self.label, got=f"{first} and {second}", hint=hint)
 
     def _read_shard(self, shard: Path) -> Iterator[Example]:
-        seen = 0
+        seen: set[str] = set()
         try:
             for name, parts in groupby(self._members(shard), _key):
-                seen += 1
-                yield from self._group(shard, name, list(parts))
+                if name in seen:
+                    self.left_out[APART] += 1
+                else:
+                    seen.add(name)
+                    yield from self._group(shard, name, list(parts))
         except BadShardError as error:
             if not seen:
                 hint = "fetch it anew, or leave it out of `shards`"

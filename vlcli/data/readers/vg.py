@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import value
+from vlcli.data.files import first_object, value
 from vlcli.data.readers.split_file import SplitFileReader, list_rows
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.visual_genome import usual_paths
 
@@ -21,6 +23,18 @@ class _VisualGenome(SplitFileReader):
     """
 
     rows: ClassVar[str] = ""
+    kind: ClassVar[tuple[str, str, str]] = ("", "", "")  # of the data, the reader's name, the field of the sentence
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        kind, name, text = cls.kind
+        data = []
+        for file, images in folder.documents():
+            if cls.rows and {cls.rows} <= first_object(images).keys() and any(image.get(cls.rows) for image in images):
+                columns = {"image": "id", "text": text} | ({"answers": "answer"} if kind == "vqa" else {})
+                record = Recognised(kind, {"name": name, "file": file}, [file], columns)
+                data.append(folder.with_images(record, [image.get("id", image.get("image_id")) for image in images]))
+        return data
 
     def __init__(self, root: Path, *, split: str | list[str] = "all", **options: Any) -> None:
         super().__init__(root, split=split, **options)
@@ -46,6 +60,7 @@ class VGRegions(_VisualGenome):
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; matched with whole images in LXMERT, section 3.2"
     usual: ClassVar[tuple[str, ...]] = usual_paths("region_descriptions.json")
     rows: ClassVar[str] = "regions"
+    kind: ClassVar[tuple[str, str, str]] = ("captions", "vg-regions", "phrase")
 
     def example(self, row: Any, image: str, where: str) -> Example:
         key = str(value(row, "region_id" if "region_id" in row else "id", (int, str), where))
@@ -64,6 +79,7 @@ class Questions(_VisualGenome):
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; Zhu et al. 2016, Visual7W"
     usual: ClassVar[tuple[str, ...]] = usual_paths("question_answers.json")
     rows: ClassVar[str] = "qas"
+    kind: ClassVar[tuple[str, str, str]] = ("vqa", "vg-qa", "question")
 
     def example(self, row: Any, image: str, where: str) -> Example:
         key = str(value(row, "qa_id" if "qa_id" in row else "id", (int, str), where))

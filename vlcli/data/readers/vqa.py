@@ -13,7 +13,7 @@ from vlcli.data.files import first_object, inside, read_json, value
 from vlcli.data.leakage import Identity, minival
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.parts import split_names
+from vlcli.data.recognition.parts import part_in, split_names
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.unique import by_id
@@ -70,12 +70,14 @@ class VQA(Reader):
         "vqa/v2_OpenEnded_mscoco_{split}2015_questions.json",
         "v2_OpenEnded_mscoco_{split}2014_questions.json",
         "v2_OpenEnded_mscoco_{split}2015_questions.json",
+        "OpenEnded_mscoco_{split}2014_questions.json",
         "vqa/{split}.json",
     )
     answered: ClassVar[tuple[str, ...]] = (
         "vqa/v2_mscoco_{split}_annotations.json",
         "vqa/v2_mscoco_{split}2014_annotations.json",
         "v2_mscoco_{split}2014_annotations.json",
+        "mscoco_{split}2014_annotations.json",
     )
 
     def __init__(
@@ -223,7 +225,8 @@ def _recognise_official(
     pairs: dict[str, str] = {}
     for name, rows in asked.items():
         numbers = {row.get("question_id") for row in rows}
-        fits = max(ids, key=lambda one: len(ids[one] & numbers), default="")
+        part = part_in(name)
+        fits = max(ids, key=lambda one: (len(ids[one] & numbers), part_in(one) == part), default="")
         if fits and ids[fits] & numbers:
             pairs[name] = fits
     if not pairs:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES, text_lines, walk
+from vlcli.data.files import IMAGE_SUFFIXES, text_lines
 from vlcli.data.recognition.parts import part_in
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import Recognised
@@ -23,6 +23,7 @@ from vlcli.data.recognition.tables import (
     readable_text,
 )
 from vlcli.errors import DataError
+from vlcli.files import walk
 from vlcli.images.boxes import image_id
 
 SAMPLED = 5000

@@ -9,7 +9,7 @@ from typing import Any
 
 PART_WORDS = {
     "train": ("training", "trainval", "train", "trn", "nominival"),
-    "validation": ("validation", "valid", "minival", "val", "dev", "holdout"),
+    "validation": ("validation", "validate", "valid", "minival", "val", "dev", "holdout"),
     "test": ("testing", "testdev", "testa", "testb", "test", "tst"),
 }
 """Words for the parts of a data set."""

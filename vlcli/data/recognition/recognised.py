@@ -37,6 +37,7 @@ class Recognised:
         unused: unused files or columns with the reason: "FILE: reason".
         question: about unclear data, with the options or changes that settle it; such a data set is not read.
         title: name of the data set; empty: its files.
+        fallback: whether it counts only where no table of the folder annotates pictures.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Recognised:
     unused: list[str] = field(default_factory=list)
     question: str = ""
     title: str = ""
+    fallback: bool = False
 
     @property
     def where(self) -> str:

@@ -181,7 +181,8 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
     separator = max(_SEPARATORS, key=head.count)
     cells = next(csv.reader([head], delimiter=separator), [])
     header = header_of(list(map(_is_picture, cells)))
-    table = csv.DictReader(io.StringIO(text), header or None, delimiter=separator, strict=True)
+    table = csv.DictReader(io.StringIO(text), header or None, delimiter=separator, strict=True, skipinitialspace=True)
+    table.fieldnames = [name.strip() for name in table.fieldnames or []]
     rows: list[dict[str, Any]] = []
     try:
         for row in table:

@@ -1,0 +1,101 @@
+"""Layouts of further public sets: classes with lists of their parts, VQA v1's names, Visual Genome, Stanford Cars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.starter.layouts import ASKED, LAYOUTS, answer, layout, photos, rows_of, sentence, write
+
+BEFORE = set(LAYOUTS)
+CLASSES = ("apple_pie", "beignets", "sushi")
+
+
+def by_class(each: int) -> dict[str, list[str]]:
+    """Names CLASS/NUMBER, with the same numbers in every class."""
+    return {kind: [f"{kind}/{number:04}" for number in range(each)] for kind in CLASSES}
+
+
+@layout("image-classification", "folder", counts={"train": 60, "test": 30}, columns={"label": "folder"})
+def classes_with_lists(root: Path) -> None:
+    """Food-101: lists of CLASS/NUMBER without an ending, as text and as JSON."""
+    named = by_class(30)
+    photos(root, [f"images/{name}.jpg" for names in named.values() for name in names])
+    for part, (start, end) in {"train": (0, 20), "test": (20, 30)}.items():
+        chosen = {kind: names[start:end] for kind, names in named.items()}
+        write(root, f"meta/{part}.txt", "\n".join(name for names in chosen.values() for name in names))
+        write(root, f"meta/{part}.json", chosen)
+    write(root, "meta/classes.txt", "\n".join(CLASSES))
+
+
+@layout("image-classification", "folder", counts={"train": 30, "validation": 30, "test": 30})
+def several_lists(root: Path) -> None:
+    """DTD: ten divisions into parts; the first is taken."""
+    names = [f"{name}.jpg" for some in by_class(30).values() for name in some]
+    photos(root, [f"images/{name}" for name in names])
+    for version in (1, 2):
+        for at, part in enumerate(("train", "val", "test")):
+            write(root, f"labels/{part}{version}.txt", "\n".join(names[(at + version) % 3 :: 3]))
+
+
+@layout("vqa", "vqa", counts={"train": 40, "validation": 20}, columns={"text": "question"})
+def vqa_v1(root: Path) -> None:
+    """OK-VQA and VQA v1: the names have no ``v2_``."""
+    for part, start, count in (("train", 0, 40), ("val", 500, 20)):
+        rows = range(start, start + count)
+        photos(root, [f"{part}2014/COCO_{part}2014_{n:012d}.jpg" for n in rows])
+        asked = [{"image_id": n, "question_id": 10 * n, "question": ASKED[n % 3]} for n in rows]
+        answers: Any = [
+            [{"answer_id": i, "answer": answer(n), "raw_answer": answer(n)} for i in range(10)] for n in rows
+        ]
+        notes = [{"image_id": n, "question_id": 10 * n, "answers": ten} for n, ten in zip(rows, answers, strict=True)]
+        head = {"data_type": "mscoco", "data_subtype": f"{part}2014"}
+        write(root, f"OpenEnded_mscoco_{part}2014_questions.json", {**head, "questions": asked})
+        write(root, f"mscoco_{part}2014_annotations.json", {**head, "annotations": notes})
+
+
+@layout("vqa", "vg-qa", total=80, columns={"text": "question", "answers": "answer"})
+def visual_genome(root: Path) -> None:
+    """Questions and region descriptions, each below its picture."""
+    numbers = range(1, 41)
+    photos(root, [f"VG_100K/{n}.jpg" for n in numbers])
+    qas = {
+        n: [{"image_id": n, "qa_id": 9 * n + i, "question": ASKED[i], "answer": answer(n)} for i in (0, 1)]
+        for n in numbers
+    }
+    write(root, "question_answers.json", [{"id": n, "qas": rows} for n, rows in qas.items()])
+    phrases = {n: [{"region_id": 9 * n + i, "image_id": n, "phrase": sentence(n)} for i in (0, 1)] for n in numbers}
+    write(root, "region_descriptions.json", [{"id": n, "regions": rows} for n, rows in phrases.items()])
+    write(root, "image_data.json", [{"image_id": n, "width": 24, "height": 18} for n in numbers])
+
+
+@layout("image-classification", "stanford-cars", total=30, columns={"label": "class"})
+def stanford_cars(root: Path) -> None:
+    """The devkit's MATLAB files; those of the test pictures hold no classes."""
+    from scipy.io import savemat
+
+    for part, count in (("train", 30), ("test", 12)):
+        names = [f"{n:05}.jpg" for n in range(1, count + 1)]
+        photos(root, [f"cars_{part}/{name}" for name in names])
+        fields = ["bbox_x1", "fname"] + (["class"] if part == "train" else [])
+        rows = np.zeros(count, dtype=[(field, object) for field in fields])
+        for row, (n, name) in zip(rows, enumerate(names), strict=True):
+            row["bbox_x1"], row["fname"] = 1, name
+            if part == "train":
+                row["class"] = n % 3 + 1
+        (root / "devkit").mkdir(exist_ok=True)
+        savemat(root / f"devkit/cars_{part}_annos.mat", {"annotations": rows})
+    savemat(root / "devkit/cars_meta.mat", {"class_names": np.array(["Hummer", "Acura", "BMW"], object)})
+
+
+@layout("retrieval", "csv", total=120, columns={"image": "image_name", "text": "comment"})
+def bars_and_blanks(root: Path) -> None:
+    """Flickr30k's captions as a table whose cells are divided by a bar and a blank."""
+    names = photos(root, [f"flickr30k_images/{1000 + n}.jpg" for n in range(40)])
+    rows = [[Path(name).name, f" {i}", f" {sentence(3 * n + i)} ."] for n, name in enumerate(names) for i in range(3)]
+    rows_of(root, "results.csv", ["image_name", " comment_number", " comment"], rows, "|")
+
+
+PUBLIC = sorted(set(LAYOUTS) - BEFORE)

@@ -1,0 +1,72 @@
+"""Counts the examples to be scored whose answers a model cannot give, since its training data have none of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from vlcli.data.reader import Reader
+from vlcli.errors import VlcliError
+from vlcli.recipe.resolve import ResolvedStage, resolve
+from vlcli.recipe.schema import Evaluate, Finetune, Recipe, Stage
+from vlcli.registry import Spec
+from vlcli.tasks.base import Task
+
+Open = Callable[[str, Spec], Reader | None]
+"""Opens a data set of a stage; None where it cannot be read yet."""
+_NAMED = 3
+
+
+def never_right(recipe: Recipe, opened: Open, stages: Iterable[str] | None = None) -> list[str]:
+    """Returns a line for each data set with such examples: of evaluations, and of validations while training.
+
+    Args:
+        stages: those that score; None: all.
+    """
+    lines: list[str] = []
+    for name in recipe.stages if stages is None else stages:
+        stage = recipe.stages[name]
+        trained = name if isinstance(stage, Finetune) else _trained(recipe, stage)
+        if trained is None or not isinstance(stage, Evaluate | Finetune):
+            continue
+        training, own = resolve(recipe, recipe.stages[trained]), resolve(recipe, stage)
+        scored = stage.validation if isinstance(stage, Finetune) else own.data if own.task == training.task else []
+        try:
+            known = _known(training, trained, opened) if scored else set()
+            readers = [opened(name, spec) for spec in scored] if known else []
+            for reader in filter(None, readers):
+                lines += _line(training.built_task, reader, known)
+        except VlcliError:  # told where the stage itself is checked
+            continue
+    return list(dict.fromkeys(lines))
+
+
+def _trained(recipe: Recipe, stage: Stage) -> str | None:
+    for word in stage.source:
+        above = recipe.stages.get(word)
+        found = word if isinstance(above, Finetune) else _trained(recipe, above) if above is not None else None
+        if found is not None:
+            return found
+    return None
+
+
+def _known(training: ResolvedStage, name: str, opened: Open) -> set[str]:
+    readers: list[Any] = [opened(name, spec) for spec in training.data]
+    if training.built_task is None or not all(readers):
+        return set()
+    return set(training.built_task.labels(readers))
+
+
+def _line(task: Task, reader: Reader, known: set[str]) -> list[str]:
+    names, examples = reader.label_names(), reader.examples()
+    answers = [task.right_answers(example, names) for example in examples]
+    lost = Counter(some[0] for some in answers if some and known.isdisjoint(some))
+    if not lost:
+        return []
+    most = ", ".join(f"{answer} {count:,}" for answer, count in lost.most_common(_NAMED))
+    more = " ..." if len(lost) > _NAMED else ""
+    return [
+        f"{reader.label}: {lost.total():,} of {len(examples):,} examples have an answer that the training does not "
+        f"know ({most}{more}): they can never be right"
+    ]
