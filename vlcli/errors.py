@@ -116,10 +116,10 @@ class Problem:
 
 
 def each_once(problems: Iterable[Problem]) -> list[Problem]:
-    """Merges equal faults: what is missing (code 5) counts once, anything else once for each line of a recipe."""
+    """Merges equal faults: what is missing (code 5) counts once, anything else once for all rows of a table."""
     merged: dict[tuple[object, ...], Problem] = {}
     for one in problems:
-        place = () if one.code == DataError.exit_code else (one.where or one.key, one.expected)
+        place = () if one.code == DataError.exit_code else (one.where, one.key.rpartition(": ")[2], one.expected)
         alike = (one.what, one.got, one.code, *place)
         first = merged.setdefault(alike, one)
         keys = dict.fromkeys((first.key, *first.also, one.key, *one.also))
