@@ -60,7 +60,8 @@ def shown(value: object, most: int = 200) -> str:
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> str:
     """Returns a hint at the known words that are spelt nearly as ``word``; empty if there are none."""
-    close = difflib.get_close_matches(word, list(known), count, cutoff)
+    by_letters = {one.lower(): one for one in known}
+    close = [by_letters[one] for one in difflib.get_close_matches(word.lower(), list(by_letters), count, cutoff)]
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
