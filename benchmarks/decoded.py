@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 from vlcli.data import Example, Reader
-from vlcli.data.decoded import DecodedImages
-from vlcli.data.pictures import Pictures
+from vlcli.data.pictures import DecodedImages, Pictures
 from vlcli.data.sample import ImageSample
 from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.nn.model import InputSpec

@@ -10,9 +10,8 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from vlcli.checkpoints.listing import score, trial_row
 from vlcli.checkpoints.load import Checkpoint, every
-from vlcli.checkpoints.trial import Trial, checked
+from vlcli.checkpoints.trial import Trial, checked, score, trial_row
 
 PAGE = Path(__file__).parents[1] / "docs" / "checkpoints.md"
 MARK = "<!-- table: scripts/checkpoints.py -->"

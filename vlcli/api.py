@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vlcli import registry
-from vlcli.builders.stores import open_stores
+from vlcli.builders.readers import open_stores
 from vlcli.data.collate import Item, collate
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
@@ -38,8 +38,8 @@ from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Failure, Picture, Prediction, RegionFeatures, Request, Use, name_of
 from vlcli.prediction.sources import Sources, find_model, find_sources, load_any
 from vlcli.prediction.uses import Asked, choose, uses_of
+from vlcli.tasks.answering import GenerativeVQA
 from vlcli.tasks.base import Task
-from vlcli.tasks.generative_vqa import GenerativeVQA
 from vlcli.tools.search import Index, make_index
 
 __all__ = ["Loaded", "Picture", "RegionFeatures", "load", "model"]

@@ -1,4 +1,4 @@
-"""Writes files and folders atomically: under another name, flushed to the disk, then renamed.
+"""Writes files and folders atomically: under another name, flushed to the disk, then renamed; locks folders.
 
 The other name is ``.NAME.tmp-PROCESS-THREAD``, so that two writers do not collide and :mod:`vlcli.recipe.leftovers`
 finds what a killed process leaves.
@@ -6,6 +6,7 @@ finds what a killed process leaves.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -13,6 +14,7 @@ import re
 import shutil
 import stat
 import threading
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +22,34 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import stopping
-from vlcli.errors import VlcliError
+from vlcli.errors import DataError, VlcliError
+
+
+@contextlib.contextmanager
+def locked(folder: Path, hint: str = "choose another output folder") -> Iterator[None]:
+    """Create the folder and hold its lock, waiting for whoever holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        what = "A folder for what is kept between runs cannot be written to."
+        raise DataError(what, where=str(folder), got=str(error), hint=hint) from None
+    with file:
+        try:
+            import fcntl
+        except ImportError:  # no such lock on this system
+            yield
+            return
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError:  # a file system without locks: each writes beside and renames
+                break
+        yield
+
 
 __all__ = ["cached_repository", "new_folder", "write_bytes", "write_json", "write_text", "written"]
 

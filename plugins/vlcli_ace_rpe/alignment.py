@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Model
 from vlcli.objectives import Known, Mean, MomentumContrast, ObjectiveOutput
-from vlcli_ace_rpe.similarity import working
+from vlcli_ace_rpe.encoding import working
 
 
 def soft_maximum(values: Tensor, scale: float, mask: Tensor, normalised: bool) -> Tensor:

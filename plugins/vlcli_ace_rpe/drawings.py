@@ -12,19 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from vlcli.drawings import (
-    Album,
-    Drawing,
-    DrawingContext,
-    heated,
-    opened,
-    pieces,
-    save_numbers,
-    save_picture,
-    scaled,
-    token_boxes,
-    with_truth,
-)
+from vlcli import drawings
 from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
 from vlcli.nn import Batch
@@ -35,7 +23,7 @@ from vlcli_ace_rpe.encoding import ACERPE, Paths
 RED = "#c00000"
 
 
-class Anchors(Drawing):
+class Anchors(drawings.Drawing):
     """A sentence's anchors: above, the patches each word is alike to; below, Grad-CAM for the same words (Figure 4).
 
     A patch is as bright as the share of channel groups in which it and the word are an anchor (Eq. 5). Words are drawn
@@ -58,37 +46,37 @@ class Anchors(Drawing):
     ) -> None:
         self.count, self.objective, self.layer, self.words = count, objective, layer, words
 
-    def draw(self, scene: DrawingContext) -> list[Path]:
+    def draw(self, scene: drawings.DrawingContext) -> list[Path]:
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
-        album, paths, numbers = Album(runner.data), list[Path](), list[dict[str, Any]]()
+        album, paths, numbers = drawings.Album(runner.data), list[Path](), list[dict[str, Any]]()
         count = min(self.count, runner.data.total)
         with evaluating(runner.module), scene.progress.task("draw", count, "ex") as bar:
             for code in range(count):
                 batch = runner.data.batch([code]).to(scene.device)
                 cells, clearness = self._cells(bundle, runner, batch, album)
                 sheet = contact_sheet(cells, columns=len(cells) // 2)
-                paths.append(save_picture(sheet, scene.folder / f"anchors-{code + 1}.png"))
+                paths.append(drawings.save_picture(sheet, scene.folder / f"anchors-{code + 1}.png"))
                 numbers.append({"key": batch.keys[0], "words": clearness})
                 bar.advance()
-        return [*paths, save_numbers(numbers, scene.folder / "anchors.json")]
+        return [*paths, drawings.save_numbers(numbers, scene.folder / "anchors.json")]
 
     def _cells(
-        self, bundle: Bundle, runner: TaskRunner, batch: Batch, album: Album
+        self, bundle: Bundle, runner: TaskRunner, batch: Batch, album: drawings.Album
     ) -> tuple[list[Cell], dict[str, float]]:
         with measured(runner.model) as states:
             maps = matching_maps(runner, batch, self.objective, self.layer, None, "drawing ace-anchors")
-        picture, sentence = opened(batch, album)
+        picture, sentence = drawings.opened(batch, album)
         shares = anchor_shares(states, maps.maps.shape[1], maps.maps.shape[2])  # (T, R)
-        boxes, columns = token_boxes(maps.image, 0)
-        ranked = by_clearness(shares[:, columns], pieces(bundle, batch))[: self.words]
-        above = [Cell(with_truth(picture, batch), [(sentence, INK)])]
-        below = [Cell(heated(picture, maps.whole()[0], maps.image), [("Grad-CAM, all words", INK)])]
+        boxes, columns = drawings.token_boxes(maps.image, 0)
+        ranked = by_clearness(shares[:, columns], drawings.pieces(bundle, batch))[: self.words]
+        above = [Cell(drawings.with_truth(picture, batch), [(sentence, INK)])]
+        below = [Cell(drawings.heated(picture, maps.whole()[0], maps.image), [("Grad-CAM, all words", INK)])]
         for row, word, _ in ranked:
-            lit = draw_attention(picture, scaled(boxes, picture), shares[row, columns])
+            lit = draw_attention(picture, drawings.scaled(boxes, picture), shares[row, columns])
             anchor = float(shares[row, columns].max(initial=0))
             above.append(Cell(lit, [(f"{word}: {anchor:.2f} of the groups", RED if anchor > 0 else INK)]))
-            below.append(Cell(heated(picture, maps.maps[0, row], maps.image), [(f"Grad-CAM, {word}", INK)]))
+            below.append(Cell(drawings.heated(picture, maps.maps[0, row], maps.image), [(f"Grad-CAM, {word}", INK)]))
         return above + below, {f"{row} {word}": clear for row, word, clear in ranked}
 
 

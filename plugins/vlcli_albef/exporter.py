@@ -8,22 +8,13 @@ from typing import ClassVar
 
 from torch import nn
 
-from vlcli.export import (
-    Converted,
-    Trained,
-    TransformersExporter,
-    bert,
-    image_difference,
-    of_kind,
-    text_difference,
-    vit,
-)
+from vlcli import export
 from vlcli_albef.model import ALBEF
 
 LEFT = "transformers has no class for ALBEF's cross encoder: only what comes before it is written, without heads"
 
 
-class TransformersALBEF(TransformersExporter):
+class TransformersALBEF(export.TransformersExporter):
     """Folders ``text`` and ``image`` that ``BertModel`` and ``ViTModel`` load, compared with the original.
 
     The cross encoder, the decoder and all heads are left behind.
@@ -33,13 +24,13 @@ class TransformersALBEF(TransformersExporter):
     models: ClassVar[tuple[str, ...]] = ("albef",)
     classes: ClassVar[tuple[str, ...]] = ("BertModel", "ViTModel")
 
-    def convert(self, trained: Trained) -> list[Converted]:
-        model = of_kind(trained.model, ALBEF, "BERT")
-        words = bert(model.embed, model.text, None)
-        text = Converted(words, partial(text_difference, model), "text", text=True, notes=[LEFT])
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
+        model = export.of_kind(trained.model, ALBEF, "BERT")
+        words = export.bert(model.embed, model.text, None)
+        text = export.Converted(words, partial(export.text_difference, model), "text", text=True, notes=[LEFT])
         if not isinstance(model.patch, nn.Conv2d):  # a grid of stored features
             return [replace(text, notes=[*text.notes, "transformers has no class for an image encoder over features"])]
         size = (model.image_size, model.image_size)
-        patches = vit(model.patch, model.cls_token, model.positions, model.image, size)
-        compare = partial(image_difference, model, size=size)
-        return [text, Converted(patches, compare, "image", processor="ViTImageProcessor")]
+        patches = export.vit(model.patch, model.cls_token, model.positions, model.image, size)
+        compare = partial(export.image_difference, model, size=size)
+        return [text, export.Converted(patches, compare, "image", processor="ViTImageProcessor")]

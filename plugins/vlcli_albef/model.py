@@ -1,53 +1,105 @@
-"""Defines ALBEF and ACE-RPE's variant: image, text and cross encoders with any position encoding."""
+"""Defines ALBEF and ACE-RPE's variant: image, text and cross encoders with any position encoding; the word decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli.errors import ComponentError
-from vlcli.nn import (
-    BERT_STYLE,
-    PUBLISHED_STD,
-    VIT_STYLE,
-    AttentionMask,
-    AttentionShape,
-    CrossEncoder,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    KeyValueCache,
-    Layout,
-    Model,
-    Recorder,
-    Slot,
-    Stack,
-    Text,
-    TextEmbeddings,
-    build_positions,
-    chosen,
-    embed_grid,
-    image_grid,
-    init_scale,
-    initialise_model,
-    layer_number,
-    match_normalised,
-    patch_embedding,
-    register_head,
-    with_grid,
-)
-from vlcli.registry import AttentionSpec, PositionSpec
-from vlcli_albef.decoder import Saying, WordDecoder
+from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_albef.weights import adapt
 
-register_head(
+
+@dataclass
+class Saying:
+    """The cache of incremental decoding.
+
+    Attributes:
+        cache: keys and values of the words so far, and of ``seen``.
+        begun: (P, K) words to go on from, until the first step has read them.
+    """
+
+    seen: vl.EncoderOutput
+    cache: vl.KeyValueCache
+    begun: Tensor | None = None
+
+    def select(self, rows: Tensor, per: int = 1) -> Saying:
+        """Returns the cache of these rows; nothing but the class token is common to beams, so each keeps its own."""
+        begun = None if self.begun is None else self.begun[rows]
+        return Saying(self.seen.select(rows), self.cache.select(rows), begun)
+
+
+class WordDecoder(nn.Module):
+    """Layers in which words look at earlier words, then at what they speak of; scored by a head of its own.
+
+    It has its own word embeddings, which the head's decoder is tied to. Attention is recorded under
+    ``decoder.N.text`` and ``decoder.N.other``.
+    """
+
+    def __init__(
+        self,
+        data_spec: vl.DataSpec,
+        count: int,
+        shape: vl.AttentionShape,
+        hidden: int | None,
+        style: vl.BlockStyle,
+        attention: Spec | str,
+        positions: int,
+    ) -> None:
+        super().__init__()
+        learned = vl.build_positions({"name": "learned", "length": positions}, shape, vl.WORDS)[0]
+        self.embed = vl.TextEmbeddings(data_spec, shape.dim, learned, dropout=style.dropout)
+        of_layers = replace(shape, layers=count, cross=True)
+        self.layers = nn.ModuleList(vl.CrossLayer(of_layers, hidden, style, attention) for _ in range(count))
+        self.head = vl.TiedWordHead(shape.dim, data_spec.vocab_size)
+        self.checkpointing = False
+
+    def forward(self, text: vl.Text, seen: vl.EncoderOutput, record: vl.Recorder | None = None) -> Tensor:
+        """Returns hidden states (N, T, D) of whole texts, row i of ``seen`` with row i of ``text``."""
+        tokens, layout = self.embed(text)
+        return self._run(tokens, layout, seen, vl.AttentionMask(layout.valid, causal=True), None, record)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Returns the scores (..., V) of the next word."""
+        scores: Tensor = self.head(hidden, self.embed.words.weight)  # (..., V)
+        return scores
+
+    def step(self, ids: Tensor, saying: Saying) -> tuple[Tensor, Saying]:
+        """Scores (P, V) of the word after ``ids`` (P,), and what is kept from now on."""
+        words = ids[:, None] if saying.begun is None else torch.cat([ids[:, None], saying.begun], 1)
+        first = saying.cache.kept[0, False][0].shape[2] if saying.cache.has((0, False)) else 0
+        index = torch.arange(first, first + words.shape[1], device=ids.device).expand_as(words)
+        real = torch.ones_like(words, dtype=torch.bool)
+        tokens, layout = self.embed(vl.Text(words, real, ~real, index, positions=index))
+        cache = vl.KeyValueCache(dict(saying.cache.kept))
+        hidden = self._run(tokens, layout, saying.seen, vl.AttentionMask(causal=True), cache, None)
+        return self.scores(hidden[:, -1]), Saying(saying.seen, cache)
+
+    def _run(
+        self,
+        x: Tensor,
+        layout: vl.Layout,
+        seen: vl.EncoderOutput,
+        mask: vl.AttentionMask,
+        cache: vl.KeyValueCache | None,
+        record: vl.Recorder | None,
+    ) -> Tensor:
+        active = self.checkpointing and record is None and cache is None
+        other_mask = vl.AttentionMask(seen.layout.valid)
+        for number, layer in enumerate(self.layers):
+            shared = vl.AttentionContext(x_layout=layout, layer=number, cache=cache, record=record)
+            itself = replace(shared, mask=mask, name=f"decoder.{number}.text")
+            other = replace(shared, mask=other_mask, y_layout=seen.layout, name=f"decoder.{number}.other")
+            x = vl.run_layer(layer, x, seen.hidden, itself, other, active=active)
+        return x
+
+
+vl.register_head(
     "albef-label", lambda dim, outputs: nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, outputs))
 )
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -55,7 +107,7 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 """CLIP's, which ALBEF's code normalises with."""
 
 
-class ALBEF(Model):
+class ALBEF(vl.Model):
     """ALBEF: an image encoder, a text encoder, and a cross encoder in which words look at patches.
 
     ACE-RPE's variant has six image layers; ALBEF's own has twelve (``image_layers: 12``). Attention is recorded under
@@ -98,12 +150,12 @@ class ALBEF(Model):
     paper = "ALBEF, Li et al., NeurIPS 2021, arXiv:2107.07651; ACE-RPE"
     grid: tuple[int, int]
     capabilities = frozenset({"text", "image", "fuse", "decode", "hide"})
-    slots: ClassVar[Mapping[str, Slot]] = {
-        "image_position": Slot.of("image_position", ["tokens", "pairs"], ["cell", "special"]),
-        "text_position": Slot.of("text_position", ["tokens", "pairs"], ["word"]),
-        "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["cell", "special"]),
-        "joint_text_position": Slot.of("joint_text_position", ["tokens", "pairs"], ["word"]),
-        "joint_image_position": Slot.of("joint_image_position", ["tokens", "pairs"], ["cell", "special"]),
+    slots: ClassVar[Mapping[str, vl.Slot]] = {
+        "image_position": vl.Slot.of("image_position", ["tokens", "pairs"], ["cell", "special"]),
+        "text_position": vl.Slot.of("text_position", ["tokens", "pairs"], ["word"]),
+        "cross_position": vl.Slot.of("cross_position", ["pairs"], ["word"], ["cell", "special"]),
+        "joint_text_position": vl.Slot.of("joint_text_position", ["tokens", "pairs"], ["word"]),
+        "joint_image_position": vl.Slot.of("joint_image_position", ["tokens", "pairs"], ["cell", "special"]),
     }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "bert-mlm",
@@ -114,7 +166,7 @@ class ALBEF(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         as_albef: bool = False,
         hidden: int = 768,
@@ -139,7 +191,7 @@ class ALBEF(Model):
         drop_path: float = 0.0,
         images: int = 1,
         decoder_layers: int = 0,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
     ) -> None:
         super().__init__(data_spec)
         if as_albef:
@@ -152,40 +204,42 @@ class ALBEF(Model):
         self.capabilities = self.capabilities - (frozenset() if decoder_layers else {"decode"})
         if bidirectional and images > 1:
             raise ComponentError("Several pictures are looked at in turn by words alone.", where="model albef")
-        self.init_std, self.output_hidden_states, self.image_source = init_scale(init_std, hidden), (), image
+        self.init_std, self.output_hidden_states, self.image_source = vl.init_scale(init_std, hidden), (), image
         self.image_size, self.patch_size, self.images = image_size, patch, images
-        self.grid = image_grid(image, image_size, patch, grid, "albef")
-        shape = AttentionShape(hidden, heads)
-        self.patch = patch_embedding(image, patch, data_spec.region_dim, hidden, dropout)
+        self.grid = vl.image_grid(image, image_size, patch, grid, "albef")
+        shape = vl.AttentionShape(hidden, heads)
+        self.patch = vl.patch_embedding(image, patch, data_spec.region_dim, hidden, dropout)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, hidden))
-        of_image = with_grid(image_position, self.grid)
+        of_image = vl.with_grid(image_position, self.grid)
         slots = dict(self.slots)
         if not bidirectional:
             shut = "patches do not look at one another here: set bidirectional: true"
             slots["joint_image_position"] = slots["joint_image_position"].without("pairs", shut)
-        self.positions, pairs = build_positions(of_image, replace(shape, layers=image_layers), slots["image_position"])
-        of_vit = replace(VIT_STYLE, drop_path=drop_path)
-        self.image = Stack.of(image_layers, shape, None, of_vit, attention, pairs)
-        of_bert, bert = replace(shape, dropout=dropout), replace(BERT_STYLE, dropout=dropout)
+        self.positions, pairs = vl.build_positions(
+            of_image, replace(shape, layers=image_layers), slots["image_position"]
+        )
+        of_vit = replace(vl.VIT_STYLE, drop_path=drop_path)
+        self.image = vl.Stack.of(image_layers, shape, None, of_vit, attention, pairs)
+        of_bert, bert = replace(shape, dropout=dropout), replace(vl.BERT_STYLE, dropout=dropout)
         learned = {"name": "learned", "length": length}
-        of_text = [learned, *chosen(text_position)]
-        words, pairs = build_positions(of_text, replace(of_bert, layers=text_layers), slots["text_position"])
-        self.embed = TextEmbeddings(data_spec, hidden, words, dropout=dropout)
-        self.text = Stack.of(text_layers, of_bert, intermediate, bert, attention, pairs)
+        of_text = [learned, *vl.chosen(text_position)]
+        words, pairs = vl.build_positions(of_text, replace(of_bert, layers=text_layers), slots["text_position"])
+        self.embed = vl.TextEmbeddings(data_spec, hidden, words, dropout=dropout)
+        self.text = vl.Stack.of(text_layers, of_bert, intermediate, bert, attention, pairs)
         self.text.packed = True
         deep = replace(of_bert, layers=cross_layers)
-        across = build_positions(cross_position, replace(deep, cross=True), slots["cross_position"])[1]
-        self.joint_text, among_words = build_positions(joint_text_position, deep, slots["joint_text_position"])
-        joint_image = with_grid(joint_image_position, self.grid)
-        self.joint_image, among_patches = build_positions(joint_image, deep, slots["joint_image_position"])
+        across = vl.build_positions(cross_position, replace(deep, cross=True), slots["cross_position"])[1]
+        self.joint_text, among_words = vl.build_positions(joint_text_position, deep, slots["joint_text_position"])
+        joint_image = vl.with_grid(joint_image_position, self.grid)
+        self.joint_image, among_patches = vl.build_positions(joint_image, deep, slots["joint_image_position"])
         encodings, options = (across, among_words, among_patches), (of_bert, intermediate, bert, attention)
-        self.cross = CrossEncoder(cross_layers, *options, *encodings, bidirectional, images)
+        self.cross = vl.CrossEncoder(cross_layers, *options, *encodings, bidirectional, images)
         self.decoder = WordDecoder(data_spec, decoder_layers, *options, length) if decoder_layers else None
         self.init_from = {"decoder.head.": ("distilled-mlm.head.", "mlm.head.")} if decoder_layers else {}
-        initialise_model(self, self.init_std)
+        vl.initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
-        if image == "features" and self.init_std > PUBLISHED_STD:
-            match_normalised(self.positions)
+        if image == "features" and self.init_std > vl.PUBLISHED_STD:
+            vl.match_normalised(self.positions)
 
     @property
     def many_images(self) -> bool:  # type: ignore[override]
@@ -195,51 +249,55 @@ class ALBEF(Model):
     def dim(self) -> int:
         return self.embed.words.embedding_dim
 
-    def input_spec(self) -> InputSpec:
+    def input_spec(self) -> vl.InputSpec:
         if self.image_source == "features":
-            return InputSpec(text=True, regions=True, grid=self.grid)
-        return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size), mean=MEAN, std=STD)
+            return vl.InputSpec(text=True, regions=True, grid=self.grid)
+        return vl.InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size), mean=MEAN, std=STD)
 
     def word_table(self) -> nn.Embedding:
         return self.embed.words
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         tokens, layout = self.embed(text)
         options = {"record": record, "name": "text", "keep": self.output_hidden_states}
-        hidden, kept = self.text(tokens, layout, AttentionMask(layout.valid), **options)
-        return EncoderOutput(hidden, layout, hidden[:, 0], kept)
+        hidden, kept = self.text(tokens, layout, vl.AttentionMask(layout.valid), **options)
+        return vl.EncoderOutput(hidden, layout, hidden[:, 0], kept)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        cells = embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "albef")
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
+        cells = vl.embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "albef")
         options = {"record": record, "name": "image", "keep": self.output_hidden_states}
         hidden, kept = self.image(cells.hidden, cells.layout, **options)
-        return EncoderOutput(hidden, cells.layout, hidden[:, 0], kept)
+        return vl.EncoderOutput(hidden, cells.layout, hidden[:, 0], kept)
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         count, pictures = 1 + self.grid[0] * self.grid[1], [image] * self.images
         if image.hidden.shape[1] != count:  # a chain of pictures, each with its own grid
-            layout = Layout.for_grid(*self.grid, skip=1, device=image.hidden.device)
-            pictures = [EncoderOutput(part, layout) for part in image.hidden.split(count, 1)]
+            layout = vl.Layout.for_grid(*self.grid, skip=1, device=image.hidden.device)
+            pictures = [vl.EncoderOutput(part, layout) for part in image.hidden.split(count, 1)]
         words = self._placed(text, self.joint_text)
         seen, patches = self.cross(words, [self._placed(one, self.joint_image) for one in pictures], record)
-        return FusionOutput(EncoderOutput(seen, text.layout), EncoderOutput(patches, pictures[0].layout), seen[:, 0])
+        return vl.FusionOutput(
+            vl.EncoderOutput(seen, text.layout), vl.EncoderOutput(patches, pictures[0].layout), seen[:, 0]
+        )
 
     @staticmethod
-    def _placed(states: EncoderOutput, positions: nn.ModuleList) -> EncoderOutput:
+    def _placed(states: vl.EncoderOutput, positions: nn.ModuleList) -> vl.EncoderOutput:
         hidden = states.hidden
         for position in positions:
             hidden = position(hidden, states.layout)
-        return EncoderOutput(hidden, states.layout)
+        return vl.EncoderOutput(hidden, states.layout)
 
-    def decode(self, text: Text, seen: EncoderOutput, record: Recorder | None = None) -> Tensor:
+    def decode(self, text: vl.Text, seen: vl.EncoderOutput, record: vl.Recorder | None = None) -> Tensor:
         return self._decoder().forward(text, seen, record)
 
     def next_words(self, hidden: Tensor) -> Tensor:
         return self._decoder().scores(hidden)
 
-    def start(self, image: EncoderOutput, text: Text | None = None) -> Saying:
+    def start(self, image: vl.EncoderOutput, text: vl.Text | None = None) -> Saying:
         begun = None if text is None else text.ids[text.mask & ~text.special].unflatten(0, (text.ids.shape[0], -1))
-        return Saying(image, KeyValueCache(), begun)
+        return Saying(image, vl.KeyValueCache(), begun)
 
     def step(self, ids: Tensor, cache: Saying) -> tuple[Tensor, Saying]:
         return self._decoder().step(ids, cache)
@@ -257,4 +315,4 @@ class ALBEF(Model):
         top = max(len(self.image.layers), len(self.text.layers))
         stacks = {f"{side}.layers.": top - len(getattr(self, side).layers) for side in ("image", "text")}
         stacks |= dict.fromkeys(("cross.text.", "cross.image.", "decoder.layers."), top)
-        return layer_number(name, stacks, ("cross.", "decoder.head."), top + len(self.cross.text))
+        return vl.layer_number(name, stacks, ("cross.", "decoder.head."), top + len(self.cross.text))

@@ -9,18 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlcli.nn import (
-    BERT_NAMES,
-    PROJECTIONS,
-    TIMM_NAMES,
-    State,
-    fit_weights,
-    from_vit,
-    has_vit_names,
-    modern_norms,
-    substitute,
-    translate,
-)
+import vlcli.nn as vl
 
 _TEXT = {
     "embed.words.": "embeddings.word_embeddings.",
@@ -28,7 +17,7 @@ _TEXT = {
     "embed.segments.": "embeddings.token_type_embeddings.",
     "embed.norm.": "embeddings.LayerNorm.",
 }
-_BLOCK = dict(BERT_NAMES)
+_BLOCK = dict(vl.BERT_NAMES)
 for _ours, _theirs in (("itself", "attention"), ("other", "crossattention")):
     _BLOCK |= {
         f"{_ours}.attention.dense.": f"{_theirs}.output.dense.",
@@ -86,12 +75,12 @@ def albef_name(name: str, text_layers: int) -> str | None:
         tables = [(_TEXT, "", TEXTUAL), (_IMAGE, "", VISUAL), (HEADS, "", "")]
         tables += [(_TEXT, "decoder.", f"{SAID}bert."), (_WORDS, "decoder.head.", SAID)]
         for table, ours, theirs in tables:
-            inner = translate(name.removeprefix(ours), table) if name.startswith(ours) else None
+            inner = vl.translate(name.removeprefix(ours), table) if name.startswith(ours) else None
             if inner is not None:
                 return theirs + inner
         return None
     stack, number, rest = layer[1], int(layer[2]), layer[3]
-    inner = translate(rest, TIMM_NAMES if stack == "image" else _BLOCK)
+    inner = vl.translate(rest, vl.TIMM_NAMES if stack == "image" else _BLOCK)
     if inner is None:
         return None
     if stack == "image":
@@ -100,20 +89,20 @@ def albef_name(name: str, text_layers: int) -> str | None:
     return f"{SAID + 'bert.' if stack == 'decoder' else TEXTUAL}encoder.layer.{number}.{inner}"
 
 
-def to_albef(state: Mapping[str, Tensor], text_layers: int) -> State:
+def to_albef(state: Mapping[str, Tensor], text_layers: int) -> vl.State:
     """Returns our weights, of a model or of a training module, by ALBEF's names; those without one are left out."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
-    renamed: State = {}
+    renamed: vl.State = {}
     for name, value in plain.items():
         if (theirs := albef_name(name, text_layers)) is not None:
             renamed[theirs] = value[None] if theirs.endswith("pos_embed") else value
         if query := re.fullmatch(r"image\.layers\.(\d+)\.self_attention\.attention\.query\.(weight|bias)", name):
-            parts = [plain[name.replace("query", part)] for part in PROJECTIONS]
+            parts = [plain[name.replace("query", part)] for part in vl.PROJECTIONS]
             renamed[f"{VISUAL}blocks.{query[1]}.attn.qkv.{query[2]}"] = torch.cat(parts)
     return renamed
 
 
-def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
+def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> vl.State:
     """Returns foreign or own weights under our names, at the sizes of ``model``.
 
     Names that begin with ``teacher.`` are those of a momentum copy.
@@ -123,9 +112,10 @@ def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
             timm or transformers, or a BERT of transformers (its first layers are used).
     """
     names = model.state_dict().keys()
-    state = from_vit(state, "image") if has_vit_names(state) else state
+    state = vl.from_vit(state, "image") if vl.has_vit_names(state) else state
     plain = {
-        name if name in names else modern_norms(substitute(name, _PLAIN_NAMES)): value for name, value in state.items()
+        name if name in names else vl.modern_norms(vl.substitute(name, _PLAIN_NAMES)): value
+        for name, value in state.items()
     }
     copies = {_COPIES.sub(r"\1.", name): value for name, value in plain.items() if _COPIES.match(name)}
     adapted = _fitted(model, {name: value for name, value in plain.items() if not _COPIES.match(name)}, report)
@@ -136,7 +126,7 @@ def adapt(model: Any, state: Mapping[str, Tensor], report: list[str]) -> State:
     return adapted
 
 
-def _fitted(model: Any, state: State, report: list[str]) -> State:
+def _fitted(model: Any, state: vl.State, report: list[str]) -> vl.State:
     block = re.compile(rf"{VISUAL}blocks\.(\d+)\.")
     numbers = {name: int(layer[1]) for name in state if (layer := block.match(name))}
     count, stored = len(model.image.layers), len(set(numbers.values()))
@@ -148,7 +138,7 @@ def _fitted(model: Any, state: State, report: list[str]) -> State:
         report.append("the distillation token and its place are left out")
         state = {name: value for name, value in state.items() if name != token}
         state[table] = state[table][:, [0, *range(2, state[table].shape[1])]]
-    state = _doubled(model, fit_weights(model, _renamed(model, state, report), report), report)
+    state = _doubled(model, vl.fit_weights(model, _renamed(model, state, report), report), report)
     for prefix in ("embed.", "decoder.embed."):
         words, types = state.get(f"{prefix}words.weight"), f"{prefix}segments.weight"
         if words is not None and types not in state:  # LAVIS adds none
@@ -157,16 +147,16 @@ def _fitted(model: Any, state: State, report: list[str]) -> State:
     return _with_decoder(model, state, report)
 
 
-def _renamed(model: Any, state: State, report: list[str]) -> State:
+def _renamed(model: Any, state: vl.State, report: list[str]) -> vl.State:
     depth, heads = len(model.text.layers), {theirs: ours for ours, theirs in HEADS.items()}
     names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     known = {theirs: name for name in names if (theirs := albef_name(name, depth)) is not None}
-    renamed: State = {}
+    renamed: vl.State = {}
     count, dropped, needless = 0, 0, 0
     for key, value in state.items():
         if joint := re.fullmatch(rf"{re.escape(VISUAL)}blocks\.(\d+)\.attn\.qkv\.(weight|bias)", key):
             stem = f"image.layers.{joint[1]}.self_attention.attention."
-            parts = zip(PROJECTIONS, value.chunk(3), strict=True)
+            parts = zip(vl.PROJECTIONS, value.chunk(3), strict=True)
             renamed |= {f"{stem}{part}.{joint[2]}": rows for part, rows in parts}
             count += 1
         elif key.endswith(_TIED):
@@ -174,7 +164,7 @@ def _renamed(model: Any, state: State, report: list[str]) -> State:
         elif _NEEDLESS.match(key) and key not in names and not key.startswith("objectives."):
             needless += 1
         else:
-            name = known.get(key) or translate(key, heads)
+            name = known.get(key) or vl.translate(key, heads)
             upper = re.match(rf"({re.escape(TEXTUAL)}encoder\.layer\.)(\d+)(\..+)", key)
             if name is None and upper and (first := known.get(f"{upper[1]}{depth}{upper[3]}")):
                 # A cross layer above those the model has, which may be used for several pictures.
@@ -187,7 +177,7 @@ def _renamed(model: Any, state: State, report: list[str]) -> State:
     return renamed
 
 
-def _doubled(model: Any, state: State, report: list[str]) -> State:
+def _doubled(model: Any, state: vl.State, report: list[str]) -> vl.State:
     # Cross layers of one picture, repeated for each of several.
     layers = {name: layer for name in state if (layer := re.fullmatch(r"cross\.text\.(\d+)\.(.+)", name))}
     stored = 1 + max((int(layer[1]) for layer in layers.values()), default=-1)
@@ -201,11 +191,11 @@ def _doubled(model: Any, state: State, report: list[str]) -> State:
     return doubled
 
 
-def _with_decoder(model: Any, state: State, report: list[str]) -> State:
+def _with_decoder(model: Any, state: vl.State, report: list[str]) -> vl.State:
     # A decoder that the file lacks starts as the cross encoder, with the words' embeddings and head (ALBEF's VQA).
     if model.decoder is None or any(name.startswith(("decoder.layers.", "decoder.embed.")) for name in state):
         return state
-    started: State = {}
+    started: vl.State = {}
     for name, value in state.items():
         layer = re.fullmatch(r"cross\.text\.(\d+)\.(.+)", name)
         if layer and int(layer[1]) < len(model.decoder.layers):

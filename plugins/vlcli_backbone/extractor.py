@@ -14,23 +14,13 @@ import torchvision
 from pydantic import Field
 from torch import Tensor
 
-from vlcli import __version__
-from vlcli.detection import (
-    Extractor,
-    Head,
-    MapGeometry,
-    Preparation,
-    Prepared,
-    RegionBackbone,
-    cell_record,
-    to_record,
-)
+from vlcli import __version__, detection
 from vlcli.features import Record
 
 SHORT = 600
 
 
-class BackboneExtractor(Extractor):
+class BackboneExtractor(detection.Extractor):
     """Region features at given boxes or on a grid, from a ResNet or any timm backbone with RoIAlign.
 
     Args:
@@ -61,7 +51,7 @@ class BackboneExtractor(Extractor):
         arch: str = "resnet50",
         weights: str | None = None,
         layout: Literal["torchvision", "caffe"] = "torchvision",
-        head: Head = "c5",
+        head: detection.Head = "c5",
         short: Annotated[int, Field(ge=0, le=20_000)] | None = None,
         long: int = 1000,
         boxes: Literal["given", "grid", "given-or-grid", "cells"] = "given",
@@ -77,7 +67,9 @@ class BackboneExtractor(Extractor):
         self.precision, self.batch_size = precision, batch_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network = RegionBackbone(arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling)
+            self.network = detection.RegionBackbone(
+                arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling
+            )
         self.network.eval().requires_grad_(False)
         self.report = self.network.load(weights) if weights else None
         self.trained_on = Path(weights).name if weights else "untrained"
@@ -88,11 +80,15 @@ class BackboneExtractor(Extractor):
         self._parameters["short"] = short
         multiple = self.network.stride if self.network.kind == "timm" and not fixed else 1
         options: dict[str, Any] = {"multiple": multiple, "square": bool(fixed)}
-        self.preparation = Preparation(fixed or short, long, boxes, (grid[0], grid[1]), limit or None, **options)
+        self.preparation = detection.Preparation(
+            fixed or short, long, boxes, (grid[0], grid[1]), limit or None, **options
+        )
 
     @classmethod
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
-        RegionBackbone(**{key: parameters[key] for key in ("arch", "layout", "head", "resolution", "sampling")})
+        detection.RegionBackbone(
+            **{key: parameters[key] for key in ("arch", "layout", "head", "resolution", "sampling")}
+        )
 
     def to(self, device: str | torch.device) -> Self:
         super().to(device)
@@ -123,7 +119,7 @@ class BackboneExtractor(Extractor):
             },
         }
 
-    def extract(self, batch: list[Prepared]) -> list[Record]:
+    def extract(self, batch: list[detection.Prepared]) -> list[Record]:
         pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True).float()
         if self.preparation.boxes == "cells":
             return self._cells(batch, pixels)
@@ -132,14 +128,14 @@ class BackboneExtractor(Extractor):
             rows = self.network(pixels, boxes)  # (sum N, D)
         features: np.ndarray = rows.float().cpu().numpy()
         ends = np.cumsum([len(box) for box in boxes])[:-1]
-        return [to_record(item, part) for item, part in zip(batch, np.split(features, ends), strict=True)]
+        return [detection.to_record(item, part) for item, part in zip(batch, np.split(features, ends), strict=True)]
 
-    def _cells(self, batch: list[Prepared], pixels: Tensor) -> list[Record]:
+    def _cells(self, batch: list[detection.Prepared], pixels: Tensor) -> list[Record]:
         with self._autocast():
             maps = self.network.last_map(pixels).permute(0, 2, 3, 1)  # (B, h, w, D)
         stride = self.network.cell_stride(pixels, maps.shape[1:3])
-        geometry = [MapGeometry(stride, item.scale) for item in batch]
-        return [cell_record(*each) for each in zip(batch, maps, geometry, strict=True)]
+        geometry = [detection.MapGeometry(stride, item.scale) for item in batch]
+        return [detection.cell_record(*each) for each in zip(batch, maps, geometry, strict=True)]
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":

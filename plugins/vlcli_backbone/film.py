@@ -9,23 +9,10 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InputSpec,
-    Layout,
-    Model,
-    NetworkShape,
-    Recorder,
-    Text,
-)
+import vlcli.nn as vl
 
 
-class FiLM(Model):
+class FiLM(vl.Model):
     """Feature-wise linear modulation: a question scales and shifts the channels of convolutional features.
 
     Strided convolutions read every picture once, however many questions are asked about it. Per question, the cells
@@ -49,7 +36,7 @@ class FiLM(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         image_size: int | tuple[int, int] = 64,
         convolutions: list[int] = [16, 32, 64],  # noqa: B006 (only read)
@@ -84,36 +71,38 @@ class FiLM(Model):
         return self.hidden
 
     @property
-    def network_shape(self) -> NetworkShape:
-        return NetworkShape(self.hidden, 0, post_norm=False, factor=2.4)
+    def network_shape(self) -> vl.NetworkShape:
+        return vl.NetworkShape(self.hidden, 0, post_norm=False, factor=2.4)
 
-    def input_spec(self) -> InputSpec:
+    def input_spec(self) -> vl.InputSpec:
         # Pixels, normalised as ImageNet's, and texts unless ``words`` is 0
         text = self.words is not None
-        return InputSpec(text=text, pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+        return vl.InputSpec(text=text, pixels=True, size=self.image_size, mean=vl.IMAGENET_MEAN, std=vl.IMAGENET_STD)
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         # States of the GRU (N, T, D), and the one after the last piece as ``pooled``
         assert self.words is not None
         hidden, _ = self.question(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.hidden)
-        return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
+        return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         # Cells (M, R, C) with their places, and the pooled vector (M, D) of a picture without a question
         maps = self.stem(images.pixels_for("film").to(self.place.weight.dtype))  # (M, C, h, w)
         rows, columns = maps.shape[-2:]
-        layout = Layout.for_grid(rows, columns, device=maps.device)
+        layout = vl.Layout.for_grid(rows, columns, device=maps.device)
         extent = layout.centre.new_tensor([max(rows - 1, 1), max(columns - 1, 1)])
         cells = maps.flatten(2).transpose(1, 2) + self.place((2 * layout.centre / extent - 1).to(maps.dtype))
         modulation = cells.new_zeros(1, 2 * cells.shape[-1] * (1 + len(self.blocks)))
-        return EncoderOutput(cells, layout, self._pool(cells, (rows, columns), modulation))
+        return vl.EncoderOutput(cells, layout, self._pool(cells, (rows, columns), modulation))
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         # The question modulates the cells; ``pooled`` (P, D) is what is left of them
         grid = image.layout.grid
         assert grid is not None
-        return FusionOutput(text, image, self._pool(image.hidden, grid, self.modulate(text.pooled)))
+        return vl.FusionOutput(text, image, self._pool(image.hidden, grid, self.modulate(text.pooled)))
 
     def _pool(self, cells: Tensor, grid: tuple[int, int], modulation: Tensor) -> Tensor:
         # Modulate cells (P, R, C), mix neighbours, and reduce them to (P, D): Eq. 2 and section 2.2 of the paper.

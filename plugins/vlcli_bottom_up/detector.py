@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torchvision.ops import roi_align, roi_pool
 
 from vlcli.detection import AttributeHead, Detections, apply_deltas, clip_boxes
-from vlcli_bottom_up.architecture import Architecture
-from vlcli_bottom_up.families import Family
+from vlcli_bottom_up.families import Architecture, Family
 from vlcli_bottom_up.proposals import ProposalNetwork
 from vlcli_bottom_up.resnet import NormedConv, Pyramid, ResNet, stage
 

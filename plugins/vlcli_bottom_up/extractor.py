@@ -3,39 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torchvision
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from vlcli import __version__
-from vlcli.detection import (
-    ClassProbs,
-    DetectorPreparation,
-    Extractor,
-    MapGeometry,
-    Network,
-    Prepared,
-    Resize,
-    RuleName,
-    cell_record,
-    detection_record,
-    make_rule,
-)
-from vlcli.errors import UsageError
+from vlcli import __version__, detection
+from vlcli.errors import DataError, UsageError
 from vlcli.features import Record
-from vlcli_bottom_up.families import FamilyName
-from vlcli_bottom_up.layouts import UNNEEDED
-from vlcli_bottom_up.load import HELP, NetworkOptions, fitting_detector, load_detector
+from vlcli.nn import WeightsReport, load_tensors, read_weights
+from vlcli_bottom_up.detector import Detector
+from vlcli_bottom_up.families import (
+    FAMILIES,
+    UNNEEDED,
+    Family,
+    FamilyName,
+    canonical,
+    published,
+    read_architecture,
+    recognise,
+)
+from vlcli_bottom_up.resnet import NormedConv
+
+HELP = "docs/detectors.md says where detectors are published and how to convert them"
+CELLS = "proposal_generator.anchor_generator.cell_anchors."
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Options of a recipe on the network, named as those of the extractor."""
+
+    family: FamilyName | Literal["auto"] = "auto"
+    depth: int = 101
+    cardinality: int = 0
+    width: int = 0
+    pyramid: int | None = None
+    resolution: int = 0
+    sampling: int | None = None
+    seed: int = 0
+
+    def family_of(self, name: FamilyName) -> Family:
+        """Return the conventions with the recipe's changes."""
+        family = FAMILIES[name]
+        if self.sampling is not None:
+            family = replace(family, sampling=(self.sampling,) * 2)
+        return replace(family, resolution=(self.resolution,) * 2) if self.resolution else family
+
+
+def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, WeightsReport | None]:
+    """Return a detector, with its weights where there are any."""
+    if path is None:  # random weights, scaled so that activations neither vanish nor blow up through frozen norms
+        family = options.family_of("caffe" if options.family == "auto" else options.family)
+        sizes = published(family, options.depth, options.cardinality, options.width, options.pyramid)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            detector = Detector(family, sizes)
+            draw(detector)
+        return detector, None
+    if not Path(path).is_file():
+        raise DataError("the detector's weights do not exist", where=path, hint=HELP)
+    state = read_weights(path)
+    detector, tensors = fitting_detector(state, path, options)
+    report = load_tensors(detector, tensors, path, UNNEEDED)
+    return detector, replace(report, matched=report.matched - len(tensors) + len(canonical(state)))
+
+
+def fitting_detector(
+    state: Mapping[str, Tensor], where: str, options: NetworkOptions
+) -> tuple[Detector, dict[str, Tensor]]:
+    """Return a detector of the sizes of a checkpoint's tensors, and these under its names, with the family's anchors
+    where the checkpoint has none.
+    """
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    family = options.family_of(recognise(state, shapes, where) if options.family == "auto" else options.family)
+    tensors = canonical(state)
+    detector = Detector(family, read_architecture(tensors, where))
+    anchors = {n: v for n, v in detector.state_dict().items() if n.startswith(CELLS) and n not in tensors}
+    return detector, tensors | anchors
+
+
+@torch.no_grad()
+def draw(detector: nn.Module) -> None:
+    """Draw weights: He et al. 2015 for convolutions, small residual branches, small heads."""
+    for name, module in detector.named_modules():
+        if isinstance(module, NormedConv):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            module.get_submodule("norm").get_buffer("weight").fill_(0.2 if name.endswith("conv3") else 0.7)
+        elif isinstance(module, nn.Linear | nn.Conv2d):
+            nn.init.normal_(module.weight, std=0.01)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
 
 FORMER_SAMPLING = 2
 
 
-class BottomUpExtractor(Extractor):
+class BottomUpExtractor(detection.Extractor):
     """Bottom-up attention: regions of the Visual Genome Faster R-CNN with classes and attributes, as published.
 
     ResNet-101 C4 (LXMERT and most others) or ResNeXt-101 with a pyramid (VLP, DiMBERT), on torchvision's operators.
@@ -83,17 +150,17 @@ class BottomUpExtractor(Extractor):
         *,
         weights: str | None = None,
         family: Literal["auto", FamilyName] = "auto",
-        rule: Literal["family", RuleName] = "family",
+        rule: Literal["family", detection.RuleName] = "family",
         min_boxes: int = 36,
         max_boxes: int = 36,
         boxes: Literal["detected", "given", "cells"] = "detected",
         nms: float | None = None,
         confidence: float | None = None,
-        class_probs: ClassProbs = "none",
+        class_probs: detection.ClassProbs = "none",
         attributes: bool = True,
         short: int = 0,
         long: int = 0,
-        resize: Literal["family", Resize] = "family",
+        resize: Literal["family", detection.Resize] = "family",
         mean: tuple[float, float, float] | None = None,
         deviation: tuple[float, float, float] | None = None,
         proposals_before: int = 0,
@@ -112,7 +179,7 @@ class BottomUpExtractor(Extractor):
         self._parameters = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         if not 0 <= min_boxes <= max_boxes or max_boxes < 1:
             got = f"min_boxes {min_boxes}, max_boxes {max_boxes}"
-            raise UsageError("these numbers of boxes cannot be kept", got=got, expected="0 <= min_boxes <= max_boxes")
+            raise UsageError("min_boxes and max_boxes disagree", got=got, expected="0 <= min_boxes <= max_boxes")
         options = NetworkOptions(family, depth, cardinality, width, pyramid, resolution, sampling, seed)
         self.detector, self.report = load_detector(weights, options)
         usual, generator = self.detector.family, self.detector.proposal_generator
@@ -120,13 +187,13 @@ class BottomUpExtractor(Extractor):
         generator.family, generator.threshold = replace(usual, before=before, after=after), proposal_nms
         self.detector.eval().requires_grad_(False)
         self.detector.fold()
-        self.rule = make_rule(usual.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
+        self.rule = detection.make_rule(usual.rule if rule == "family" else rule, min_boxes, max_boxes, nms, confidence)
         self.given, self.class_probs, self.attributes = boxes == "given", class_probs, attributes
         self.trained_on = Path(weights).name if weights else "untrained"
         self.cells, self.batch_size = boxes == "cells", batch_size
         self.dim = self.detector.cell_width if self.cells else self.detector.sizes.dim
         self.deviation = tuple(deviation) if deviation else None
-        self.preparation = DetectorPreparation(
+        self.preparation = detection.DetectorPreparation(
             short=short or usual.short,
             long=long or usual.long,
             boxes="none" if boxes == "detected" else boxes,
@@ -136,8 +203,8 @@ class BottomUpExtractor(Extractor):
         )
 
     @classmethod
-    def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> Network:
-        return Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), UNNEEDED)
+    def network_of(cls, tensors: Mapping[str, Tensor], **options: Any) -> detection.Network:
+        return detection.Network(*fitting_detector(tensors, "checkpoint", NetworkOptions(**options)), UNNEEDED)
 
     def notes(self) -> list[str]:
         chosen = f"family {self.detector.family.name}, rule {self.rule.name}"
@@ -163,21 +230,25 @@ class BottomUpExtractor(Extractor):
             "versions": {"vlcli": __version__, "torch": torch.__version__, "torchvision": torchvision.__version__},
         }
 
-    def extract(self, batch: list[Prepared]) -> list[Record]:
+    def extract(self, batch: list[detection.Prepared]) -> list[Record]:
         if self.cells:
             maps, stride = self.detector.cells(self._pixels(batch))
-            geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
-            return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
+            geometry = [detection.MapGeometry((stride, stride), item.scale) for item in batch]
+            return [
+                detection.cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)
+            ]
         boxes = None
         if self.given:
             boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
         sizes, scales = [item.size for item in batch], [item.scale for item in batch]
         return [
-            detection_record(item, one, None if self.given else self.rule(one), self.class_probs, self.attributes)
+            detection.detection_record(
+                item, one, None if self.given else self.rule(one), self.class_probs, self.attributes
+            )
             for item, one in zip(batch, self.detector(self._pixels(batch), sizes, scales, boxes), strict=True)
         ]
 
-    def _pixels(self, batch: list[Prepared]) -> Tensor:
+    def _pixels(self, batch: list[detection.Prepared]) -> Tensor:
         pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True)
         if self.deviation is None:
             return pixels

@@ -1,14 +1,19 @@
-"""The published families of Visual Genome detectors: how each prepares pixels, places boxes and orders its heads.
+"""The published families of Visual Genome detectors: preparation, boxes, heads, sizes, and names of their weights.
 
-Nothing here can be read off a checkpoint; what can (depth, widths, classes) is in :mod:`vlcli_bottom_up.architecture`.
+Nothing here can be read off a checkpoint; what can (depth, widths, classes) is in :mod:`vlcli_bottom_up.families`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import Tensor
+
 from vlcli.detection import DETECTRON_MEAN, Resize, RuleName
+from vlcli.errors import DataError, UsageError
 
 FamilyName = Literal["caffe", "airsplay", "detectron2", "vlp"]
 IMAGENET_MEAN = (103.530, 116.280, 123.675)
@@ -108,3 +113,195 @@ FAMILIES: dict[FamilyName, Family] = {
         level_epsilon=1e-6,
     ),
 }
+
+BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+RATIOS = 3  # Every family's anchors have the ratios 1/2, 1 and 2
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of a two-stage detector."""
+
+    blocks: tuple[int, ...] = BLOCKS[101]  # residual blocks of each stage
+    stem: int = 64  # channels after the first convolution
+    out: int = 256  # channels after the second stage; each stage doubles them
+    inner: int = 64  # bottleneck channels of the second stage
+    groups: int = 1  # of the 3x3 convolutions (ResNeXt)
+    hidden: int = 512  # channels inside the proposal network
+    anchors: int = 12  # of each cell (and level)
+    classes: int = 1600  # without the background
+    attributes: int = 401  # outputs of the attribute head, "none" included where it has it; 0 for no such head
+    embedding: int = 256  # width of its class embedding
+    attribute_hidden: int = 512  # width of its hidden layer
+    pyramid: int = 0  # channels of a feature pyramid; 0 for the last stage on each region (C4)
+    fc: int = 1024  # width of the two layers on a pyramid's regions
+    one_box: bool = False  # one regressed box for all classes
+
+    @property
+    def dim(self) -> int:
+        """Width of a region's feature."""
+        return self.fc if self.pyramid else self.out * 8
+
+
+def published(family: Family, depth: int, cardinality: int, width: int, pyramid: int | None) -> Architecture:
+    """Return the sizes a family is published with, unless options (0 or None: the family's) say otherwise."""
+    if depth not in BLOCKS:
+        raise UsageError("no detector of this depth", got=str(depth), expected="depth: 50, 101 or 152")
+    vlp = family.name == "vlp"
+    groups = cardinality or (64 if vlp else 1)
+    inner = groups * (width or (4 if groups == 64 else 8 if groups > 1 else 64))
+    pyramid = (256 if vlp else 0) if pyramid is None else pyramid
+    if pyramid and family.name in ("caffe", "airsplay"):
+        raise UsageError(f"the family {family.name} has no pyramid", expected="family: vlp or detectron2")
+    return Architecture(
+        blocks=BLOCKS[depth],
+        inner=inner,
+        groups=groups,
+        hidden=pyramid or (1024 if family.name == "detectron2" else 512),
+        anchors=RATIOS if pyramid else RATIOS * len(family.sizes),
+        attributes=0 if vlp else 400 if family.none_attribute == "absent" else 401,
+        pyramid=pyramid,
+        fc=2048 if vlp else 1024,
+    )
+
+
+def read_architecture(tensors: Mapping[str, Tensor], where: str) -> Architecture:
+    """Return the sizes of tensors under detectron2's names."""
+
+    def shape(name: str) -> Sequence[int]:
+        if name not in tensors:
+            raise DataError(
+                "these are not a detector's weights, or of a layout that is not known",
+                where=where,
+                got=f"no tensor {name}; first of {len(tensors)}: {', '.join(list(tensors)[:3])}",
+                expected="one of the layouts of docs/detectors.md",
+                hint="see docs/detectors.md, or say which: family: caffe, airsplay, detectron2 or vlp",
+            )
+        return tensors[name].shape
+
+    def blocks(prefix: str) -> int:
+        matches = (re.match(re.escape(prefix) + r"\.(\d+)\.conv1\.weight", name) for name in tensors)
+        return max((int(match.group(1)) for match in matches if match), default=-1) + 1
+
+    pyramid = "backbone.fpn_lateral2.weight" in tensors
+    body = "backbone.bottom_up" if pyramid else "backbone"
+    last = f"{body}.res5" if pyramid else "roi_heads.res5"
+    inner, per_group = shape(f"{body}.res2.0.conv2.weight")[:2]
+    classes = shape("roi_heads.box_predictor.cls_score.weight")[0] - 1
+    head = "roi_heads.attributes.score.weight" in tensors
+    return Architecture(
+        blocks=(*(blocks(f"{body}.res{stage}") for stage in (2, 3, 4)), blocks(last)),
+        stem=shape(f"{body}.stem.conv1.weight")[0],
+        out=shape(f"{body}.res2.0.conv3.weight")[0],
+        inner=inner,
+        groups=inner // per_group,
+        hidden=shape("proposal_generator.rpn_head.conv.weight")[0],
+        anchors=shape("proposal_generator.rpn_head.anchor_deltas.weight")[0] // 4,
+        classes=classes,
+        attributes=shape("roi_heads.attributes.score.weight")[0] if head else 0,
+        embedding=shape("roi_heads.attributes.embedding.weight")[1] if head else 0,
+        attribute_hidden=shape("roi_heads.attributes.score.weight")[1] if head else 0,
+        pyramid=shape("backbone.fpn_lateral2.weight")[0] if pyramid else 0,
+        fc=shape("roi_heads.box_head.fc1.weight")[0] if pyramid else 0,
+        one_box=shape("roi_heads.box_predictor.bbox_pred.weight")[0] == 4,
+    )
+
+
+NORM_EPS = 1e-5
+PREDICTOR = "roi_heads.box_predictor."
+ATTRIBUTES = "roi_heads.attributes."
+RENAMED = {
+    # MILVLG, mode caffe
+    f"{PREDICTOR}cls_embed.": f"{ATTRIBUTES}embedding.",
+    f"{PREDICTOR}attr_linear1.": f"{ATTRIBUTES}hidden.",
+    f"{PREDICTOR}attr_linear2.": f"{ATTRIBUTES}score.",
+    # airsplay and transformers
+    f"{PREDICTOR}cls_embedding.": f"{ATTRIBUTES}embedding.",
+    f"{PREDICTOR}fc_attr.": f"{ATTRIBUTES}hidden.",
+    f"{PREDICTOR}attr_score.": f"{ATTRIBUTES}score.",
+    # MILVLG, mode detectron2
+    "roi_heads.attribute_predictor.obj_embed.": f"{ATTRIBUTES}embedding.",
+    "roi_heads.attribute_predictor.fc.0.": f"{ATTRIBUTES}hidden.",
+    "roi_heads.attribute_predictor.attr_score.": f"{ATTRIBUTES}score.",
+}
+# Tensors of checkpoints that a detector at work does not read: training state, an ImageNet classifier
+UNNEEDED = ("pixel_mean", "pixel_std", "*_momentum", "lr", "weight_order", "pred", "pred_[wb]", "fc1000_[wb]")
+
+CAFFE2 = {
+    "conv1": "backbone.bottom_up.stem.conv1",
+    "res_conv1_bn": "backbone.bottom_up.stem.conv1.norm",
+    "fc6": "roi_heads.box_head.fc1",
+    "fc7": "roi_heads.box_head.fc2",
+    "cls_score": f"{PREDICTOR}cls_score",
+    "bbox_pred": f"{PREDICTOR}bbox_pred",
+    "fc_attr": f"{ATTRIBUTES}hidden",
+    "attr_score": f"{ATTRIBUTES}score",
+    "conv_rpn_fpn2": "proposal_generator.rpn_head.conv",
+    "rpn_cls_logits_fpn2": "proposal_generator.rpn_head.objectness_logits",
+    "rpn_bbox_pred_fpn2": "proposal_generator.rpn_head.anchor_deltas",
+}
+BRANCHES = {"branch1": "shortcut", "branch2a": "conv1", "branch2b": "conv2", "branch2c": "conv3"}
+
+
+def recognise(names: Iterable[str], shapes: Mapping[str, tuple[int, ...]], where: str) -> FamilyName:
+    """The family of a checkpoint, by its names and shapes."""
+    known = set(names)
+    if "conv1_w" in known:
+        return "vlp"
+    if "backbone.stem.norm.weight" in known:
+        raise DataError(
+            "detectors with pre-activation residual blocks are not supported",
+            where=where,
+            got="backbone.stem.norm.weight (bua-caffe-frcn-r152)",
+            expected="a ResNet-101 of the same family, or MILVLG's detectron2-mode X152",
+            hint="see docs/detectors.md",
+        )
+    objectness = shapes.get("proposal_generator.rpn_head.objectness_logits.weight", (0,))[0]
+    deltas = shapes.get("proposal_generator.rpn_head.anchor_deltas.weight", (0,))[0]
+    if objectness and objectness * 2 == deltas:
+        return "caffe"
+    if f"{PREDICTOR}cls_embedding.weight" in known or (deltas == 48 and "backbone.fpn_lateral2.weight" not in known):
+        return "airsplay"
+    return "detectron2"
+
+
+def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under detectron2's names, attribute heads under one name; others keep theirs."""
+    rename = _from_caffe2 if "conv1_w" in tensors else _from_detectron2
+    renamed = {rename(name): value for name, value in tensors.items()}
+    # mean 0 and deviation 1 for norms that come as a scale and a shift only (Caffe2, converted Caffe)
+    statistics: dict[str, Tensor] = {}
+    for name, value in renamed.items():
+        stem = name.removesuffix("weight")
+        absent = f"{stem}running_mean" not in renamed and f"{stem}running_var" not in renamed
+        if name.endswith(".norm.weight") and absent:
+            statistics[f"{stem}running_mean"] = value.new_zeros(value.shape)
+            statistics[f"{stem}running_var"] = value.new_ones(value.shape) - NORM_EPS
+    return renamed | statistics
+
+
+def _from_detectron2(name: str) -> str:
+    for theirs, ours in RENAMED.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name
+
+
+def _from_caffe2(name: str) -> str:
+    # A Caffe2 blob (Detectron): ``res2_0_branch2a_bn_s`` is ``...res2.0.conv1.norm.weight``
+    if name == "class_embedding":
+        return f"{ATTRIBUTES}embedding.weight"
+    match = re.fullmatch(r"(.+)_([wbs])", name)
+    if not match:
+        return name
+    stem, kind = match.groups()
+    suffix = "bias" if kind == "b" else "weight"
+    if stem in CAFFE2:
+        return f"{CAFFE2[stem]}.{suffix}"
+    if block := re.fullmatch(r"res(\d)_(\d+)_(branch\w+?)(_bn)?", stem):
+        stage, index, branch, norm = block.groups()
+        if branch in BRANCHES:
+            return f"backbone.bottom_up.res{stage}.{index}.{BRANCHES[branch]}{'.norm' if norm else ''}.{suffix}"
+    if level := re.fullmatch(r"fpn_(inner_)?res(\d)_\d+_sum(_lateral)?", stem):
+        return f"backbone.fpn_{'lateral' if level.group(1) else 'output'}{level.group(2)}.{suffix}"
+    return name

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torchvision.ops import batched_nms
 
 from vlcli.detection import apply_deltas, clip_boxes, nms
-from vlcli_bottom_up.architecture import Architecture
-from vlcli_bottom_up.families import Family
+from vlcli_bottom_up.families import Architecture, Family
 
 ASPECTS = (0.5, 1.0, 2.0)
 UNIT = (1.0, 1.0, 1.0, 1.0)

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from vlcli_bottom_up.architecture import Architecture
-from vlcli_bottom_up.layouts import NORM_EPS
+from vlcli_bottom_up.families import NORM_EPS, Architecture
 
 
 class NormedConv(nn.Conv2d):

@@ -5,24 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, ClassVar
 
-from vlcli.export import (
-    Converted,
-    Trained,
-    TransformersExporter,
-    class_difference,
-    class_labels,
-    fill,
-    image_difference,
-    of_kind,
-    refused,
-    vit,
-    vit_facts,
-    vit_state,
-)
+from vlcli import export
 from vlcli_deit.model import DeiT
 
 
-class TransformersViT(TransformersExporter):
+class TransformersViT(export.TransformersExporter):
     """A folder that ``ViTForImageClassification.from_pretrained`` loads, compared with the original.
 
     With a distillation token it is ``DeiTForImageClassificationWithTeacher``; without a classifier, ``ViTModel``.
@@ -36,15 +23,19 @@ class TransformersViT(TransformersExporter):
         "ViTModel",
     )
 
-    def convert(self, trained: Trained) -> list[Converted]:
-        model = of_kind(trained.model, DeiT, "ViT")
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
+        model = export.of_kind(trained.model, DeiT, "ViT")
         if model.own_classes:
-            return [Converted(classifier(model), partial(class_difference, model), processor="ViTImageProcessor")]
+            return [
+                export.Converted(
+                    classifier(model), partial(export.class_difference, model), processor="ViTImageProcessor"
+                )
+            ]
         if model.dist_token is not None:
-            raise refused("ViT", "a distillation token without a classifier", "distilled: false, or classes")
-        network = vit(model.patch, model.cls_token, model.positions, model.stack, model.image_size)
-        compare = partial(image_difference, model, size=model.image_size)
-        return [Converted(network, compare, processor="ViTImageProcessor")]
+            raise export.refused("ViT", "a distillation token without a classifier", "distilled: false, or classes")
+        network = export.vit(model.patch, model.cls_token, model.positions, model.stack, model.image_size)
+        compare = partial(export.image_difference, model, size=model.image_size)
+        return [export.Converted(network, compare, processor="ViTImageProcessor")]
 
 
 def classifier(model: DeiT) -> Any:
@@ -61,9 +52,9 @@ def classifier(model: DeiT) -> Any:
         prefix, family, kind = "deit", "DeiT", "DeiTForImageClassificationWithTeacher"
         tokens["distillation_token"] = model.dist_token
         heads = {"cls_classifier": model.head, "distillation_classifier": model.head_dist}
-    state = vit_state(model.patch, tokens, model.positions, model.stack, family)
+    state = export.vit_state(model.patch, tokens, model.positions, model.stack, family)
     state = {f"{prefix}.{name}": value for name, value in state.items()}
     state |= {f"{name}.{part}": value for name, head in heads.items() for part, value in head.state_dict().items()}
-    facts = vit_facts(model.patch, model.stack, model.image_size) | {"id2label": class_labels(model)}
+    facts = export.vit_facts(model.patch, model.stack, model.image_size) | {"id2label": export.class_labels(model)}
     config = getattr(transformers, f"{family}Config")(**facts)
-    return fill(getattr(transformers, kind)(config), state, family)
+    return export.fill(getattr(transformers, kind)(config), state, family)

@@ -1,8 +1,9 @@
-"""Defines DeiT (and plain ViT), an image classifier with any position encoding."""
+"""Defines DeiT (and plain ViT), an image classifier with any position encoding, and renames timm's weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -11,57 +12,56 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    NO_CONTEXT,
-    VIT_STYLE,
-    AttentionContext,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    Layout,
-    Model,
-    PairwisePosition,
-    Recorder,
-    Slot,
-    Stack,
-    TransformerLayer,
-    build_positions,
-    fit_weights,
-    from_vit,
-    has_vit_names,
-    hide,
-    init_scale,
-    initialise_model,
-    with_grid,
-)
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
-from vlcli_deit.names import from_timm, to_timm
+
+_FIXED = {"patch.": "patch_embed.proj.", "stack.norm.": "norm.", "positions.0.table.weight": "pos_embed"}
+_TABLES = re.compile(r"^stack\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
+_PROJECTION = re.compile(r"^stack\.layers\.(\d+)\.self_attention\.attention\.(query|key|value)\.(weight|bias)$")
+_LAYER = re.compile(r"^stack\.layers\.(\d+)\.(.+)$")
+
+
+def timm_name(name: str) -> tuple[str, int | None]:
+    """Returns timm's name of a parameter and, for ``attn.qkv``, which third is meant."""
+    if table := _TABLES.match(name):
+        return f"blocks.{table[1]}.attn.{table[2]}", None
+    if projection := _PROJECTION.match(name):
+        return f"blocks.{projection[1]}.attn.qkv.{projection[3]}", vl.PROJECTIONS.index(projection[2])
+    if (layer := _LAYER.match(name)) and (inner := vl.translate(layer[2], vl.TIMM_NAMES)):
+        return f"blocks.{layer[1]}.{inner}", None
+    return vl.translate(name, _FIXED) or name, None
+
+
+def to_timm(state: Mapping[str, Tensor]) -> vl.State:
+    """Returns a model's state as timm and the authors' code load it."""
+    renamed = vl.to_public(state, timm_name)
+    return renamed | ({"pos_embed": renamed["pos_embed"][None]} if "pos_embed" in renamed else {})  # (1, T, D)
+
+
+def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
+    """Returns a state of timm under a model's ``names``; weights that have none of them keep theirs."""
+    return vl.from_public(state, names, timm_name)
+
 
 SIZES = {"tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12)}
 """Width, layers and heads (DeiT Table 1)."""
 
 
-class Block(TransformerLayer):
+class Block(vl.TransformerLayer):
     """A transformer layer, followed by a generator of positions or by nothing."""
 
     def __init__(
         self,
-        shape: AttentionShape,
-        style: BlockStyle,
+        shape: vl.AttentionShape,
+        style: vl.BlockStyle,
         attention: Spec | str,
-        behind: Callable[[Tensor, Layout], Tensor] | None,
+        behind: Callable[[Tensor, vl.Layout], Tensor] | None,
     ) -> None:
         super().__init__(shape, None, style, attention)
         self.behind = behind
 
-    def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
+    def forward(self, x: Tensor, context: vl.AttentionContext = vl.NO_CONTEXT) -> Tensor:
         x = super().forward(x, context)  # (B, T, D)
         if self.behind is None:
             return x
@@ -69,7 +69,7 @@ class Block(TransformerLayer):
         return self.behind(x, context.x_layout)
 
 
-class DeiT(Model):
+class DeiT(vl.Model):
     """A vision transformer over square patches with a class token (DeiT-Ti, -S and -B).
 
     Attention is recorded under ``image.N``. ``forward`` takes pixels and gives class scores.
@@ -94,13 +94,13 @@ class DeiT(Model):
     paper = "DeiT, Touvron et al., ICML 2021, arXiv:2012.12877"
     grid: tuple[int, int]
     capabilities = frozenset({"image", "hide"})
-    slots: ClassVar[Mapping[str, Slot]] = {
-        "position": Slot.of("position", ["tokens", "pairs"], ["cell", "special"]),
+    slots: ClassVar[Mapping[str, vl.Slot]] = {
+        "position": vl.Slot.of("position", ["tokens", "pairs"], ["cell", "special"]),
     }
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         size: Literal["tiny", "small", "base"] = "small",
         hidden: int | None = None,
@@ -115,32 +115,32 @@ class DeiT(Model):
         distilled: bool = False,
         dropout: float = 0.0,
         drop_path: float = 0.1,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
     ) -> None:
         super().__init__(data_spec)
         sizes = zip((hidden, layers, heads), SIZES[size], strict=True)
         width, depth, count = (chosen or published for chosen, published in sizes)
-        self.init_std = init_scale(init_std, width, published=192)
+        self.init_std = vl.init_scale(init_std, width, published=192)
         self.image_size = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.patch_size, self.specials = patch, 1 + distilled
         self.grid = self._grid(*self.image_size)
-        shape = AttentionShape(width, count, depth, dropout=dropout)
+        shape = vl.AttentionShape(width, count, depth, dropout=dropout)
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.dist_token = nn.Parameter(torch.zeros(1, 1, width)) if distilled else None
-        encodings: list[Any] = [*with_grid(position, self.grid, self.specials)]
+        encodings: list[Any] = [*vl.with_grid(position, self.grid, self.specials)]
         if absolute == "learned":
             encodings.insert(0, {"name": "learned", "grid": self.grid, "specials": self.specials})
         elif absolute == "sinusoid":
             encodings.insert(0, absolute)
-        self.positions, pairwise = build_positions(encodings, shape, self.slots["position"])
+        self.positions, pairwise = vl.build_positions(encodings, shape, self.slots["position"])
         self.drop = nn.Dropout(dropout)
-        self.stack = self._stack(shape, replace(VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
+        self.stack = self._stack(shape, replace(vl.VIT_STYLE, dropout=dropout), drop_path, attention, pairwise)
         self.own_classes = rows = len(data_spec.answers) if classes is None else classes
         self.head = nn.Linear(width, rows) if rows else nn.Identity()
         self.head_dist = nn.Linear(width, rows) if rows and distilled else None
-        self._layouts: dict[tuple[int, int, torch.device], Layout] = {}
-        initialise_model(self, self.init_std, nn.Linear | nn.LayerNorm)
+        self._layouts: dict[tuple[int, int, torch.device], vl.Layout] = {}
+        vl.initialise_model(self, self.init_std, nn.Linear | nn.LayerNorm)
         for token in filter(torch.is_tensor, (self.cls_token, self.dist_token)):
             nn.init.normal_(token, std=self.init_std)
 
@@ -157,22 +157,22 @@ class DeiT(Model):
 
     def _stack(
         self,
-        shape: AttentionShape,
-        style: BlockStyle,
+        shape: vl.AttentionShape,
+        style: vl.BlockStyle,
         drop_path: float,
         attention: Spec | str,
-        pairwise: PairwisePosition | None,
-    ) -> Stack:
+        pairwise: vl.PairwisePosition | None,
+    ) -> vl.Stack:
         positions: list[Any] = list(self.positions)
         generators = {block: partial(one.forward, block=block) for one in positions for block in one.after}
         if generators and max(generators) >= shape.layers:
-            raise ComponentError("A generator stands behind a block there is not.", got=str(max(generators)))
+            raise ComponentError("The generator follows a block that does not exist.", got=str(max(generators)))
         rates = [drop_path * number / max(shape.layers - 1, 1) for number in range(shape.layers)]
         blocks = [
             Block(shape, replace(style, drop_path=rate), attention, generators.get(number))
             for number, rate in enumerate(rates)
         ]
-        return Stack(blocks, pairwise, nn.LayerNorm(shape.dim, eps=style.eps))
+        return vl.Stack(blocks, pairwise, nn.LayerNorm(shape.dim, eps=style.eps))
 
     @property
     def dim(self) -> int:
@@ -182,39 +182,41 @@ class DeiT(Model):
     def depth(self) -> int:
         return len(self.stack.layers)
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(pixels=True, size=self.image_size, mean=vl.IMAGENET_MEAN, std=vl.IMAGENET_STD)
 
-    def layout(self, height: int, width: int, device: torch.device) -> Layout:
+    def layout(self, height: int, width: int, device: torch.device) -> vl.Layout:
         """Returns the layout of an image of this size: one object per size, by which encodings know it again."""
         rows, columns = self._grid(height, width)
         key = (rows, columns, device)
         if key not in self._layouts:
             with torch.inference_mode(False):  # it is kept, and training may be next
-                layout = Layout.for_grid(rows, columns, skip=self.specials, device=device)
+                layout = vl.Layout.for_grid(rows, columns, skip=self.specials, device=device)
             if torch.compiler.is_compiling():
                 return layout
             self._layouts[key] = layout
         return self._layouts[key]
 
-    def embed_image(self, images: Images) -> EncoderOutput:
+    def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         return self._embed(images.pixels_for("deit"), images)
 
-    def _embed(self, pixels: Tensor, images: Images | None = None) -> EncoderOutput:
+    def _embed(self, pixels: Tensor, images: vl.Images | None = None) -> vl.EncoderOutput:
         layout = self.layout(pixels.shape[-2], pixels.shape[-1], pixels.device)
         x = self.patch(pixels.to(self.patch.weight.dtype)).flatten(2).transpose(1, 2)  # (M, h w, D)
-        x = x if images is None else hide(x, images)
+        x = x if images is None else vl.hide(x, images)
         special = [token.expand(x.shape[0], -1, -1) for token in (self.cls_token, self.dist_token) if token is not None]
         x = torch.cat([*special, x], 1)  # (M, T, D)
         for position in self.positions:
             if not position.after:
                 x = position(x, layout)
-        return EncoderOutput(self.drop(x), layout)
+        return vl.EncoderOutput(self.drop(x), layout)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         return self._encode(images.pixels_for("deit"), record, images)
 
-    def _encode(self, pixels: Tensor, record: Recorder | None = None, images: Images | None = None) -> EncoderOutput:
+    def _encode(
+        self, pixels: Tensor, record: vl.Recorder | None = None, images: vl.Images | None = None
+    ) -> vl.EncoderOutput:
         states = self._embed(pixels, images)
         hidden, kept = self.stack(
             states.hidden, states.layout, record=record, name="image", keep=self.output_hidden_states
@@ -223,7 +225,7 @@ class DeiT(Model):
         if self.head_dist is not None:
             scores = (scores + self.head_dist(hidden[:, 1])) / 2
         extra = {"logits": scores} if self.own_classes else {}
-        return EncoderOutput(hidden, states.layout, hidden[:, 0], kept, extra)
+        return vl.EncoderOutput(hidden, states.layout, hidden[:, 0], kept, extra)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the class token where there is no classifier."""
@@ -233,10 +235,10 @@ class DeiT(Model):
         return scores
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        state = from_vit(state, "stack") if has_vit_names(state) else state
+        state = vl.from_vit(state, "stack") if vl.has_vit_names(state) else state
         if any(name.startswith(("blocks.", "patch_embed.")) for name in state):
             state = from_timm(state, [name for name, _ in chain(self.named_parameters(), self.named_buffers())])
-        return fit_weights(self, state, report)
+        return vl.fit_weights(self, state, report)
 
     def released_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return to_timm(state)

@@ -1,29 +1,239 @@
-"""Extracts regions with detectors of detectron2."""
+"""Extracts regions with the two stages of a detectron2 model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vlcli import __version__
-from vlcli.detection import (
-    ClassProbs,
-    DetectorPreparation,
-    Extractor,
-    MapGeometry,
-    Prepared,
-    RuleName,
-    cell_record,
-    detection_record,
-    make_rule,
-)
-from vlcli.errors import ComponentError, DataError
+from vlcli import __version__, detection
+from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features import Record
-from vlcli_detectron2.model import TwoStages, class_labels, read_config, seeded
+from vlcli.images import Labels
+from vlcli.nn import WeightsReport, load_tensors, read_weights
+
+IDS = "thing_dataset_id_to_contiguous_id"
+HEAD = "roi_heads.attribute_predictor."
+PUBLISHED = {"obj_embed.": "embedding.", "fc.0.": "hidden.", "attr_score.": "score."}
+UNNEEDED = ("pixel_mean", "pixel_std", "*cell_anchors*")
+"""Constants that some releases store and others compute."""
+
+
+WITHOUT_ATTRIBUTES = {
+    "AttributeRes5ROIHeads": "Res5ROIHeads",
+    "AttributeStandardROIHeads": "StandardROIHeads",
+    "AttributeFastRCNNConvFCHead": "FastRCNNConvFCHead",
+}
+"""detectron2's own classes under those that MILVLG and grid-feats-vqa register with an attribute head."""
+
+
+def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any:
+    """Read a detectron2 configuration: a YAML file, else a name of its model zoo.
+
+    Args:
+        name: the file or name.
+        overrides: keys and values in turn; a value is a number, a truth value, or text as detectron2 reads it.
+        device: where the model shall be built.
+
+    Raises:
+        DataError: neither; or a key or value that detectron2 refuses.
+    """
+    odd = [key for key in overrides[::2] if not isinstance(key, str)]
+    if odd or len(overrides) % 2:
+        got = f"{odd[0]!r} where a key should stand" if odd else f"{len(overrides)} items"
+        expected = "[INPUT.MIN_SIZE_TEST, 800, INPUT.MAX_SIZE_TEST, 1333]"
+        raise UsageError("the overrides are not keys and values in turn", got=got, expected=expected)
+    from detectron2 import model_zoo
+    from detectron2.config import get_cfg
+
+    config = get_cfg()
+    config.set_new_allowed(True)  # configurations of other projects bring keys of their own
+    try:
+        config.merge_from_file(name if Path(name).is_file() else model_zoo.get_config_file(name))
+        config.merge_from_list(list(overrides))
+    except (RuntimeError, KeyError, ValueError, AssertionError, OSError) as error:
+        what, got = "detectron2 does not take this configuration", str(error) or type(error).__name__
+        expected = "a YAML file, or a name such as COCO-Detection/faster_rcnn_R_101_C4_3x.yaml"
+        raise DataError(what, where=name, got=got.splitlines()[0], expected=expected) from None
+    for node in (config.MODEL.ROI_HEADS, config.MODEL.ROI_BOX_HEAD):  # the attribute head is ours
+        node.NAME = WITHOUT_ATTRIBUTES.get(node.NAME, node.NAME)
+    config.MODEL.DEVICE = device
+    config.MODEL.WEIGHTS = ""
+    return config
+
+
+def class_labels(config: Any) -> Labels:
+    """Return names and published ids of the classes, where detectron2 knows the configuration's training data."""
+    from detectron2.data import MetadataCatalog
+
+    count = int(config.MODEL.ROI_HEADS.NUM_CLASSES)
+    for name in (*config.DATASETS.TRAIN, *config.DATASETS.TEST):
+        known = MetadataCatalog.get(name) if name in MetadataCatalog.list() else None
+        names = tuple(getattr(known, "thing_classes", ()))
+        if len(names) == count:
+            ids = {index: number for number, index in getattr(known, IDS, {}).items()}
+            return Labels(names, tuple(ids[index] for index in range(count)) if len(ids) == count else ())
+    return Labels()
+
+
+class TwoStages(nn.Module):
+    """A GeneralizedRCNN split at the proposals.
+
+    Args:
+        config: of detectron2.
+        attributes: outputs of an attribute head; 0 for none.
+        feature: what is stored of a region: ``last``, what the class scores see, or ``first``, the first of a
+            pyramid's two layers (fc6).
+    """
+
+    def __init__(self, config: Any, attributes: int, feature: Literal["last", "first"]) -> None:
+        from detectron2.modeling import build_model
+
+        super().__init__()
+        try:
+            self.model = build_model(config).eval()
+        except KeyError as error:
+            got = str(error.args[0]).splitlines()[0]
+            hint = "a component of another project; only detectron2's own are known"
+            raise DataError("detectron2 cannot build this configuration", got=got, hint=hint) from None
+        heads = getattr(self.model, "roi_heads", None)
+        if not hasattr(self.model, "proposal_generator") or not hasattr(heads, "box_predictor"):
+            got = config.MODEL.META_ARCHITECTURE
+            raise UsageError("this detector has no second stage", got=got, expected="a GeneralizedRCNN with a box head")
+        self.c4 = hasattr(heads, "_shared_roi_transform")
+        self.feature = feature
+        assert heads is not None, "refused above"
+        self.classes = int(heads.num_classes)
+        self.dim = int(heads.box_predictor.cls_score.in_features)
+        self.attributes = detection.AttributeHead(self.dim, self.classes + 1, attributes) if attributes else None
+
+    def load(self, path: str) -> WeightsReport:
+        """Load a checkpoint completely, the attribute head under the names of MILVLG's trainings."""
+        tensors = {_module_name(name): value for name, value in read_weights(path).items()}
+        constants = {n: v for n, v in self.state_dict().items() if n not in tensors and n.endswith(CONSTANTS)}
+        report = load_tensors(self, tensors | constants, path, [f"model.{pattern}" for pattern in UNNEEDED])
+        return WeightsReport(report.path, report.sha256, report.matched - len(constants), report.left_over)
+
+    def forward(
+        self,
+        pixels: Sequence[Tensor],
+        originals: Sequence[tuple[int, int]],
+        scales: Sequence[tuple[float, float]],
+        boxes: Sequence[Tensor] | None = None,
+    ) -> list[detection.Detections]:
+        """Return the detections of images.
+
+        Args:
+            pixels: in the configuration's order of colours, 0..255 (3, h, w).
+            originals: height and width of each original.
+            scales: x and y factors from original to resized pixels.
+            boxes: in original pixels (N_i, 4); None to propose some.
+        """
+        from detectron2.structures import Boxes, Instances
+
+        images = self.model.preprocess_image([{"image": image} for image in pixels])
+        maps = self.model.backbone(images.tensor)
+        factors = [images.tensor.new_tensor([*scale, *scale]) for scale in scales]
+        if boxes is None:
+            proposals, _ = self.model.proposal_generator(images, maps, None)
+        else:
+            scaled = [Boxes(part.to(factor) * factor) for part, factor in zip(boxes, factors, strict=True)]
+            proposals = [
+                Instances(size, proposal_boxes=part) for size, part in zip(images.image_sizes, scaled, strict=True)
+            ]
+        stored, seen = self._regions(maps, [one.proposal_boxes for one in proposals])
+        counts = [len(one) for one in proposals]
+        parts = zip(proposals, stored.split(counts), seen.split(counts), factors, strict=True)
+        return [self._describe(*part, proposed=boxes is None) for part in parts]
+
+    def _cell_map(self) -> tuple[str, Any]:
+        # the coarsest map that regions are cut from
+        heads = self.model.roi_heads
+        names = heads.in_features if self.c4 else heads.box_in_features
+        return names[-1], self.model.backbone.output_shape()[names[-1]]
+
+    @property
+    def cell_width(self) -> int:
+        """Channels of the map whose cells :meth:`cells` returns."""
+        return self.dim if self.c4 else int(self._cell_map()[1].channels)
+
+    def cells(self, pixels: Sequence[Tensor]) -> tuple[Tensor, float]:
+        """Return the map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
+
+        Args:
+            pixels: in the configuration's order of colours, 0..255 (3, h, w).
+
+        Returns:
+            Of a C4 detector the last stage on the map that regions are cut from, of others the coarsest of those maps
+            (B, D, h, w); the side of a cell in pixels.
+        """
+        images = self.model.preprocess_image([{"image": image} for image in pixels])
+        name, shape = self._cell_map()
+        single: Tensor = self.model.backbone(images.tensor)[name]
+        return (self.model.roi_heads.res5(single), 2.0 * shape.stride) if self.c4 else (single, float(shape.stride))
+
+    def _regions(self, maps: dict[str, Tensor], boxes: list[Any]) -> tuple[Tensor, Tensor]:
+        # what is stored of every region, and what the heads see
+        heads = self.model.roi_heads
+        names = heads.in_features if self.c4 else heads.box_in_features
+        chosen = [maps[name] for name in names]
+        if self.c4:
+            pooled = heads._shared_roi_transform(chosen, boxes).mean((2, 3))
+            return pooled, pooled
+        regions = heads.box_pooler(chosen, boxes)
+        seen = heads.box_head(regions)
+        if self.feature == "last":
+            return seen, seen
+        if not hasattr(heads.box_head, "fc1"):
+            raise UsageError("this detector's box head has no first layer", expected="feature: last")
+        return heads.box_head.fc1(regions.flatten(1)).relu(), seen
+
+    def _describe(self, one: Any, stored: Tensor, seen: Tensor, factor: Tensor, proposed: bool) -> detection.Detections:
+        from detectron2.structures import Boxes
+
+        predictor = self.model.roi_heads.box_predictor
+        logits, deltas = predictor(seen)
+        probs = logits.softmax(1)
+        boxes = one.proposal_boxes.tensor
+
+        def regress() -> Tensor:
+            moved = predictor.box2box_transform.apply_deltas(deltas, boxes)
+            limited = Boxes(moved.reshape(-1, 4))
+            limited.clip(one.image_size)
+            out: Tensor = limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
+            return out
+
+        return detection.Detections(
+            boxes=boxes / factor,
+            features=stored,
+            probs=probs[:, :-1],
+            background=probs[:, -1],
+            regress=regress if proposed else None,
+            attributes=self.attributes(seen, logits.argmax(1)).softmax(1) if self.attributes else None,
+        )
+
+
+CONSTANTS = ("pixel_mean", "pixel_std")
+
+
+def _module_name(name: str) -> str:
+    if name.startswith(HEAD):
+        for theirs, ours in PUBLISHED.items():
+            if name.startswith(HEAD + theirs):
+                return f"attributes.{ours}{name.removeprefix(HEAD + theirs)}"
+    return f"model.{name}"
+
+
+def seeded(config: Any, attributes: int, feature: Literal["last", "first"], seed: int) -> TwoStages:
+    """Build a model whose random weights come from ``seed``."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return TwoStages(config, attributes, feature).eval().requires_grad_(False)
+
 
 PACKAGE = "detectron2"
 SOURCE = "'git+https://github.com/facebookresearch/detectron2.git'"
@@ -31,7 +241,7 @@ INSTALL = f"pip install 'setuptools>=77,<82' wheel && pip install --no-build-iso
 HELP = "docs/detectors.md says which files can be loaded and how to convert others"
 
 
-class Detectron2Extractor(Extractor):
+class Detectron2Extractor(detection.Extractor):
     """Regions of any two-stage detectron2 configuration, with an attribute head where its weights have one.
 
     Args:
@@ -69,13 +279,13 @@ class Detectron2Extractor(Extractor):
         overrides: tuple[str | int | float | bool, ...] = (),
         attributes: int = 0,
         feature: Literal["last", "first"] = "last",
-        rule: RuleName = "detectron2",
+        rule: detection.RuleName = "detectron2",
         min_boxes: int = 36,
         max_boxes: int = 36,
         boxes: Literal["detected", "given", "cells"] = "detected",
         nms: float | None = None,
         confidence: float | None = None,
-        class_probs: ClassProbs = "none",
+        class_probs: detection.ClassProbs = "none",
         resize: Literal["image", "float"] = "image",
         limit: int = 0,
         seed: int = 0,
@@ -94,13 +304,13 @@ class Detectron2Extractor(Extractor):
         if rule == "detectron2":
             nms = heads.NMS_THRESH_TEST if nms is None else nms
             confidence = heads.SCORE_THRESH_TEST if confidence is None else confidence
-        self.rule = make_rule(rule, min_boxes, max_boxes, nms, confidence)
+        self.rule = detection.make_rule(rule, min_boxes, max_boxes, nms, confidence)
         self.given, self.class_probs = boxes == "given", class_probs
         self.rgb = cfg.INPUT.FORMAT == "RGB"
         self.cells, self.batch_size = boxes == "cells", batch_size
         self.dim = self.network.cell_width if self.cells else self.network.dim
         self.trained_on = Path(weights).name if weights else "untrained"
-        self.preparation = DetectorPreparation(
+        self.preparation = detection.DetectorPreparation(
             short=cfg.INPUT.MIN_SIZE_TEST,
             long=cfg.INPUT.MAX_SIZE_TEST,
             boxes="none" if boxes == "detected" else boxes,
@@ -132,19 +342,21 @@ class Detectron2Extractor(Extractor):
             "versions": {"vlcli": __version__, "torch": torch.__version__, "detectron2": detectron2.__version__},
         }
 
-    def extract(self, batch: list[Prepared]) -> list[Record]:
+    def extract(self, batch: list[detection.Prepared]) -> list[Record]:
         if self.cells:
             maps, stride = self.network.cells([self._pixels(item) for item in batch])
-            geometry = [MapGeometry((stride, stride), item.scale) for item in batch]
-            return [cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)]
+            geometry = [detection.MapGeometry((stride, stride), item.scale) for item in batch]
+            return [
+                detection.cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)
+            ]
         boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
         pixels, sizes, scales = zip(*((self._pixels(item), item.size, item.scale) for item in batch), strict=True)
         detections = self.network(pixels, sizes, scales, boxes if self.given else None)
         return [
-            detection_record(item, one, None if self.given else self.rule(one), self.class_probs, True)
+            detection.detection_record(item, one, None if self.given else self.rule(one), self.class_probs, True)
             for item, one in zip(batch, detections, strict=True)
         ]
 
-    def _pixels(self, item: Prepared) -> Tensor:
+    def _pixels(self, item: detection.Prepared) -> Tensor:
         pixels = item.pixels.to(self.device, non_blocking=True)
         return pixels.flip(0) if self.rgb else pixels

@@ -8,17 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vlcli.export import (
-    Converted,
-    Trained,
-    TransformersExporter,
-    check_plain,
-    encodings,
-    fill,
-    largest_difference,
-    of_kind,
-    refused,
-)
+from vlcli import export
 from vlcli_detr.model import DETR
 from vlcli_detr.names import transformers_name
 
@@ -29,7 +19,7 @@ BODIES: dict[str, dict[str, Any]] = {
 """ResNets of basic and of bottleneck blocks, by the keys of ``ResNetConfig``."""
 
 
-class TransformersDETR(TransformersExporter):
+class TransformersDETR(export.TransformersExporter):
     """A folder that ``DetrForObjectDetection.from_pretrained`` loads, compared with the original.
 
     The backbone is written as transformers' own ResNet: timm is not needed to load it.
@@ -39,13 +29,13 @@ class TransformersDETR(TransformersExporter):
     models: ClassVar[tuple[str, ...]] = ("detr",)
     classes: ClassVar[tuple[str, ...]] = ("DetrForObjectDetection",)
 
-    def convert(self, trained: Trained) -> list[Converted]:
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
         from transformers import DetrForObjectDetection
 
-        model = of_kind(trained.model, DETR, "DETR")
+        model = export.of_kind(trained.model, DETR, "DETR")
         network = DetrForObjectDetection(configuration(model))
-        network = fill(network, renamed(model.state_dict()), "DETR")
-        return [Converted(network, partial(difference, model), processor="DetrImageProcessor")]
+        network = export.fill(network, renamed(model.state_dict()), "DETR")
+        return [export.Converted(network, partial(difference, model), processor="DetrImageProcessor")]
 
 
 def configuration(model: DETR) -> Any:
@@ -56,16 +46,16 @@ def configuration(model: DETR) -> Any:
     """
     from transformers import DetrConfig, ResNetConfig
 
-    names = [] if model.encoder.position is None else encodings(model.encoder.position)
+    names = [] if model.encoder.position is None else export.encodings(model.encoder.position)
     if names != ["DetrSine"]:
-        raise refused("DETR", f"the position encoding {' and '.join(names) or 'none'}", "position: detr-sine")
+        raise export.refused("DETR", f"the position encoding {' and '.join(names) or 'none'}", "position: detr-sine")
     if model.sine is None:
-        raise refused("DETR", "a decoder without sines", "decoder_position: sine")
-    check_plain(model.encoder.layers, "DETR")
-    check_plain(model.decoder, "DETR")
+        raise export.refused("DETR", "a decoder without sines", "decoder_position: sine")
+    export.check_plain(model.encoder.layers, "DETR")
+    export.check_plain(model.decoder, "DETR")
     body: Any = model.body
     if not hasattr(body, "layer1"):
-        raise refused("DETR", f"the backbone {type(body).__name__}", "backbone: resnet18, 34, 50 or 101")
+        raise export.refused("DETR", f"the backbone {type(body).__name__}", "backbone: resnet18, 34, 50 or 101")
     layer: Any = model.encoder.layers[0] if len(model.encoder.layers) else model.decoder[0]
     heads, inner = layer.self_attention.attention.heads, layer.feed_forward.inner.out_features
     classes = model.data_spec.class_names
@@ -105,4 +95,4 @@ def difference(model: DETR, network: Any) -> float:
     pixels = pixels * mask[:, None]
     with torch.no_grad():
         ours, theirs = model.eval()(pixels, mask), network(pixel_values=pixels, pixel_mask=mask.long())
-    return largest_difference((ours.logits[-1], theirs.logits), (ours.boxes[-1], theirs.pred_boxes))
+    return export.largest_difference((ours.logits[-1], theirs.logits), (ours.boxes[-1], theirs.pred_boxes))

@@ -14,32 +14,9 @@ import torchvision
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d, box_convert
 
+import vlcli.nn as vl
 from vlcli.detection import TINY, TINY_WIDTHS, tiny_conv
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    AttentionBlock,
-    AttentionContext,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    DetectionOutput,
-    EncoderOutput,
-    FeedForward,
-    Images,
-    InputSpec,
-    Layout,
-    Model,
-    PairwisePosition,
-    Recorder,
-    Slot,
-    Stack,
-    build_positions,
-    fit_weights,
-    within,
-)
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_detr.names import from_released, from_transformers, to_released
 from vlcli_detr.set_loss import Objects, SetWeights, Sums, corners, set_loss
@@ -49,7 +26,7 @@ COCO_ROWS, COCO_CLASSES = 91, 80
 """COCO's category ids go to 90, ten of them mean nothing; published classifiers have a row for each id and for 0."""
 
 
-class Added(PairwisePosition):
+class Added(vl.PairwisePosition):
     """Adds vectors to the inputs of queries and keys, outside the residual; the state is the two vectors."""
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,23 +42,23 @@ class DetrSine(Added):
 
     paper = "DETR, Carion et al., ECCV 2020, arXiv:2005.12872, appendix A.4"
 
-    def __init__(self, shape: AttentionShape, *, temperature: float = 10000.0) -> None:
+    def __init__(self, shape: vl.AttentionShape, *, temperature: float = 10000.0) -> None:
         super().__init__(shape)
-        self.encodes = within("cell")
+        self.encodes = vl.within("cell")
         if shape.dim % 4:
             raise ComponentError("Sinusoids of two axes need a width that 4 divides.", got=str(shape.dim))
         self.temperature = temperature
 
-    def objection(self, slot: Slot) -> str:
+    def objection(self, slot: vl.Slot) -> str:
         if slot.holds | slot.keys <= {"cell"}:
             return ""
         return "it encodes the cells of one full grid, without any other token beside them"
 
-    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> tuple[Tensor, Tensor]:
+    def prepare(self, x: Tensor, y: Tensor, x_layout: vl.Layout, y_layout: vl.Layout) -> tuple[Tensor, Tensor]:
         here = self.waves(x_layout).to(x.dtype)
         return here, here if y_layout is x_layout else self.waves(y_layout).to(y.dtype)
 
-    def waves(self, layout: Layout) -> Tensor:
+    def waves(self, layout: vl.Layout) -> Tensor:
         """Returns the sines (B or 1, T, dim) of a padded batch's map."""
         if layout.grid is None or layout.valid.shape[1] != layout.grid[0] * layout.grid[1]:
             raise ComponentError("DETR's sines need one full grid.", where="position detr-sine")
@@ -100,13 +77,13 @@ class DetrSine(Added):
 class DecoderLayer(nn.Module):
     """Self-attention of the object queries, cross-attention to the picture, feed-forward."""
 
-    def __init__(self, shape: AttentionShape, hidden: int, style: BlockStyle, attention: Spec | str) -> None:
+    def __init__(self, shape: vl.AttentionShape, hidden: int, style: vl.BlockStyle, attention: Spec | str) -> None:
         super().__init__()
-        self.self_attention = AttentionBlock(shape, style, attention)
-        self.cross_attention = AttentionBlock(replace(shape, cross=True), style, attention)
-        self.feed_forward = FeedForward(shape.dim, hidden, style)
+        self.self_attention = vl.AttentionBlock(shape, style, attention)
+        self.cross_attention = vl.AttentionBlock(replace(shape, cross=True), style, attention)
+        self.feed_forward = vl.FeedForward(shape.dim, hidden, style)
 
-    def forward(self, x: Tensor, memory: Tensor, itself: AttentionContext, cross: AttentionContext) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, itself: vl.AttentionContext, cross: vl.AttentionContext) -> Tensor:
         """Returns object queries (B, Q, D) that attended to one another and to ``memory`` (B, T, D)."""
         out: Tensor = self.feed_forward(self.cross_attention(self.self_attention(x, None, itself), memory, cross))
         return out
@@ -134,7 +111,7 @@ class Predictions:
     boxes: Tensor
 
 
-class DETR(Model):
+class DETR(vl.Model):
     """Detection with transformers (DETR-R50): encodings on the encoder's self-attention by choice.
 
     Trained by the task ``detection`` with DETR's set loss, which matches by scipy.
@@ -166,11 +143,11 @@ class DETR(Model):
     paper = "DETR, Carion et al., ECCV 2020, arXiv:2005.12872"
     capabilities = frozenset({"image", "boxes", "detect"})
     describes_boxes = False
-    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["cell"])}
+    slots: ClassVar[Mapping[str, vl.Slot]] = {"position": vl.Slot.of("position", ["pairs"], ["cell"])}
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         backbone: Literal["resnet50", "resnet101", "resnet18", "resnet34", "tiny-conv"] = "resnet50",
         hidden: int = 256,
@@ -197,13 +174,13 @@ class DETR(Model):
         self.image_size, self.trained_from, self.auxiliary = image_size, trained_from, auxiliary
         self.weights = SetWeights(label_weight, box_weight, overlap_weight, nothing_weight)
         self.rows = class_rows(data_spec, classes)
-        shape = AttentionShape(hidden, heads, encoder_layers, dropout=dropout)
-        style = BlockStyle(norm="post", eps=1e-5, dropout=dropout, activation="relu")
+        shape = vl.AttentionShape(hidden, heads, encoder_layers, dropout=dropout)
+        style = vl.BlockStyle(norm="post", eps=1e-5, dropout=dropout, activation="relu")
         self.body = tiny_conv() if backbone == TINY else _resnet(backbone, norm, trained_from)
         self.input_proj = nn.Conv2d(CHANNELS[backbone], hidden, 1)
         self.sine = DetrSine(shape) if decoder_position == "sine" else None
-        encoding = build_positions(position, shape, self.slots["position"])[1]
-        self.encoder = Stack.of(encoder_layers, shape, intermediate, style, attention, encoding)
+        encoding = vl.build_positions(position, shape, self.slots["position"])[1]
+        self.encoder = vl.Stack.of(encoder_layers, shape, intermediate, style, attention, encoding)
         deep = replace(shape, layers=decoder_layers)
         self.decoder = nn.ModuleList(DecoderLayer(deep, intermediate, style, attention) for _ in range(decoder_layers))
         self.decoder_norm, self.added = nn.LayerNorm(hidden), Added(deep)
@@ -219,16 +196,16 @@ class DETR(Model):
     def dim(self) -> int:
         return self.class_embed.in_features
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(pixels=True, boxes=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(pixels=True, boxes=True, size=self.image_size, mean=vl.IMAGENET_MEAN, std=vl.IMAGENET_STD)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         mask = None if images.pixels is None else images.pixels.mask
         hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask, record), record)[-1]  # (M, Q, D)
         valid = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-        layout = Layout.for_boxes(torch.zeros(*hidden.shape[:2], 4, device=hidden.device), valid)
+        layout = vl.Layout.for_boxes(torch.zeros(*hidden.shape[:2], 4, device=hidden.device), valid)
         extra = {"logits": self.class_embed(hidden), "boxes": self.bbox_embed(hidden)}
-        return EncoderOutput(hidden, layout, hidden.mean(1), extra=extra)
+        return vl.EncoderOutput(hidden, layout, hidden.mean(1), extra=extra)
 
     def forward(self, pixels: Tensor, mask: Tensor | None = None) -> Predictions:
         """Returns predictions for pixels (B, 3, H, W) with ``mask`` (B, H, W), True at real ones."""
@@ -236,12 +213,12 @@ class DETR(Model):
         hidden = hidden if self.training else hidden[-1:]
         return Predictions(self.class_embed(hidden), self.bbox_embed(hidden))
 
-    def detect(self, images: Images) -> DetectionOutput:
+    def detect(self, images: vl.Images) -> vl.DetectionOutput:
         states = self.encode_image(images)
         scores, labels = states.extra["logits"].float().softmax(-1)[..., self.rows].max(-1)  # (M, Q)
-        return DetectionOutput(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
+        return vl.DetectionOutput(corners(states.extra["boxes"].float()).clamp(0, 1), labels, scores)
 
-    def detection_losses(self, images: Images) -> Sums:
+    def detection_losses(self, images: vl.Images) -> Sums:
         mask = None if images.pixels is None else images.pixels.mask
         hidden = self.decode_queries(*self.encode(images.pixels_for("detr"), mask))
         hidden = hidden if self.auxiliary else hidden[-1:]
@@ -256,28 +233,28 @@ class DETR(Model):
         return set_loss(self.class_embed(hidden), self.bbox_embed(hidden), objects, self.weights)
 
     def encode(
-        self, pixels: Tensor, mask: Tensor | None = None, record: Recorder | None = None
-    ) -> tuple[Tensor, Layout]:
+        self, pixels: Tensor, mask: Tensor | None = None, record: vl.Recorder | None = None
+    ) -> tuple[Tensor, vl.Layout]:
         """Returns the picture as tokens (B, T, D) with their layout; padding is marked invalid."""
         cells = self.input_proj(self.body(pixels.to(self.input_proj.weight.dtype)))  # (B, D, h, w)
         grid = (cells.shape[-2], cells.shape[-1])
         valid = torch.ones(cells.shape[0], *grid, dtype=torch.bool, device=cells.device)
         if mask is not None:
             valid = F.interpolate(mask[:, None].float(), size=grid)[:, 0].bool()  # (B, h, w)
-        layout = Layout.for_grid(*grid, device=cells.device).expand(cells.shape[0])
+        layout = vl.Layout.for_grid(*grid, device=cells.device).expand(cells.shape[0])
         layout = replace(layout, valid=valid.flatten(1))
         tokens = cells.flatten(2).transpose(1, 2)  # (B, h w, D)
-        keys = AttentionMask(None if mask is None else layout.valid)
+        keys = vl.AttentionMask(None if mask is None else layout.valid)
         return self.encoder(tokens, layout, keys, record=record, name="image")[0], layout
 
-    def decode_queries(self, memory: Tensor, layout: Layout, record: Recorder | None = None) -> Tensor:
+    def decode_queries(self, memory: Tensor, layout: vl.Layout, record: vl.Recorder | None = None) -> Tensor:
         """Returns the normalised object queries by layer: (L, B, Q, D)."""
         queries = self.query_embed.weight[None]  # (1, Q, D)
         sines = 0.0 if self.sine is None else self.sine.waves(layout).to(memory.dtype)  # (B, T, D)
-        keys = AttentionMask(layout.valid)
+        keys = vl.AttentionMask(layout.valid)
         x, layers = torch.zeros_like(queries).expand(memory.shape[0], -1, -1), []  # (B, Q, D)
         for number, layer in enumerate(self.decoder):
-            shared = AttentionContext(position=self.added, layer=number, record=record)
+            shared = vl.AttentionContext(position=self.added, layer=number, record=record)
             itself = replace(shared, state=(queries, queries), name=f"queries.{number}")
             cross = replace(shared, state=(queries, sines), mask=keys, y_layout=layout, name=f"cross.{number}")
             x = layer(x, memory, itself, cross)
@@ -292,7 +269,7 @@ class DETR(Model):
             state = from_transformers(state, names)
         elif "conv1.weight" in state:  # a ResNet alone, by torchvision's names
             state = {f"body.{name}": value for name, value in state.items() if not name.startswith("fc.")}
-        state = fit_weights(self, state, report)
+        state = vl.fit_weights(self, state, report)
         for name in ("class_embed.weight", "class_embed.bias"):
             value, fresh = state.get(name), self.get_parameter(name)
             if value is None or value.shape == fresh.shape:
@@ -312,12 +289,12 @@ class DETR(Model):
         return [(r"^body\.", {"lr": 0.1})]
 
 
-def is_coco(data_spec: DataSpec) -> bool:
+def is_coco(data_spec: vl.DataSpec) -> bool:
     """True if the data's classes are the 80 categories of COCO, by their ids."""
     return len(data_spec.class_ids) == COCO_CLASSES and max(data_spec.class_ids) == COCO_ROWS - 1
 
 
-def class_rows(data_spec: DataSpec, classes: int | None) -> list[int]:
+def class_rows(data_spec: vl.DataSpec, classes: int | None) -> list[int]:
     """Returns the classifier's row of each class of the data.
 
     Raises:

@@ -9,33 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli.errors import DataError
-from vlcli.nn import (
-    CONCEPT,
-    IMAGE,
-    SPECIAL,
-    TEXT,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    Layout,
-    Model,
-    Pooler,
-    Recorder,
-    Regions,
-    Slot,
-    Stack,
-    Text,
-    build_positions,
-    init_scale,
-    initialise_model,
-)
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_dimbert.embedding import Appearance, ConceptPieces, PaperRegions
 from vlcli_dimbert.weights import adapt
@@ -44,7 +19,7 @@ REGION, CONCEPTS, SENTENCE = 0, 1, 2
 """Rows of the segment table by role."""
 
 
-class SingleStream(Model):
+class SingleStream(vl.Model):
     """Base of models that read regions, concepts and words as one sequence.
 
     Args:
@@ -74,7 +49,7 @@ class SingleStream(Model):
     fuse_takes = "embeddings"
     many_images = True
     readouts = frozenset({"pooler"})
-    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["word", "box", "special"])}
+    slots: ClassVar[Mapping[str, vl.Slot]] = {"position": vl.Slot.of("position", ["pairs"], ["word", "box", "special"])}
     running = by_piece = False
     separators: ClassVar[bool] = True
     """Whether a [SEP] ends the regions, and another the concepts."""
@@ -83,7 +58,7 @@ class SingleStream(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         regions: Callable[[int, float], nn.Module],
         eps: float = 1e-12,
         concepts: int = 0,
@@ -99,14 +74,14 @@ class SingleStream(Model):
         attention: AttentionSpec = "standard",
         position: PositionSpec | list[PositionSpec] | None = None,
         length: int = 512,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(data_spec)
         of_regions = regions(hidden, dropout)  # drawn first
-        self.by_mode, self.special_route = modes, SPECIAL if specials else TEXT
-        self.init_std = init_scale(init_std, hidden)
-        shape = AttentionShape(hidden, heads, layers, dropout=dropout, routes=4)
+        self.by_mode, self.special_route = modes, vl.SPECIAL if specials else vl.TEXT
+        self.init_std = vl.init_scale(init_std, hidden)
+        shape = vl.AttentionShape(hidden, heads, layers, dropout=dropout, routes=4)
         self.words = nn.Embedding(data_spec.vocab_size, hidden)
         self.places = nn.Embedding(length, hidden)
         self.segments = nn.Embedding(6 if modes else 3, hidden)
@@ -114,15 +89,15 @@ class SingleStream(Model):
         self.norm, self.drop = nn.LayerNorm(hidden, eps=eps), nn.Dropout(dropout)
         self.regions = of_regions
         self.concepts = ConceptPieces(data_spec, concepts) if concepts else None
-        encoding = build_positions(position, shape, self.slots["position"])[1]
-        style = BlockStyle(eps=eps, dropout=dropout)
-        self.stack = Stack.of(layers, shape, intermediate, style, attention, encoding)
+        encoding = vl.build_positions(position, shape, self.slots["position"])[1]
+        style = vl.BlockStyle(eps=eps, dropout=dropout)
+        self.stack = vl.Stack.of(layers, shape, intermediate, style, attention, encoding)
         self.stack.packed = packed
-        self.pooler = Pooler(hidden)
+        self.pooler = vl.Pooler(hidden)
 
     def initialise(self) -> None:
         """Draws the weights as BERT does, with the regions' own rules and a first picture that adds nothing."""
-        initialise_model(self, self.init_std)
+        vl.initialise_model(self, self.init_std)
         for module in self.regions.modules():
             if isinstance(module, Appearance | PaperRegions):
                 module.initialise(self.init_std)
@@ -135,27 +110,27 @@ class SingleStream(Model):
     def dim(self) -> int:
         return self.words.embedding_dim
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(text=True, regions=True, concepts=self.concepts is not None)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(text=True, regions=True, concepts=self.concepts is not None)
 
     def word_table(self) -> nn.Embedding:
         return self.words
 
-    def embed_text(self, text: Text) -> EncoderOutput:
+    def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
         hidden = self.words(text.ids)
         if not self.by_mode:
             hidden = hidden + self.segments.weight[SENTENCE]
-        layout = Layout.for_text(text.mask, text.special)
-        if self.special_route != TEXT:
+        layout = vl.Layout.for_text(text.mask, text.special)
+        if self.special_route != vl.TEXT:
             layout = replace(layout, route=torch.where(text.special, self.special_route, layout.route), runs=None)
         extra = {} if text.causal is None else {"causal": text.causal}
-        return EncoderOutput(hidden, layout, extra=extra)
+        return vl.EncoderOutput(hidden, layout, extra=extra)
 
-    def embed_image(self, images: Images) -> EncoderOutput:
+    def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         regions = images.regions_for("dimbert")
         roles = [None, None] if self.by_mode else [self.segments.weight[REGION], self.segments.weight[CONCEPTS]]
         x = self.region_tokens(regions, roles[0])
-        parts, layout = [x], Layout.for_boxes(regions.boxes, regions.mask, source=1)
+        parts, layout = [x], vl.Layout.for_boxes(regions.boxes, regions.mask, source=1)
         if self.separators:
             end, its_layout = self._separator(x.shape[0], 0, roles[0])
             parts, layout = [*parts, end], layout + its_layout
@@ -164,14 +139,14 @@ class SingleStream(Model):
             parts, layout = [*parts, tokens], layout + its_layout
             end, its_layout = self._separator(x.shape[0], count, roles[1])
             parts, layout = [*parts, end], layout + its_layout
-        return EncoderOutput(torch.cat(parts, 1), layout)
+        return vl.EncoderOutput(torch.cat(parts, 1), layout)
 
-    def region_tokens(self, regions: Regions, segment: Tensor | None) -> Tensor:
+    def region_tokens(self, regions: vl.Regions, segment: Tensor | None) -> Tensor:
         """Embeds regions (M, R, D), with their segment's row (D,) where roles have one."""
         tokens: Tensor = self.regions(regions, segment)
         return tokens
 
-    def _concepts(self, images: Images, role: Tensor | None) -> tuple[Tensor, Layout, Tensor]:
+    def _concepts(self, images: vl.Images, role: Tensor | None) -> tuple[Tensor, vl.Layout, Tensor]:
         # Word pieces of concepts (M, L, D), their layout, and the position after them (M,).
         if images.concepts is None or self.concepts is None:
             hint = "name a store of concepts in `features`, or leave them out: concepts: 0"
@@ -179,44 +154,46 @@ class SingleStream(Model):
         pieces, slot, _ = self.concepts(images.concepts)
         real = pieces >= 0
         tokens = self.words(pieces.clamp(min=0))
-        layout = Layout.for_text(real, route=CONCEPT, source=1)
+        layout = vl.Layout.for_text(real, route=vl.CONCEPT, source=1)
         layout.index = real.long().cumsum(1) - 1 if self.by_piece else slot
         after = (layout.index.masked_fill(~real, -1)).amax(1) + 1
         return tokens if role is None else tokens + role, layout, after
 
-    def _separator(self, rows: int, place: Tensor | int, role: Tensor | None) -> tuple[Tensor, Layout]:
+    def _separator(self, rows: int, place: Tensor | int, role: Tensor | None) -> tuple[Tensor, vl.Layout]:
         # [SEP] (M, 1, D) at a position of its own.
         word = self.words.weight[self.data_spec.sep_id]
         x = (word if role is None else word + role).expand(rows, 1, -1)
         real = torch.ones(rows, 1, dtype=torch.bool, device=x.device)
-        layout = Layout.for_text(real, real, route=self.special_route, source=1)
+        layout = vl.Layout.for_text(real, real, route=self.special_route, source=1)
         layout.index = layout.index + (place[:, None] if isinstance(place, Tensor) else place)
         return x, layout
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         # [CLS], image and words: ``FusionOutput.text`` has the text's layout, ``FusionOutput.image`` the regions of
         # all images, and in ``extra["concepts"]`` the hidden states of the concepts' pieces.
         prefix, causal = 1 + image.hidden.shape[1], text.extra.get("causal")
         x = torch.cat([text.hidden[:, :1], image.hidden, text.hidden[:, 1:]], 1)
         layout = text.layout.cut(0, 1) + image.layout + text.layout.cut(1, text.hidden.shape[1])
         x = self._placed(x, layout, prefix, causal)
-        mask = AttentionMask.sequence_to_sequence(layout.valid, prefix, causal)
+        mask = vl.AttentionMask.sequence_to_sequence(layout.valid, prefix, causal)
         hidden, kept = self.stack(x, layout, mask, record=record, name="fuse", keep=self.output_hidden_states)
         words, *layers = (torch.cat([x[:, :1], x[:, prefix:]], 1) for x in (hidden, *kept.values()))
         block = hidden[:, 1:prefix]
-        of_image = self._of_route(block, image.layout, IMAGE)
+        of_image = self._of_route(block, image.layout, vl.IMAGE)
         if self.concepts is not None:
-            of_image.extra["concepts"] = self._of_route(block, image.layout, CONCEPT).hidden
-        of_text = EncoderOutput(words, text.layout, layers=dict(zip(kept, layers, strict=True)))
-        return FusionOutput(of_text, of_image, self.pooler(hidden))
+            of_image.extra["concepts"] = self._of_route(block, image.layout, vl.CONCEPT).hidden
+        of_text = vl.EncoderOutput(words, text.layout, layers=dict(zip(kept, layers, strict=True)))
+        return vl.FusionOutput(of_text, of_image, self.pooler(hidden))
 
     @staticmethod
-    def _of_route(hidden: Tensor, layout: Layout, route: int) -> EncoderOutput:
+    def _of_route(hidden: Tensor, layout: vl.Layout, route: int) -> vl.EncoderOutput:
         columns = layout.columns(route)
         places = [layout.cut(*span) for span in columns]
-        return EncoderOutput(torch.cat([hidden[:, a:b] for a, b in columns], 1), sum(places[1:], places[0]))
+        return vl.EncoderOutput(torch.cat([hidden[:, a:b] for a, b in columns], 1), sum(places[1:], places[0]))
 
-    def _placed(self, x: Tensor, layout: Layout, prefix: int, causal: Tensor | None) -> Tensor:
+    def _placed(self, x: Tensor, layout: vl.Layout, prefix: int, causal: Tensor | None) -> Tensor:
         # Tokens (P, T, D) with their positions and, by mode, their segments, normalised.
         longest = len(self.places.weight)
         words = layout.route.shape[1] - (0 if self.running else prefix - 1)
@@ -231,9 +208,9 @@ class SingleStream(Model):
         if self.which_picture is not None:
             x = x + self._picture_rows(layout, self.which_picture)
         place = layout.valid.long().cumsum(1) - 1 if self.running else layout.index
-        return self._normed(x, place.masked_fill(layout.route == IMAGE, -1), prefix, causal)  # regions have none
+        return self._normed(x, place.masked_fill(layout.route == vl.IMAGE, -1), prefix, causal)  # regions have none
 
-    def _picture_rows(self, layout: Layout, table: nn.Embedding) -> Tensor:
+    def _picture_rows(self, layout: vl.Layout, table: nn.Embedding) -> Tensor:
         # (P, T, D): the row of a token's picture; nothing for words. Regions are sums of normalised terms, concepts and
         # separators of embeddings as small as they were drawn: each gets its row at its own scale, or it would not be
         # seen among the former and drown the latter.
@@ -246,7 +223,9 @@ class SingleStream(Model):
                 expected=f"at most {len(table.weight)}",
                 hint="raise the model's `images`",
             )
-        scale = torch.where(layout.route == IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
+        scale = (
+            torch.where(layout.route == vl.IMAGE, 1.0, self.init_std).masked_fill(number < 0, 0).to(table.weight.dtype)
+        )
         rows: Tensor = table(number.clamp(min=0)) * scale[..., None]
         return rows
 

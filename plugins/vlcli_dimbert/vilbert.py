@@ -9,38 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli.errors import ComponentError
-from vlcli.nn import (
-    WORDS,
-    AttentionContext,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    BoxProjection,
-    DataSpec,
-    EncoderOutput,
-    FeedForward,
-    FusionOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    Layout,
-    Model,
-    Pooler,
-    Recorder,
-    Residual,
-    Stack,
-    Text,
-    TextEmbeddings,
-    TransformerLayer,
-    build_positions,
-    geometry,
-    init_scale,
-    initialise_model,
-    layer_number,
-    run_layer,
-    translate,
-)
 from vlcli.registry import AttentionSpec
 from vlcli_dimbert.attention import DisentangledAttention
 from vlcli_dimbert.weights import our_name
@@ -62,16 +32,16 @@ class CoLayer(nn.Module):
     other stream's keys only, or with ``joint`` (disentangled attention) those of both in one softmax.
     """
 
-    def __init__(self, shape: AttentionShape, hidden: int | None, style: BlockStyle, joint: bool) -> None:
+    def __init__(self, shape: vl.AttentionShape, hidden: int | None, style: vl.BlockStyle, joint: bool) -> None:
         super().__init__()
         self.joint = joint
         self.attention = DisentangledAttention(shape, sets=(0, 1), dense=False)
         self.text_dense, self.image_dense = nn.Linear(shape.dim, shape.dim), nn.Linear(shape.dim, shape.dim)
-        self.text_way, self.image_way = Residual(shape.dim, style), Residual(shape.dim, style)
-        self.text_feed = FeedForward(shape.dim, hidden, style)
-        self.image_feed = FeedForward(shape.dim, hidden, style)
+        self.text_way, self.image_way = vl.Residual(shape.dim, style), vl.Residual(shape.dim, style)
+        self.text_feed = vl.FeedForward(shape.dim, hidden, style)
+        self.image_feed = vl.FeedForward(shape.dim, hidden, style)
 
-    def forward(self, words: Tensor, regions: Tensor, context: AttentionContext) -> tuple[Tensor, Tensor]:
+    def forward(self, words: Tensor, regions: Tensor, context: vl.AttentionContext) -> tuple[Tensor, Tensor]:
         """Runs one layer over words (P, T, D) and regions (P, R, D); ``context`` is that of both in one sequence."""
         both = self.attention(torch.cat([words, regions], 1), None, context)  # (P, T + R, D)
         seen, read = both.split([words.shape[1], regions.shape[1]], 1)
@@ -80,7 +50,7 @@ class CoLayer(nn.Module):
         return self.text_feed(words), self.image_feed(regions)
 
 
-class ViLBERT(Model):
+class ViLBERT(vl.Model):
     """ViLBERT-like: a stream of words and one of regions, with co-attention between their upper layers.
 
     As in the released code the first layers of the text stream stand alone; then a co-attention layer, a layer of words
@@ -109,7 +79,7 @@ class ViLBERT(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -120,72 +90,74 @@ class ViLBERT(Model):
         attention: AttentionSpec = "standard",
         cross_attention: Literal["crossed", "joint"] = "crossed",
         length: int = 512,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(data_spec)
         if cross_layers > text_layers:
             got = f"{cross_layers} of {text_layers}"
             raise ComponentError("There are more co-attention layers than text layers.", where="model vilbert", got=got)
-        self.init_std, self.joint = init_scale(init_std, hidden), cross_attention == "joint"
-        shape, style = AttentionShape(hidden, heads, dropout=dropout), BlockStyle(dropout=dropout)
-        positions = build_positions({"name": "learned", "length": length}, shape, WORDS)[0]
-        self.text = TextEmbeddings(data_spec, hidden, positions, dropout=dropout)
-        self.look, self.place = nn.Linear(data_spec.region_dim, hidden), BoxProjection(5, hidden)
+        self.init_std, self.joint = vl.init_scale(init_std, hidden), cross_attention == "joint"
+        shape, style = vl.AttentionShape(hidden, heads, dropout=dropout), vl.BlockStyle(dropout=dropout)
+        positions = vl.build_positions({"name": "learned", "length": length}, shape, vl.WORDS)[0]
+        self.text = vl.TextEmbeddings(data_spec, hidden, positions, dropout=dropout)
+        self.look, self.place = nn.Linear(data_spec.region_dim, hidden), vl.BoxProjection(5, hidden)
         self.look_norm, self.drop = nn.LayerNorm(hidden, eps=style.eps), nn.Dropout(dropout)
-        self.lower = Stack.of(text_layers - cross_layers, shape, intermediate, style, attention)
+        self.lower = vl.Stack.of(text_layers - cross_layers, shape, intermediate, style, attention)
         self.lower.packed = packed
         self.co = nn.ModuleList(CoLayer(shape, intermediate, style, self.joint) for _ in range(cross_layers))
         self.upper, self.objects = (
-            nn.ModuleList(TransformerLayer(shape, intermediate, style, attention) for _ in range(cross_layers))
+            nn.ModuleList(vl.TransformerLayer(shape, intermediate, style, attention) for _ in range(cross_layers))
             for _ in range(2)
         )
-        self.text_pool, self.image_pool = Pooler(hidden), Pooler(hidden)
+        self.text_pool, self.image_pool = vl.Pooler(hidden), vl.Pooler(hidden)
         self.checkpointing = False
-        initialise_model(self, self.init_std)
+        vl.initialise_model(self, self.init_std)
 
     @property
     def dim(self) -> int:
         return self.text_pool.dense.out_features
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(text=True, regions=True)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(text=True, regions=True)
 
     def word_table(self) -> nn.Embedding:
         return self.text.words
 
-    def embed_text(self, text: Text) -> EncoderOutput:
+    def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
         x, layout = self.text(text)
-        hidden, _ = self.lower(x, layout, AttentionMask(layout.valid))
-        return EncoderOutput(hidden, layout)
+        hidden, _ = self.lower(x, layout, vl.AttentionMask(layout.valid))
+        return vl.EncoderOutput(hidden, layout)
 
-    def embed_image(self, images: Images) -> EncoderOutput:
+    def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         regions = images.regions_for("vilbert")
         real = regions.mask[..., None].to(regions.features.dtype)
         mean = (regions.features * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
         frame = regions.boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(mean.shape[0], 1, 4)
         boxes, mask = torch.cat([frame, regions.boxes], 1), torch.cat([regions.mask[:, :1] | True, regions.mask], 1)
         features = torch.cat([mean, regions.features], 1).to(self.look.weight.dtype)
-        x = self.look(features) + self.place(geometry(boxes, 5).to(features.dtype))
-        return EncoderOutput(self.drop(self.look_norm(x)), Layout.for_boxes(boxes, mask))
+        x = self.look(features) + self.place(vl.geometry(boxes, 5).to(features.dtype))
+        return vl.EncoderOutput(self.drop(self.look_norm(x)), vl.Layout.for_boxes(boxes, mask))
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         words, regions, layout = text.hidden, image.hidden, text.layout + image.layout
-        masks = (AttentionMask(text.layout.valid), AttentionMask(image.layout.valid))
+        masks = (vl.AttentionMask(text.layout.valid), vl.AttentionMask(image.layout.valid))
         of_words = torch.arange(words.shape[1] + regions.shape[1], device=words.device) < words.shape[1]  # (T + R,)
         crossing = (of_words[:, None] != of_words[None])[None]  # (1, T + R, T + R): a token sees the other stream
-        both = AttentionMask(layout.valid, dense=None if self.joint else crossing)
+        both = vl.AttentionMask(layout.valid, dense=None if self.joint else crossing)
         active = self.checkpointing and record is None
         for number, (co, upper, objects) in enumerate(zip(self.co, self.upper, self.objects, strict=True)):
-            context = AttentionContext(both, layout, layer=number, record=record, name=f"co.{number}")
-            words, regions = run_layer(co, words, regions, context, active=active)
+            context = vl.AttentionContext(both, layout, layer=number, record=record, name=f"co.{number}")
+            words, regions = vl.run_layer(co, words, regions, context, active=active)
             of_text = replace(context, mask=masks[0], x_layout=text.layout, name=f"text.{number}")
-            words = run_layer(upper, words, of_text, active=active)
+            words = vl.run_layer(upper, words, of_text, active=active)
             of_image = replace(context, mask=masks[1], x_layout=image.layout, name=f"image.{number}")
-            regions = run_layer(objects, regions, of_image, active=active)
+            regions = vl.run_layer(objects, regions, of_image, active=active)
         pooled = self.text_pool(words) * self.image_pool(regions)
-        seen = EncoderOutput(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
-        return FusionOutput(EncoderOutput(words, text.layout), seen, pooled)
+        seen = vl.EncoderOutput(regions[:, 1:], image.layout.cut(1, regions.shape[1]))
+        return vl.FusionOutput(vl.EncoderOutput(words, text.layout), seen, pooled)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         names, below = set(self.state_dict()), len(self.lower.layers)
@@ -198,11 +170,11 @@ class ViLBERT(Model):
             if layer := re.fullmatch(r"stack\.layers\.(\d+)\.(.+)", plain):
                 number = int(layer[1])
                 return f"lower.layers.{number}.{layer[2]}" if number < below else f"upper.{number - below}.{layer[2]}"
-            return translate(plain, _OUTSIDE) or plain
+            return vl.translate(plain, _OUTSIDE) or plain
 
         return {text_name(name): value for name, value in state.items()}
 
     def layer_of(self, name: str) -> int | None:
         below = len(self.lower.layers)  # depth counts turns of the streams
         stacks = {"lower.layers.": 0, "co.": below, "upper.": below, "objects.": below}
-        return layer_number(name, stacks, ("text_pool.", "image_pool."), below + len(self.co))
+        return vl.layer_number(name, stacks, ("text_pool.", "image_pool."), below + len(self.co))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vlcli_hf.concepts import OpenVocabularyConcepts
-from vlcli_hf.detector_extractor import TransformersDetector
+from vlcli_hf.detectors import TransformersDetector
 from vlcli_hf.extractor import TransformersExtractor
 
 __all__ = ["OpenVocabularyConcepts", "TransformersDetector", "TransformersExtractor"]

@@ -14,12 +14,17 @@ from vlcli.detection import Prepared
 from vlcli.errors import ComponentError
 from vlcli.features import CONCEPTS, WORDS, Record, concept_record
 from vlcli.images import Labels
-from vlcli_hf.detector_extractor import original_boxes
-from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector
-from vlcli_hf.folder import image_processor, load_model, model_type, tokenizer
-from vlcli_hf.folder_extractor import FolderExtractor
+from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector, original_boxes
+from vlcli_hf.folder import (
+    FolderExtractor,
+    chosen_words,
+    image_processor,
+    load_model,
+    model_type,
+    tokenizer,
+    words_of_data,
+)
 from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked
-from vlcli_hf.words import chosen_words, words_of_data
 
 DETECTORS = ("owlvit", "owlv2", "grounding-dino", "grounding_dino", "mm-grounding-dino")
 AT_ONCE = 256

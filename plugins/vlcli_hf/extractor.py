@@ -1,20 +1,168 @@
-"""Extracts patches, map cells or given boxes of any vision tower or backbone of transformers."""
+"""Extracts patches, map cells or given boxes of any vision tower or backbone of transformers.
+
+Which tokens of a tower's sequence are no patches is known of each kind of model, and the number of registers stands in
+its configuration. All other kinds are loaded as ``AutoBackbone``, which gives maps.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, cast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
+import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.ops import roi_align
 
 from vlcli.detection import Prepared, cell_record, to_record
+from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
-from vlcli_hf.folder import image_processor
-from vlcli_hf.folder_extractor import FolderExtractor, autocast
+from vlcli_hf.folder import FolderExtractor, autocast, image_processor, load_model, model_type
 from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked, whole_pictures
-from vlcli_hf.towers import Tower
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Class of a tower in transformers, and the layout of its tokens.
+
+    Attributes:
+        name: of the class in transformers.
+        specials: class and distillation tokens before the patches, registers not counted.
+        interpolates: its forward pass takes ``interpolate_pos_encoding``.
+        options: of ``from_pretrained``.
+    """
+
+    name: str
+    specials: int
+    interpolates: bool = True
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+CLIP = Kind("CLIPVisionModel", 1)
+SIGLIP = Kind("SiglipVisionModel", 0)
+SIGLIP2 = Kind("Siglip2VisionModel", 0, False)
+TOWERS: dict[str, Kind] = {
+    "clip": CLIP,
+    "clip_vision_model": CLIP,
+    "siglip": SIGLIP,
+    "siglip_vision_model": SIGLIP,
+    "siglip2": SIGLIP2,
+    "siglip2_vision_model": SIGLIP2,
+    "dinov2": Kind("Dinov2Model", 1, False),
+    "dinov2_with_registers": Kind("Dinov2WithRegistersModel", 1, False),
+    "dinov3_vit": Kind("DINOv3ViTModel", 1, False),
+    "vit_mae": Kind("ViTMAEModel", 1, True, (("mask_ratio", 0.0),)),
+    "vit": Kind("ViTModel", 1, True, (("add_pooling_layer", False),)),
+    "deit": Kind("DeiTModel", 2, True, (("add_pooling_layer", False),)),
+    "ijepa": Kind("IJepaModel", 0, True, (("add_pooling_layer", False),)),
+}
+"""Towers whose sequence of tokens is read, by ``model_type`` of their configuration."""
+
+
+class Tower(nn.Module):
+    """A tower or backbone with the folder's weights.
+
+    Args:
+        layer: which hidden state: -1 is the tower's output, -2 the state before its last layer, and so on.
+
+    Attributes:
+        dim: width D of the features.
+        stride: height and width of a patch or cell in pixels of the input.
+        what: the class of transformers that was loaded.
+    """
+
+    def __init__(self, folder: Path, layer: int = -1) -> None:
+        super().__init__()
+        self.kind, self.layer = TOWERS.get(model_type(folder)), layer
+        self.model: Any = _tower(folder, self.kind) if self.kind else _backbone(folder, layer)
+        self.what, self.config = type(self.model).__name__, self.model.config
+        if self.kind is None:
+            self.skip, (self.dim, self.stride) = 0, _probe(self.model)
+            return
+        self.skip = self.kind.specials + int(getattr(self.config, REGISTERS, 0) or 0)
+        patch, lowest = _square(self.config.patch_size), -int(self.config.num_hidden_layers) - 1
+        self.dim, self.stride = int(self.config.hidden_size), (float(patch[0]), float(patch[1]))
+        if not lowest <= layer <= -1:
+            raise ComponentError("The tower has no such layer.", got=f"{layer}", expected=f"-1 to {lowest}")
+
+    def forward(self, pixels: Tensor, patches: list[tuple[int, int]] | None = None) -> list[Tensor]:
+        if self.kind is None:
+            return list(self.model(pixels).feature_maps[-1].permute(0, 2, 3, 1))
+        if patches is not None:
+            return self._in_a_row(pixels, patches)
+        cells = (int(pixels.shape[-2] // self.stride[0]), int(pixels.shape[-1] // self.stride[1]))
+        rows = self._states(pixel_values=pixels, **self._more(pixels, cells))[:, self.skip :]
+        if rows.shape[1] != cells[0] * cells[1]:
+            got = f"{rows.shape[1]} tokens after {self.skip} that are no patches"
+            raise DataError(f"{self.what} does not give a token for each patch.", got=got, expected=f"{cells} patches")
+        return list(rows.unflatten(1, cells))
+
+    def _more(self, pixels: Tensor, cells: tuple[int, int]) -> dict[str, Any]:
+        assert self.kind is not None
+        more: dict[str, Any] = {}
+        trained_size = _square(getattr(self.config, "image_size", pixels.shape[-1]))
+        if self.kind.interpolates and tuple(pixels.shape[-2:]) != trained_size:
+            more["interpolate_pos_encoding"] = True
+        if self.kind.name.startswith("ViTMAE"):  # it keeps patches in the order of this noise
+            order = torch.linspace(0, 1, cells[0] * cells[1], device=pixels.device)
+            more["noise"] = order.expand(len(pixels), -1)
+        return more
+
+    def _in_a_row(self, pixels: Tensor, patches: list[tuple[int, int]]) -> list[Tensor]:
+        shapes = torch.tensor(patches, device=pixels.device)
+        counts = shapes.prod(1)
+        mask = (torch.arange(pixels.shape[1], device=pixels.device) < counts[:, None]).int()
+        rows = self._states(pixel_values=pixels, pixel_attention_mask=mask, spatial_shapes=shapes)
+        return [row[: h * w].unflatten(0, (h, w)) for row, (h, w) in zip(rows, patches, strict=True)]
+
+    def _states(self, **fed: Any) -> Tensor:
+        out = self.model(**fed, output_hidden_states=self.layer != -1)
+        states: Tensor = out.last_hidden_state if self.layer == -1 else out.hidden_states[self.layer]
+        return states
+
+
+UNTRAINED_NORMS = ("hidden_states_norms.*",)
+"""Norms that AutoBackbone puts after each stage: only detectors' backbones have them; elsewhere they scale by one."""
+REGISTERS = "num_register_tokens"
+"""The key of configurations that says how many register tokens stand between the class token and the patches."""
+
+
+def _square(side: Any) -> tuple[int, int]:
+    return (int(side[0]), int(side[1])) if isinstance(side, list | tuple) else (int(side), int(side))
+
+
+def _tower(folder: Path, kind: Kind) -> Any:
+    import transformers
+
+    target = getattr(transformers, kind.name, None)
+    if target is None:
+        got = f"transformers {transformers.__version__}, which has no {kind.name}"
+        raise ComponentError("The installed transformers is too old for this tower.", got=got, hint="pip install -U")
+    return load_model(target, folder, may_miss=("*pooler.*", "vision_model.head.*"), **dict(kind.options))
+
+
+def _backbone(folder: Path, layer: int) -> Any:
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
+
+    kind = model_type(folder)
+    if kind not in MODEL_FOR_BACKBONE_MAPPING_NAMES:
+        what = f"A model of the type {kind!r} is neither a vision tower nor a backbone."
+        expected = f"{', '.join(name for name in TOWERS if '_vision_' not in name)}, or another type of AutoBackbone"
+        hint = "detectors (detr, rt_detr, grounding_dino, owlv2) are read by the extractor transformers-detector"
+        raise ComponentError(what, where=str(folder / "config.json"), got=kind, expected=expected, hint=hint)
+    # AutoBackbone itself takes names of the hub only.
+    target = getattr(transformers, MODEL_FOR_BACKBONE_MAPPING_NAMES[kind])
+    return load_model(target, folder, may_miss=UNTRAINED_NORMS, out_indices=[layer])
+
+
+@torch.no_grad()
+def _probe(model: Any) -> tuple[int, tuple[float, float]]:
+    height, width = _square(getattr(model.config, "image_size", None) or 224)
+    shape = model(torch.zeros(1, int(getattr(model.config, "num_channels", 3)), height, width)).feature_maps[-1].shape
+    return int(shape[1]), (float(height // shape[2]), float(width // shape[3]))
 
 
 class TransformersExtractor(FolderExtractor):

@@ -1,20 +1,63 @@
-"""Folders of transformers: where they lie, what their configuration says, and their weights without surprises."""
+"""Folders of transformers: configuration, weights, words, and the base class of the extractors that read them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatch
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError
 
+from vlcli import __version__
+from vlcli.data import read_vocabulary
+from vlcli.detection import Extractor
 from vlcli.errors import DataError, UsageError
 from vlcli.files import cached_repository
+from vlcli.images import Labels
 from vlcli.nn import file_sha256, quiet_transformers
+
+Words = tuple[str, ...] | str | None
+"""A recipe's ``words``: a list, the path of a file, or None for the class names of the data."""
+
+
+def chosen_words(words: Words, who: str) -> tuple[str, ...] | None:
+    """Return the words of a recipe; None where the class names of the data are to be used.
+
+    Raises:
+        UsageError: the list or the file has no words.
+        DataError: there is no such file.
+    """
+    if words is None:
+        return None
+    if isinstance(words, str):
+        path = Path(words)
+        if not path.is_file():
+            hint = "a list of words stands in brackets: words: [red circle, cat]"
+            raise DataError("The file of words does not exist.", where=words, expected="one word a line", hint=hint)
+        return checked([one.word for one in read_vocabulary(path)], who, words)
+    return checked(words, who, "words")
+
+
+def words_of_data(labels: Labels, who: str) -> tuple[str, ...]:
+    """Return the class names of the data as words."""
+    return checked(labels.classes, who, "the class names of the data")
+
+
+def checked(words: Sequence[str], who: str, where: str) -> tuple[str, ...]:
+    """Return words without blanks around them, each once."""
+    known = tuple(dict.fromkeys(text for word in words if (text := " ".join(str(word).split()))))
+    if not known:
+        got = f"{len(words)} words, all of them blank" if words else "no words"
+        expected = "words: [red circle, cat], words: FILE with one word a line, or data whose classes have names"
+        raise UsageError(f"The extractor {who} has no words to look for.", where=where, got=got, expected=expected)
+    return known
+
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """Files of which a folder with weights holds one."""
@@ -148,3 +191,76 @@ def _loaded(target: Any, folder: Path, what: str, expected: str, hint: str) -> A
     except (OSError, ValueError, KeyError, TypeError) as error:
         got = str(error).splitlines()[0][:200]
         raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint) from None
+
+
+HIDDEN = ("self", "__class__", "weights", "batch_size", "words")
+"""Parameters that a store does not record: the path of the folder (its hash is recorded), the batch size, and words,
+which are recorded as names of classes or concepts."""
+
+
+class FolderExtractor(Extractor):
+    """An extractor whose network and image processor come from one folder of transformers.
+
+    Args:
+        parameters: of the subclass, by name (its ``locals()``), with ``weights``, ``hub`` and ``batch_size``.
+        weights: the model's folder, under the data root.
+        hub: a repository of the Hugging Face hub that is in the local cache, in place of ``weights``.
+        precision: ``float32``, or ``bf16`` and ``fp16`` autocast.
+        batch_size: images at a time where the stage does not say.
+
+    Attributes:
+        name: under which recipes know the extractor.
+        network: holds the model of transformers as its attribute ``model``; a subclass sets it.
+    """
+
+    weights_help: ClassVar[str] = HELP
+    name: ClassVar[str]
+    network: Any
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters = {key: value for key, value in parameters.items() if key not in HIDDEN}
+        self.folder = locate(parameters["weights"], parameters["hub"])
+        self.trained_on = parameters["hub"] or self.folder.name
+        self.batch_size = parameters["batch_size"]
+
+    @property
+    def model_class(self) -> str:
+        """Name of the class of transformers that was loaded."""
+        return type(self.network.model).__name__
+
+    @cached_property
+    def _sha256(self) -> str:
+        return digest(self.folder)
+
+    def regions(self) -> str:
+        """Return what the regions are, as the store says it; called by :meth:`provenance`."""
+        return self.preparation.boxes
+
+    def provenance(self) -> dict[str, Any]:
+        import transformers
+
+        parameters = {key: list(v) if isinstance(v, tuple) else v for key, v in self._parameters.items()}
+        return {
+            "extractor": self.name,
+            "parameters": parameters,
+            "model": self.model_class,
+            "weights": self.trained_on,
+            "weights_sha256": self._sha256,
+            "trained_on": self.trained_on,
+            "boxes": self.regions(),
+            "versions": {
+                "vlcli": __version__,
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
+        }
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Return the context in which a network of ``precision`` runs."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
+
+
+__all__ = ["FolderExtractor", "autocast"]

@@ -10,27 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    WORDS,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InputSpec,
-    Layout,
-    Model,
-    Pooler,
-    Recorder,
-    Stack,
-    Text,
-    TextEmbeddings,
-    build_positions,
-    initialise,
-    register_head,
-)
+import vlcli.nn as vl
 from vlcli_lxmert.names import from_public
 
 
@@ -45,27 +25,27 @@ class GatedTanh(nn.Module):
         return torch.tanh(self.value(x)) * torch.sigmoid(self.gate(x))  # (..., outputs)
 
 
-register_head("butd-answer", lambda dim, outputs: nn.Sequential(GatedTanh(dim, dim), nn.Linear(dim, outputs)))
+vl.register_head("butd-answer", lambda dim, outputs: nn.Sequential(GatedTanh(dim, dim), nn.Linear(dim, outputs)))
 
 
 class RecurrentEncoder(nn.Module):
     """A GRU or LSTM over words; its last state is the question."""
 
-    def __init__(self, data_spec: DataSpec, words: int, hidden: int, cell: str, dropout: float) -> None:
+    def __init__(self, data_spec: vl.DataSpec, words: int, hidden: int, cell: str, dropout: float) -> None:
         super().__init__()
         self.words = nn.Embedding(data_spec.vocab_size, words, padding_idx=data_spec.pad_id)
         self.drop = nn.Dropout(dropout)
         self.cell = (nn.LSTM if cell == "lstm" else nn.GRU)(words, hidden, batch_first=True)
         self.dim = hidden
 
-    def forward(self, text: Text, record: Recorder | None) -> EncoderOutput:
+    def forward(self, text: vl.Text, record: vl.Recorder | None) -> vl.EncoderOutput:
         """Returns states (N, T, hidden), and the state after the last piece as ``pooled``."""
         hidden, _ = self.cell(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
-        return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
+        return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 
 
-class BUTD(Model):
+class BUTD(vl.Model):
     """Bottom-up and top-down attention: the question attends to regions, the product of both is classified.
 
     Regions are read without their places, as in the paper. The attention is recorded as ``top_down`` (P, 1, 1, R).
@@ -89,7 +69,7 @@ class BUTD(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         encoder: Literal["gru", "lstm", "bert"] = "gru",
         hidden: int = 512,
@@ -105,14 +85,14 @@ class BUTD(Model):
         self.hidden, self.normalise, self.init_std = hidden, normalise, init_std
         self.recurrent = None if encoder == "bert" else RecurrentEncoder(data_spec, words, hidden, encoder, dropout)
         if encoder == "bert":  # under the names of LXMERT's language encoder, so that its checkpoints fill it
-            shape = AttentionShape(text_hidden, text_heads, dropout=dropout)
-            words_positions = build_positions("learned", shape, WORDS)[0]
-            self.text = TextEmbeddings(data_spec, text_hidden, words_positions, dropout=dropout)
-            self.language = Stack.of(text_layers, shape, None, BlockStyle(dropout=dropout))
+            shape = vl.AttentionShape(text_hidden, text_heads, dropout=dropout)
+            words_positions = vl.build_positions("learned", shape, vl.WORDS)[0]
+            self.text = vl.TextEmbeddings(data_spec, text_hidden, words_positions, dropout=dropout)
+            self.language = vl.Stack.of(text_layers, shape, None, vl.BlockStyle(dropout=dropout))
             self.language.packed = True
-            self.pooler = Pooler(text_hidden)
+            self.pooler = vl.Pooler(text_hidden)
             for part in (self.text, self.language, self.pooler):
-                part.apply(partial(initialise, std=self.init_std))
+                part.apply(partial(vl.initialise, std=self.init_std))
         question = text_hidden if encoder == "bert" else hidden
         self.attend = GatedTanh(data_spec.region_dim + question, hidden)
         self.score = nn.Linear(hidden, 1)
@@ -123,24 +103,26 @@ class BUTD(Model):
     def dim(self) -> int:
         return self.hidden
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(text=True, regions=True)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(text=True, regions=True)
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         if self.recurrent is not None:
-            question: EncoderOutput = self.recurrent(text, record)
+            question: vl.EncoderOutput = self.recurrent(text, record)
             return question
         tokens, layout = self.text(text)
-        hidden, _ = self.language(tokens, layout, AttentionMask(layout.valid), record=record, name="language")
-        return EncoderOutput(hidden, layout, self.pooler(hidden))
+        hidden, _ = self.language(tokens, layout, vl.AttentionMask(layout.valid), record=record, name="language")
+        return vl.EncoderOutput(hidden, layout, self.pooler(hidden))
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         regions = images.regions_for("butd")
         features = regions.features.to(self.score.weight.dtype)
         features = F.normalize(features, dim=-1) if self.normalise else features
-        return EncoderOutput(self.drop(features), Layout.for_boxes(regions.boxes, regions.mask))
+        return vl.EncoderOutput(self.drop(features), vl.Layout.for_boxes(regions.boxes, regions.mask))
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         question, regions = text.pooled, image.hidden  # (P, Q), (P, R, F)
         assert question is not None
         beside = question[:, None].expand(-1, regions.shape[1], -1)
@@ -149,7 +131,7 @@ class BUTD(Model):
         if record is not None:
             record.keep("top_down", weights[:, None, None])
         seen = (weights[..., None] * regions).sum(1)  # (P, F)
-        return FusionOutput(text, image, self.of_question(question) * self.of_regions(seen))
+        return vl.FusionOutput(text, image, self.of_question(question) * self.of_regions(seen))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return from_public(state, dict(self.named_parameters()), report)

@@ -8,19 +8,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from vlcli import export
 from vlcli.errors import ComponentError
-from vlcli.export import (
-    Converted,
-    Trained,
-    TransformersExporter,
-    bert,
-    check_plain,
-    largest_difference,
-    of_kind,
-    random_text,
-    refused,
-    text_difference,
-)
 from vlcli.nn import BoxPosition, ForwardPasses, LearnedPosition, fake_batch
 from vlcli_lxmert.butd import BUTD
 from vlcli_lxmert.model import LXMERT
@@ -41,7 +30,7 @@ SCORES = {
 """Objectives whose head transformers has, and its names of their scores."""
 
 
-class TransformersLXMERT(TransformersExporter):
+class TransformersLXMERT(export.TransformersExporter):
     """A folder that ``transformers.LxmertModel.from_pretrained`` loads, compared with the original.
 
     Heads that transformers has a class for go along; that of NLVR2 has none and is left behind.
@@ -58,12 +47,12 @@ class TransformersLXMERT(TransformersExporter):
     def __init__(self, *, architecture: Architecture = "auto") -> None:
         self.architecture = architecture
 
-    def convert(self, trained: Trained) -> list[Converted]:
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
         if self.architecture == "text":
-            encoder = of_kind(trained.model, LXMERT, "BERT")
-            network = bert(encoder.text, encoder.language, None)
+            encoder = export.of_kind(trained.model, LXMERT, "BERT")
+            network = export.bert(encoder.text, encoder.language, None)
             note = "left behind: objects and everything after them"
-            return [Converted(network, partial(text_difference, encoder), text=True, notes=[note])]
+            return [export.Converted(network, partial(export.text_difference, encoder), text=True, notes=[note])]
         model, objectives = checked(trained.model), dict(trained.module.objectives.items())
         kind: str = self.architecture
         if kind == "auto":
@@ -71,23 +60,25 @@ class TransformersLXMERT(TransformersExporter):
             kind = "pretraining" if {"mlm", "matching"} <= set(objectives) else kind
         network, left = _filled(kind, model, trained.module.state_dict(), objectives)
         notes = [f"left behind: {', '.join(left)}"] if left else []
-        return [Converted(network, partial(difference, model, objectives), text=True, notes=notes)]
+        return [export.Converted(network, partial(difference, model, objectives), text=True, notes=notes)]
 
 
-class TransformersBUTD(TransformersExporter):
+class TransformersBUTD(export.TransformersExporter):
     """A folder ``text`` that ``BertModel`` loads: what reads the question of a BUTD with ``encoder: bert``."""
 
     paper = "BERT in transformers"
     models: ClassVar[tuple[str, ...]] = ("butd",)
     classes: ClassVar[tuple[str, ...]] = ("BertModel",)
 
-    def convert(self, trained: Trained) -> list[Converted]:
-        model = of_kind(trained.model, BUTD, "BERT")
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
+        model = export.of_kind(trained.model, BUTD, "BERT")
         if model.recurrent is not None:
-            raise refused("BERT", f"a recurrent encoder ({type(model.recurrent.cell).__name__})", "encoder: bert")
-        network = bert(model.text, model.language, model.pooler)
+            raise export.refused(
+                "BERT", f"a recurrent encoder ({type(model.recurrent.cell).__name__})", "encoder: bert"
+            )
+        network = export.bert(model.text, model.language, model.pooler)
         note = "transformers has no class for BUTD: only the encoder of the question is written"
-        return [Converted(network, partial(text_difference, model), "text", text=True, notes=[note])]
+        return [export.Converted(network, partial(export.text_difference, model), "text", text=True, notes=[note])]
 
 
 def checked(trained: Any) -> LXMERT:
@@ -96,15 +87,15 @@ def checked(trained: Any) -> LXMERT:
     Raises:
         ComponentError: what it has that transformers' LXMERT does not.
     """
-    model = of_kind(trained, LXMERT, "LXMERT")
+    model = export.of_kind(trained, LXMERT, "LXMERT")
     for option, part in (("text", model.language), ("image", model.objects), ("cross", model.cross)):
-        check_plain(part, "LXMERT", f"{option}_position")
+        export.check_plain(part, "LXMERT", f"{option}_position")
     words, boxes = list(model.text.positions), list(model.image.positions)
     if len(words) != 1 or not isinstance(words[0], LearnedPosition):
-        raise refused("LXMERT", "other positions of words", "text_position: learned")
+        raise export.refused("LXMERT", "other positions of words", "text_position: learned")
     box: Any = boxes[0] if len(boxes) == 1 and isinstance(boxes[0], BoxPosition) else None
     if box is None or (box.numbers, box.combine) != (4, "mean") or not isinstance(box.norm, nn.LayerNorm):
-        raise refused("LXMERT", "other positions of objects", "image_position: box")
+        raise export.refused("LXMERT", "other positions of objects", "image_position: box")
     return model
 
 
@@ -169,7 +160,7 @@ def _filled(kind: str, model: LXMERT, state: dict[str, Tensor], objectives: dict
 def difference(model: LXMERT, objectives: dict[str, Any], network: Any) -> float:
     """Returns the largest difference of the three streams, and of the heads that transformers has, words padded."""
     batch, draw = fake_batch(model.input_spec(), model.data_spec, 3), torch.Generator().manual_seed(0)
-    text, images = random_text(model.data_spec, 3), batch.clean.images
+    text, images = export.random_text(model.data_spec, 3), batch.clean.images
     assert images is not None and images.regions is not None  # noqa: PT018
     batch.clean.text, regions = text, images.regions
     regions.features = torch.rand(regions.features.shape, generator=draw)
@@ -188,4 +179,4 @@ def difference(model: LXMERT, objectives: dict[str, Any], network: Any) -> float
         if "mlm" in objectives and theirs.get("prediction_logits") is not None:
             words = objectives["mlm"].head(ours.text.hidden[text.mask], model.word_table().weight)
             pairs.append((words, theirs.prediction_logits[text.mask]))
-    return largest_difference(*pairs)
+    return export.largest_difference(*pairs)

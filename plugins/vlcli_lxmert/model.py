@@ -8,38 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    AttentionBlock,
-    AttentionContext,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    FeatureEmbeddings,
-    FeedForward,
-    FusionOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    Layout,
-    LearnedPosition,
-    Model,
-    Packing,
-    PairwisePosition,
-    Pooler,
-    Recorder,
-    Slot,
-    Stack,
-    Text,
-    TextEmbeddings,
-    build_positions,
-    fit_weights,
-    init_scale,
-    initialise_model,
-    layer_number,
-    run_layer,
-)
+import vlcli.nn as vl
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
 from vlcli_lxmert.names import from_public
 
@@ -53,21 +22,21 @@ class CrossLayer(nn.Module):
 
     def __init__(
         self,
-        shape: AttentionShape,
+        shape: vl.AttentionShape,
         hidden: int | None,
-        style: BlockStyle,
+        style: vl.BlockStyle,
         attention: Spec | str,
         crossing: Spec | str,
     ) -> None:
         super().__init__()
-        self.cross = AttentionBlock(replace(shape, cross=True), style, crossing)
-        self.language_self = AttentionBlock(shape, style, attention)
-        self.object_self = AttentionBlock(shape, style, attention)
-        self.language_feed = FeedForward(shape.dim, hidden, style)
-        self.object_feed = FeedForward(shape.dim, hidden, style)
+        self.cross = vl.AttentionBlock(replace(shape, cross=True), style, crossing)
+        self.language_self = vl.AttentionBlock(shape, style, attention)
+        self.object_self = vl.AttentionBlock(shape, style, attention)
+        self.language_feed = vl.FeedForward(shape.dim, hidden, style)
+        self.object_feed = vl.FeedForward(shape.dim, hidden, style)
 
     def forward(
-        self, words: Tensor, objects: Tensor, words_context: AttentionContext, objects_context: AttentionContext
+        self, words: Tensor, objects: Tensor, words_context: vl.AttentionContext, objects_context: vl.AttentionContext
     ) -> tuple[Tensor, Tensor]:
         """Returns words (P, T, D) and objects (P, R, D), or packed ones, after one layer.
 
@@ -80,7 +49,7 @@ class CrossLayer(nn.Module):
         return self.language_feed(seen), self.object_feed(read)
 
     @staticmethod
-    def _itself(cross: AttentionContext, other: AttentionContext, name: str) -> AttentionContext:
+    def _itself(cross: vl.AttentionContext, other: vl.AttentionContext, name: str) -> vl.AttentionContext:
         # The keys, and so the mask, are those that the other modality attends to.
         packing, name = (cross.packing[0], None), f"cross.{cross.layer}.{name}"
         return replace(cross, mask=other.mask, y_layout=None, position=None, state=None, name=name, packing=packing)
@@ -89,45 +58,47 @@ class CrossLayer(nn.Module):
 class CrossEncoder(nn.Module):
     """The cross-modality layers, with one pairwise encoding shared by both directions, as the attention is."""
 
-    def __init__(self, layers: list[CrossLayer], position: PairwisePosition | None) -> None:
+    def __init__(self, layers: list[CrossLayer], position: vl.PairwisePosition | None) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.position = position
         self.checkpointing = False
         self.packed = False
 
-    def forward(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None
+    ) -> tuple[Tensor, Tensor]:
         """Returns words (P, T, D) and objects (P, R, D) that have seen each other."""
         words, objects, layouts = text.hidden, image.hidden, [text.layout, image.layout]
-        masks = [AttentionMask(layout.valid) for layout in layouts]
+        masks = [vl.AttentionMask(layout.valid) for layout in layouts]
         states: list[Any] = [None, None]
-        packings: list[Packing | None] = [None, None]
+        packings: list[vl.Packing | None] = [None, None]
         if self.position is not None:
             states = [
                 self.position.prepare(words, objects, *layouts),
                 self.position.prepare(objects, words, *layouts[::-1]),
             ]
         elif self.packed:
-            packings = [Packing.of(layout.valid) for layout in layouts]
+            packings = [vl.Packing.of(layout.valid) for layout in layouts]
         if packings[0] is not None:
             words, layouts[0] = packings[0].pack(words), packings[0].pack_layout(layouts[0])  # (1, K, D)
         if packings[1] is not None:
             objects, layouts[1] = packings[1].pack(objects), packings[1].pack_layout(layouts[1])
         of_words, of_objects = layouts
-        forth = AttentionContext(masks[1], of_words, of_objects, self.position, states[0], record=record)
-        back = AttentionContext(masks[0], of_objects, of_words, self.position, states[1], record=record)
+        forth = vl.AttentionContext(masks[1], of_words, of_objects, self.position, states[0], record=record)
+        back = vl.AttentionContext(masks[0], of_objects, of_words, self.position, states[1], record=record)
         forth = replace(forth, packing=(packings[0], packings[1]))
         back = replace(back, packing=(packings[1], packings[0]))
         for number, layer in enumerate(self.layers):
             forth = replace(forth, layer=number, name=f"cross.{number}.text_to_image")
             back = replace(back, layer=number, name=f"cross.{number}.image_to_text")
             active = self.checkpointing and record is None
-            words, objects = run_layer(layer, words, objects, forth, back, active=active)
+            words, objects = vl.run_layer(layer, words, objects, forth, back, active=active)
         words = words if packings[0] is None else packings[0].unpack(words)
         return words, objects if packings[1] is None else packings[1].unpack(objects)
 
 
-class LXMERT(Model):
+class LXMERT(vl.Model):
     """LXMERT: language, object-relationship and cross-modality encoders over region features.
 
     The defaults are the published 9/5/5 layers of 768. Attention is recorded under ``language.N``, ``objects.N``,
@@ -155,10 +126,10 @@ class LXMERT(Model):
 
     paper = "LXMERT, Tan and Bansal, EMNLP 2019, arXiv:1908.07490"
     capabilities = frozenset({"text", "image", "fuse"})
-    slots: ClassVar[Mapping[str, Slot]] = {
-        "text_position": Slot.of("text_position", ["tokens", "pairs"], ["word"]),
-        "image_position": Slot.of("image_position", ["tokens", "pairs"], ["box"]),
-        "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["box"]),
+    slots: ClassVar[Mapping[str, vl.Slot]] = {
+        "text_position": vl.Slot.of("text_position", ["tokens", "pairs"], ["word"]),
+        "image_position": vl.Slot.of("image_position", ["tokens", "pairs"], ["box"]),
+        "cross_position": vl.Slot.of("cross_position", ["pairs"], ["word"], ["box"]),
     }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "bert-mlm",
@@ -169,7 +140,7 @@ class LXMERT(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         hidden: int = 768,
         heads: int = 12,
@@ -184,65 +155,69 @@ class LXMERT(Model):
         image_position: PositionSpec | list[PositionSpec] | None = "box",
         cross_position: PositionSpec | list[PositionSpec] | None = None,
         frozen_padding: bool = False,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(data_spec)
-        shape = AttentionShape(hidden, heads, dropout=dropout)
-        style = BlockStyle(dropout=dropout)
-        self.init_std = init_scale(init_std, hidden)
+        shape = vl.AttentionShape(hidden, heads, dropout=dropout)
+        style = vl.BlockStyle(dropout=dropout)
+        self.init_std = vl.init_scale(init_std, hidden)
         words_shape, objects_shape = replace(shape, layers=text_layers), replace(shape, layers=image_layers)
         cross_shape, slots = replace(shape, layers=cross_layers, cross=True), self.slots
-        of_words, pairs_of_words = build_positions(text_position, words_shape, slots["text_position"])
-        of_objects, pairs_of_objects = build_positions(image_position, objects_shape, slots["image_position"])
-        across = build_positions(cross_position, cross_shape, slots["cross_position"])[1]
-        self.text = TextEmbeddings(
+        of_words, pairs_of_words = vl.build_positions(text_position, words_shape, slots["text_position"])
+        of_objects, pairs_of_objects = vl.build_positions(image_position, objects_shape, slots["image_position"])
+        across = vl.build_positions(cross_position, cross_shape, slots["cross_position"])[1]
+        self.text = vl.TextEmbeddings(
             data_spec, hidden, of_words, eps=style.eps, dropout=dropout, frozen_padding=frozen_padding
         )
-        self.image = FeatureEmbeddings(data_spec.region_dim, hidden, of_objects, eps=style.eps, dropout=dropout)
-        self.language = Stack.of(text_layers, shape, intermediate, style, attention, pairs_of_words)
-        self.objects = Stack.of(image_layers, shape, intermediate, style, attention, pairs_of_objects)
+        self.image = vl.FeatureEmbeddings(data_spec.region_dim, hidden, of_objects, eps=style.eps, dropout=dropout)
+        self.language = vl.Stack.of(text_layers, shape, intermediate, style, attention, pairs_of_words)
+        self.objects = vl.Stack.of(image_layers, shape, intermediate, style, attention, pairs_of_objects)
         deep = replace(shape, layers=cross_layers)
         crossing = cross_attention or attention
         layers = [CrossLayer(deep, intermediate, style, attention, crossing) for _ in range(cross_layers)]
         self.cross = CrossEncoder(layers, across)
-        self.pooler = Pooler(hidden)
+        self.pooler = vl.Pooler(hidden)
         self.language.packed = self.objects.packed = self.cross.packed = packed
-        initialise_model(self, self.init_std)
+        vl.initialise_model(self, self.init_std)
         for position in self.text.positions:
-            if frozen_padding and isinstance(position, LearnedPosition):
+            if frozen_padding and isinstance(position, vl.LearnedPosition):
                 position.table.padding_idx = 0
 
     @property
     def dim(self) -> int:
         return self.pooler.dense.out_features
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(text=True, regions=True)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(text=True, regions=True)
 
     def word_table(self) -> nn.Embedding:
         return self.text.words
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         tokens, layout = self.text(text)
         options = {"record": record, "name": "language", "keep": self.output_hidden_states}
-        hidden, kept = self.language(tokens, layout, AttentionMask(layout.valid), **options)
-        return EncoderOutput(hidden, layout, layers=kept)
+        hidden, kept = self.language(tokens, layout, vl.AttentionMask(layout.valid), **options)
+        return vl.EncoderOutput(hidden, layout, layers=kept)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         regions = images.regions_for("lxmert")
-        layout = Layout.for_boxes(regions.boxes, regions.mask)
+        layout = vl.Layout.for_boxes(regions.boxes, regions.mask)
         options = {"record": record, "name": "objects", "keep": self.output_hidden_states}
         tokens = self.image(regions.features, layout)  # (M, R, D)
-        hidden, kept = self.objects(tokens, layout, AttentionMask(layout.valid), **options)
-        return EncoderOutput(hidden, layout, layers=kept)
+        hidden, kept = self.objects(tokens, layout, vl.AttentionMask(layout.valid), **options)
+        return vl.EncoderOutput(hidden, layout, layers=kept)
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         words, objects = self.cross(text, image, record)
-        return FusionOutput(EncoderOutput(words, text.layout), EncoderOutput(objects, image.layout), self.pooler(words))
+        return vl.FusionOutput(
+            vl.EncoderOutput(words, text.layout), vl.EncoderOutput(objects, image.layout), self.pooler(words)
+        )
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        return fit_weights(self, from_public(state, dict(self.named_parameters()), report), report)
+        return vl.fit_weights(self, from_public(state, dict(self.named_parameters()), report), report)
 
     def layer_of(self, name: str) -> int | None:
         # Both encoders end at one depth, the cross layers follow.
@@ -251,4 +226,4 @@ class LXMERT(Model):
         below = {f"{side}.layers.": top - len(layers) for side, layers in stacks.items()} | {"cross.layers.": top}
         if name.startswith("pooler.") or not name.startswith(("text.", "image.", *below)):
             return top + len(self.cross.layers) + name.startswith("pooler.")
-        return layer_number(name, below, (), 0)
+        return vl.layer_number(name, below, (), 0)

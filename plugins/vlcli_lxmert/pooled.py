@@ -9,25 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InputSpec,
-    Layout,
-    Model,
-    NetworkShape,
-    Recorder,
-    Text,
-    Whitening,
-    register_head,
+import vlcli.nn as vl
+
+vl.register_head(
+    "pooled-answer", lambda dim, outputs: nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(dim, outputs))
 )
 
-register_head("pooled-answer", lambda dim, outputs: nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(dim, outputs)))
 
-
-class Pooled(Model):
+class Pooled(vl.Model):
     """Mean region feature and bag of words, each through a linear layer, multiplied or added, then one hidden layer.
 
     Region features are whitened by principal components of the training images (:class:`vlcli.nn.Whitening`). With a
@@ -52,7 +41,7 @@ class Pooled(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         hidden: int = 512,
         components: int = 512,
@@ -70,7 +59,7 @@ class Pooled(Model):
             self.capabilities = frozenset({"image"})
         else:
             nn.init.normal_(self.words.weight, std=0.02)  # torch's scale falls with the vocabulary; a bag has few words
-        self.whitening = Whitening(data_spec.region_dim, components)
+        self.whitening = vl.Whitening(data_spec.region_dim, components)
         self.image = nn.Linear(self.whitening.components, hidden)
         self.scale = nn.Parameter(torch.tensor(0.1))
         self.drop_words, self.drop_image = nn.Dropout(word_dropout), nn.Dropout(dropout)
@@ -81,16 +70,16 @@ class Pooled(Model):
         return self.hidden
 
     @property
-    def network_shape(self) -> NetworkShape:
-        return NetworkShape(self.hidden, 0, post_norm=False, factor=1.2)
+    def network_shape(self) -> vl.NetworkShape:
+        return vl.NetworkShape(self.hidden, 0, post_norm=False, factor=1.2)
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(text=self.words is not None, regions=True)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(text=self.words is not None, regions=True)
 
     def fit_regions(self, rows: Tensor) -> None:
         self.whitening.fit(rows)
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         assert self.words is not None
         real = text.mask & ~text.special  # (N, T)
         bag = self.words.weight.new_zeros(len(text.ids), self.words.in_features)  # (N, V)
@@ -98,19 +87,21 @@ class Pooled(Model):
         bag[:, self.data_spec.pad_id] = 0.0
         pooled = self.words(self.drop_words(bag))  # (N, D)
         hidden = F.embedding(text.ids, self.words.weight.T)  # (N, T, D)
-        return EncoderOutput(hidden, Layout.for_text(text.mask, text.special), pooled, extra={"bag": bag})
+        return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), pooled, extra={"bag": bag})
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         regions = images.regions_for("pooled")
         features, real = regions.features.to(self.scale.dtype), regions.mask[..., None]  # (M, R, F), (M, R, 1)
         mean = (features * real).sum(1) / real.sum(1).clamp(min=1)  # (M, F)
-        return EncoderOutput(features, Layout.for_boxes(regions.boxes, regions.mask), self._project(mean))
+        return vl.EncoderOutput(features, vl.Layout.for_boxes(regions.boxes, regions.mask), self._project(mean))
 
     def _project(self, features: Tensor) -> Tensor:
         projected: Tensor = self.image(self.drop_image(self.whitening(features)))  # (M, D)
         return projected
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         words, pooled = text.pooled, image.pooled  # (P, D)
         assert words is not None
         assert pooled is not None
@@ -120,7 +111,7 @@ class Pooled(Model):
             if record is not None:
                 record.keep("top_down", weights[:, None, None])
         scaled = self.scale * pooled
-        return FusionOutput(text, image, words + (words * scaled if self.combine == "multiply" else scaled))
+        return vl.FusionOutput(text, image, words + (words * scaled if self.combine == "multiply" else scaled))
 
 
 class AdditiveAttention(nn.Module):

@@ -8,24 +8,11 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from vlcli.export import (
-    Converted,
-    Trained,
-    TransformersExporter,
-    check_plain,
-    class_difference,
-    class_labels,
-    encodings,
-    fill,
-    image_difference,
-    of_kind,
-    refused,
-)
-from vlcli_swin.model import Swin, SwinStage
-from vlcli_swin.names import TABLE, to_transformers
+from vlcli import export
+from vlcli_swin.model import TABLE, Swin, SwinStage, to_transformers
 
 
-class TransformersSwin(TransformersExporter):
+class TransformersSwin(export.TransformersExporter):
     """A folder that ``SwinForImageClassification.from_pretrained`` loads, compared with the original.
 
     Without a classifier it is ``SwinModel``.
@@ -35,19 +22,21 @@ class TransformersSwin(TransformersExporter):
     models: ClassVar[tuple[str, ...]] = ("swin",)
     classes: ClassVar[tuple[str, ...]] = ("SwinForImageClassification", "SwinModel")
 
-    def convert(self, trained: Trained) -> list[Converted]:
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
         from transformers import SwinForImageClassification, SwinModel
 
-        model = of_kind(trained.model, Swin, "Swin")
+        model = export.of_kind(trained.model, Swin, "Swin")
         settings = configuration(model)
         state = renamed(model, settings.window_size)
         if model.own_classes:
             state = {f"swin.{name}": value for name, value in state.items()}
             state |= {f"classifier.{name}": value for name, value in model.head.state_dict().items()}
-            network = fill(SwinForImageClassification(settings), state, "Swin")
-            return [Converted(network, partial(class_difference, model), processor="ViTImageProcessor")]
-        compare = partial(image_difference, model, size=model.image_size)
-        return [Converted(fill(SwinModel(settings), state, "Swin"), compare, processor="ViTImageProcessor")]
+            network = export.fill(SwinForImageClassification(settings), state, "Swin")
+            return [export.Converted(network, partial(export.class_difference, model), processor="ViTImageProcessor")]
+        compare = partial(export.image_difference, model, size=model.image_size)
+        return [
+            export.Converted(export.fill(SwinModel(settings), state, "Swin"), compare, processor="ViTImageProcessor")
+        ]
 
 
 def configuration(model: Swin) -> Any:
@@ -60,17 +49,17 @@ def configuration(model: Swin) -> Any:
 
     stages = [cast("SwinStage", stage) for stage in model.stages]
     for stage in stages:
-        check_plain(stage.blocks, "Swin")
-        names = [] if stage.position is None else encodings(stage.position)
+        export.check_plain(stage.blocks, "Swin")
+        names = [] if stage.position is None else export.encodings(stage.position)
         if names not in ([], ["SwinBias"]):
-            raise refused("Swin", f"the position encoding {' and '.join(names)}", "position: swin-bias")
+            raise export.refused("Swin", f"the position encoding {' and '.join(names)}", "position: swin-bias")
     (height, width), patch = model.image_size, model.patch.kernel_size[0]
     if height != width or height % patch:
-        raise refused("Swin", f"pictures of {height} x {width}", f"squares of a multiple of {patch}")
+        raise export.refused("Swin", f"pictures of {height} x {width}", f"squares of a multiple of {patch}")
     least = -(-height // (patch * 2 ** (len(stages) - 1)))
     if least < stages[0].side:
         got = f"a last map of {least} x {least} cells, smaller than its windows"
-        raise refused("Swin", got, f"window: {least}, or larger pictures")
+        raise export.refused("Swin", got, f"window: {least}, or larger pictures")
     blocks = [cast("Any", stage.blocks) for stage in stages]
     return SwinConfig(
         image_size=height,
@@ -81,7 +70,7 @@ def configuration(model: Swin) -> Any:
         window_size=stages[0].side,
         mlp_ratio=blocks[0][0].feed_forward.inner.out_features / model.patch.out_channels,
         layer_norm_eps=model.norm.eps,
-        id2label=class_labels(model) or None,
+        id2label=export.class_labels(model) or None,
     )
 
 

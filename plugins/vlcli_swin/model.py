@@ -1,8 +1,9 @@
-"""Defines Swin Transformer: attention in shifted windows, with any pairwise encoding inside them."""
+"""Defines Swin Transformer: attention in shifted windows, with any pairwise encoding; renames published weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -10,31 +11,100 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    AttentionBlock,
-    AttentionContext,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    FeedForward,
-    Images,
-    InputSpec,
-    Layout,
-    Model,
-    Recorder,
-    Slot,
-    build_positions,
-    chosen,
-    fit_weights,
-    has_vit_names,
-    initialise_model,
-)
+import vlcli.nn as vl
 from vlcli.registry import AttentionSpec, PositionSpec, Spec, as_spec
-from vlcli_swin.names import from_timm, from_transformers
+
+_NAMES: tuple[tuple[str, str], ...] = (
+    (r"^patch\.", "embeddings.patch_embeddings.projection."),
+    (r"^patch_norm\.", "embeddings.norm."),
+    (r"^norm\.", "layernorm."),
+    (r"^head\.", "classifier."),
+    (r"^stages\.(\d+)\.blocks\.", r"encoder.layers.\1.blocks."),
+    (r"\.window\.norm\.", ".layernorm_before."),
+    (r"\.window\.attention\.(?:(q)uery|(k)ey|(v)alue)\.", r".attention.\1\2\3_proj."),
+    (r"\.window\.attention\.dense\.", ".attention.o_proj."),
+    (r"\.feed_forward\.norm\.", ".layernorm_after."),
+    (r"\.feed_forward\.inner\.", ".mlp.fc1."),
+    (r"\.feed_forward\.outer\.", ".mlp.fc2."),
+)
+_EARLIER = (
+    (r"^swin\.", ""),
+    (r"\.attention\.self\.(?:(q)uery|(k)ey|(v)alue)\.", r".attention.\1\2\3_proj."),
+    (r"\.attention\.self\.(relative_position_bias_table)$", r".attention.relative_position_bias.\1"),
+    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
+    (r"\.intermediate\.dense\.", ".mlp.fc1."),
+    (r"\.output\.dense\.", ".mlp.fc2."),
+)
+"""Names of transformers 4, which files on hubs have, and those of transformers 5."""
+_FIXED = {"patch.": "patch_embed.proj.", "patch_norm.": "patch_embed.norm.", "head.": "head.fc."}
+_BLOCK = {
+    "window.norm.": "norm1.",
+    "window.attention.dense.": "attn.proj.",
+    "feed_forward.norm.": "norm2.",
+    "feed_forward.inner.": "mlp.fc1.",
+    "feed_forward.outer.": "mlp.fc2.",
+}
+_BIAS = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.rpe_k\.lookup_table_bias$")
+_TABLES = re.compile(r"^stages\.(\d+)\.position\.(?:parts\.\d+\.)?layers\.(\d+)\.(rpe_[qkv]\..+)$")
+_IN_STAGE = re.compile(r"^stages\.(\d+)\.(?:blocks\.(\d+)\.)?(.+)$")
+_PROJECTION = re.compile(r"^window\.attention\.(query|key|value)\.(weight|bias)$")
+TABLE = "encoder.layers.{}.blocks.{}.attention.relative_position_bias.relative_position_bias_table"
+
+
+def transformers_name(name: str) -> str:
+    """Returns the name in ``SwinModel`` of a parameter; that of a classifier's is ``classifier``."""
+    if bias := _BIAS.match(name):
+        return TABLE.format(bias[1], bias[2])
+    if merging := re.match(r"^stages\.(\d+)\.(downsample\..+)", name):  # there it ends the stage before
+        return f"encoder.layers.{int(merging[1]) - 1}.{merging[2]}"
+    return vl.substitute(name, _NAMES)
+
+
+def to_transformers(state: Mapping[str, Tensor]) -> vl.State:
+    """Returns a model's state by transformers' names, without a prefix; tables have a row for each offset there."""
+    return {
+        transformers_name(name): value.T.contiguous() if _BIAS.match(name) else value for name, value in state.items()
+    }
+
+
+def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
+    """Returns a state of transformers 4 or 5 under a model's ``names``; weights that have none of them keep theirs."""
+    table = {transformers_name(name): name for name in names}
+    renamed = {}
+    for name, value in state.items():
+        if not name.endswith("relative_position_index"):  # computed here
+            ours = table.get(vl.substitute(name, _EARLIER), name)
+            renamed[ours] = value.T.contiguous() if _BIAS.match(ours) else value
+    return renamed
+
+
+def from_timm(state: Mapping[str, Tensor], names: Iterable[str]) -> vl.State:
+    """Returns a state of timm under a model's ``names``; weights that have none of them keep theirs."""
+
+    def public_name(name: str) -> tuple[str, int | None]:
+        table = _TABLES.match(name)
+        if table is not None:
+            prefix = f"layers.{table[1]}.blocks.{table[2]}.attn."
+            bias = f"{prefix}relative_position_bias_table"
+            return bias if _BIAS.match(name) and bias in state else prefix + table[3], None
+        inside = _IN_STAGE.match(name)
+        if inside is None:
+            return vl.translate(name, _FIXED) or name, None
+        if inside[2] is None:
+            return f"layers.{inside[1]}.{inside[3]}" if inside[3].startswith("downsample.") else name, None
+        block = f"layers.{inside[1]}.blocks.{inside[2]}."
+        if projection := _PROJECTION.match(inside[3]):
+            return f"{block}attn.qkv.{projection[2]}", vl.PROJECTIONS.index(projection[1])
+        inner = vl.translate(inside[3], _BLOCK)
+        return name if inner is None else block + inner, None
+
+    names = list(names)
+    renamed = vl.from_public(state, names, public_name)
+    for name in names:
+        if name in renamed and public_name(name)[0].endswith("relative_position_bias_table"):
+            renamed[name] = renamed[name].T  # (heads, offsets) here
+    return renamed
+
 
 SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
     "tiny": (96, (2, 2, 6, 2), (3, 6, 12, 24)),
@@ -42,7 +112,7 @@ SIZES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
 }
 """Width, blocks and heads by stage (Swin section 3.3)."""
 Grid = tuple[int, int]
-STYLE = BlockStyle(norm="pre", eps=1e-5, dropout=0.0)
+STYLE = vl.BlockStyle(norm="pre", eps=1e-5, dropout=0.0)
 
 
 @dataclass
@@ -98,14 +168,14 @@ class Windows:
         return cells[:, :, None] == cells[:, None]
 
 
-class WindowBlock(AttentionBlock):
+class WindowBlock(vl.AttentionBlock):
     """Attention inside windows, rolled ones if ``shifted``, with its residual."""
 
-    def __init__(self, shape: AttentionShape, style: BlockStyle, attention: Spec | str, shifted: bool) -> None:
+    def __init__(self, shape: vl.AttentionShape, style: vl.BlockStyle, attention: Spec | str, shifted: bool) -> None:
         super().__init__(shape, style, attention)
         self.shifted = shifted
 
-    def within(self, x: Tensor, windows: Windows, context: AttentionContext) -> Tensor:
+    def within(self, x: Tensor, windows: Windows, context: vl.AttentionContext) -> Tensor:
         """Lets each token of ``x`` (B, h w, D) attend to its window; ``context`` has the mask of shifted windows."""
         shifted = self.shifted and windows.shift != (0, 0)
         context = context if shifted else replace(context, mask=None)
@@ -116,12 +186,12 @@ class WindowBlock(AttentionBlock):
 class SwinLayer(nn.Module):
     """Windowed attention and feed-forward."""
 
-    def __init__(self, shape: AttentionShape, style: BlockStyle, attention: Spec | str, shifted: bool) -> None:
+    def __init__(self, shape: vl.AttentionShape, style: vl.BlockStyle, attention: Spec | str, shifted: bool) -> None:
         super().__init__()
         self.window = WindowBlock(shape, style, attention, shifted)
-        self.feed_forward = FeedForward(shape.dim, None, style)
+        self.feed_forward = vl.FeedForward(shape.dim, None, style)
 
-    def forward(self, x: Tensor, windows: Windows, context: AttentionContext) -> Tensor:
+    def forward(self, x: Tensor, windows: Windows, context: vl.AttentionContext) -> Tensor:
         out: Tensor = self.feed_forward(self.window.within(x, windows, context))  # (B, h w, D)
         return out
 
@@ -144,7 +214,13 @@ class SwinStage(nn.Module):
     """Blocks over one map, every other one shifted, with one encoding prepared once for all windows."""
 
     def __init__(
-        self, shape: AttentionShape, paths: list[float], side: int, attention: Spec | str, position: Any, merges: bool
+        self,
+        shape: vl.AttentionShape,
+        paths: list[float],
+        side: int,
+        attention: Spec | str,
+        position: Any,
+        merges: bool,
     ) -> None:
         super().__init__()
         self.side = side
@@ -153,29 +229,29 @@ class SwinStage(nn.Module):
         self.blocks = nn.ModuleList(
             SwinLayer(shape, style, attention, bool(number % 2)) for number, style in enumerate(styles)
         )
-        self.position = build_positions(position, shape, Swin.slots["position"])[1]
+        self.position = vl.build_positions(position, shape, Swin.slots["position"])[1]
 
     def forward(
-        self, x: Tensor, grid: tuple[int, int], record: Recorder | None, name: str
+        self, x: Tensor, grid: tuple[int, int], record: vl.Recorder | None, name: str
     ) -> tuple[Tensor, tuple[int, int]]:
         """Returns tokens (B, h w, D) and their grid."""
         if self.downsample is not None:
             x, grid = self.downsample(x, grid)
         windows = Windows.of(grid, self.side)
-        layout = Layout.for_grid(*windows.window, device=x.device)
+        layout = vl.Layout.for_grid(*windows.window, device=x.device)
         allowed = windows.allowed(x.device)
-        mask = None if allowed is None else AttentionMask(dense=allowed.repeat(x.shape[0], 1, 1))
+        mask = None if allowed is None else vl.AttentionMask(dense=allowed.repeat(x.shape[0], 1, 1))
         state = None
         if self.position is not None:
             inside = windows.cut(x, False)
             state = self.position.prepare(inside, inside, layout, layout)
-        context = AttentionContext(mask, layout, None, self.position, state, record=record)
+        context = vl.AttentionContext(mask, layout, None, self.position, state, record=record)
         for number, block in enumerate(self.blocks):
             x = block(x, windows, replace(context, layer=number, name=f"{name}.{number}"))
         return x, grid
 
 
-class Swin(Model):
+class Swin(vl.Model):
     """Swin Transformer (Swin-T, Swin-S): windows of attention, shifted in every other block.
 
     Attention is recorded under ``image.STAGE.BLOCK``, window by window. ``forward`` takes pixels, gives class scores.
@@ -197,11 +273,11 @@ class Swin(Model):
 
     paper = "Swin Transformer, Liu et al., ICCV 2021, arXiv:2103.14030; with iRPE: its supplement 6"
     capabilities = frozenset({"image", "pyramid"})
-    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["cell"])}
+    slots: ClassVar[Mapping[str, vl.Slot]] = {"position": vl.Slot.of("position", ["pairs"], ["cell"])}
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         size: Literal["tiny", "small"] = "tiny",
         hidden: int | None = None,
@@ -225,36 +301,36 @@ class Swin(Model):
         rates = torch.linspace(0, drop_path, sum(blocks), device="cpu").tolist()
         encodings = [
             {"window": window, **spec} if spec["name"] in ("swin-bias", "log-cpb") else spec
-            for spec in map(as_spec, chosen(position))
+            for spec in map(as_spec, vl.chosen(position))
         ]
         stages, done = [], 0
         for number, (depth, count) in enumerate(zip(blocks, counts, strict=True)):
-            shape = AttentionShape(width * 2**number, count, depth, dropout=dropout)
+            shape = vl.AttentionShape(width * 2**number, count, depth, dropout=dropout)
             stages.append(SwinStage(shape, rates[done : done + depth], window, attention, encodings, number > 0))
             done += depth
         self.stages = nn.ModuleList(stages)
         self.norm = nn.LayerNorm(self.dim)
         self.own_classes = rows = len(data_spec.answers) if classes is None else classes
         self.head = nn.Linear(self.dim, rows) if rows else nn.Identity()
-        initialise_model(self, kinds=nn.Linear | nn.LayerNorm)
+        vl.initialise_model(self, kinds=nn.Linear | nn.LayerNorm)
 
     @property
     def dim(self) -> int:
         return self.pyramid_channels()[-1]
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(pixels=True, size=self.image_size, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(pixels=True, size=self.image_size, mean=vl.IMAGENET_MEAN, std=vl.IMAGENET_STD)
 
     def pyramid_channels(self) -> tuple[int, ...]:
         return tuple(int(self.patch.out_channels) * 2**number for number in range(len(self.stages)))
 
-    def pyramid(self, images: Images) -> list[Tensor]:
+    def pyramid(self, images: vl.Images) -> list[Tensor]:
         return self._stages(images.pixels_for("swin"), None)[2]
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         return self._encode(images.pixels_for("swin"), record)
 
-    def _stages(self, pixels: Tensor, record: Recorder | None) -> tuple[Tensor, Grid, list[Tensor]]:
+    def _stages(self, pixels: Tensor, record: vl.Recorder | None) -> tuple[Tensor, Grid, list[Tensor]]:
         cells = self.patch(pixels.to(self.patch.weight.dtype))  # (M, C, h, w)
         grid = (cells.shape[-2], cells.shape[-1])
         x, maps = self.patch_norm(cells.flatten(2).transpose(1, 2)), []  # (M, h w, C)
@@ -263,12 +339,12 @@ class Swin(Model):
             maps.append(F.layer_norm(x, x.shape[-1:]).transpose(1, 2).unflatten(2, grid))  # (M, C, h, w), no weights
         return x, grid, maps
 
-    def _encode(self, pixels: Tensor, record: Recorder | None = None) -> EncoderOutput:
+    def _encode(self, pixels: Tensor, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         x, grid, _ = self._stages(pixels, record)
         x = self.norm(x)  # (M, h w, C)
         pooled = x.mean(1)  # (M, C)
         extra = {"logits": self.head(pooled)} if self.own_classes else {}
-        return EncoderOutput(x, Layout.for_grid(*grid, device=x.device), pooled, extra=extra)
+        return vl.EncoderOutput(x, vl.Layout.for_grid(*grid, device=x.device), pooled, extra=extra)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Class scores (M, classes) of pixels (M, 3, H, W); the pooled map where there is no classifier."""
@@ -279,11 +355,11 @@ class Swin(Model):
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         names = [name for name, _ in self.named_parameters()]
-        if has_vit_names(state):
+        if vl.has_vit_names(state):
             state = from_transformers(state, names)
         if any(name.startswith("layers.") for name in state):
             state = from_timm(state, names)
-        return fit_weights(self, state, report)
+        return vl.fit_weights(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
         parts = name.split(".")

@@ -9,20 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+import vlcli.nn as vl
 from vlcli.errors import DataError
-from vlcli.nn import (
-    DataSpec,
-    DetectionOutput,
-    EncoderOutput,
-    Images,
-    InputSpec,
-    Layout,
-    Model,
-    Pixels,
-    Recorder,
-    load_tensors,
-    read_weights,
-)
 from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
 from vlcli_torchvision.pooling import BoxFeatures, DetectorMaps, look, scaled
 
@@ -35,7 +23,7 @@ LOSSES = {
 }
 
 
-class FasterRCNN(Model):
+class FasterRCNN(vl.Model):
     """Faster R-CNN on torchvision's machinery: proposals, classes, boxes and, where the data have them, attributes.
 
     Trained by the task ``detection`` (objective ``detection``); the extractor ``torchvision`` takes its features.
@@ -68,7 +56,7 @@ class FasterRCNN(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         backbone: str = "resnet50",
         weights: str | None = None,
@@ -98,30 +86,30 @@ class FasterRCNN(Model):
         heads = self.network.roi_heads
         heads.score_thresh, heads.nms_thresh, heads.detections_per_img = min_score, nms, limit
         if weights is not None:
-            load_tensors(self.network.backbone.body, read_weights(weights), weights, ("fc.*",))
+            vl.load_tensors(self.network.backbone.body, vl.read_weights(weights), weights, ("fc.*",))
 
     @property
     def dim(self) -> int:
         return self.width
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(pixels=True, boxes=True, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
-    def detect(self, images: Images) -> DetectionOutput:
+    def detect(self, images: vl.Images) -> vl.DetectionOutput:
         pictures = pictures_of(images)
         rows = self.network(pictures)
         sizes = [(picture.shape[1], picture.shape[2]) for picture in pictures]
         boxes = [scaled(row["boxes"], size, (1, 1)) for row, size in zip(rows, sizes, strict=True)]
-        return DetectionOutput.ragged(boxes, [row["labels"] - 1 for row in rows], [row["scores"] for row in rows])
+        return vl.DetectionOutput.ragged(boxes, [row["labels"] - 1 for row in rows], [row["scores"] for row in rows])
 
-    def detection_losses(self, images: Images) -> dict[str, tuple[Tensor, Tensor]]:
+    def detection_losses(self, images: vl.Images) -> dict[str, tuple[Tensor, Tensor]]:
         pixels, pictures = _pixels(images), pictures_of(images)
         with _losing(self.network):
             losses = self.network(pictures, targets_of(pixels, pictures))
         count = torch.tensor(float(len(pictures)), device=pixels.images.device)
         return {LOSSES[name]: (value * count, count) for name, value in losses.items()}
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         pixels, pictures = _pixels(images), pictures_of(images)
         if pixels.boxes is None or pixels.box_mask is None:
             raise DataError("The pictures come without boxes.", where="model faster-rcnn")
@@ -133,7 +121,7 @@ class FasterRCNN(Model):
         rows = self.features(seen, boxes)
         hidden = rows.new_zeros(*pixels.box_mask.shape, rows.shape[-1])
         hidden[pixels.box_mask] = rows
-        return EncoderOutput(hidden, Layout.for_boxes(pixels.boxes, pixels.box_mask))
+        return vl.EncoderOutput(hidden, vl.Layout.for_boxes(pixels.boxes, pixels.box_mask))
 
     def features(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
         """Return the box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
@@ -169,13 +157,13 @@ def _losing(network: Any) -> Iterator[None]:
             part.training = mode
 
 
-def _pixels(images: Images) -> Pixels:
+def _pixels(images: vl.Images) -> vl.Pixels:
     if images.pixels is None:
         raise DataError("The detector was given no pictures.", where="model faster-rcnn")
     return images.pixels
 
 
-def pictures_of(images: Images) -> list[Tensor]:
+def pictures_of(images: vl.Images) -> list[Tensor]:
     """Return the pictures (3, H, W) without the padding to the batch's size."""
     pixels = _pixels(images)
     if pixels.mask is None:
@@ -184,7 +172,7 @@ def pictures_of(images: Images) -> list[Tensor]:
     return [picture[:, :h, :w] for picture, h, w in zip(pixels.images, heights, widths, strict=True)]
 
 
-def targets_of(pixels: Pixels, pictures: list[Tensor]) -> list[dict[str, Tensor]]:
+def targets_of(pixels: vl.Pixels, pictures: list[Tensor]) -> list[dict[str, Tensor]]:
     """Return torchvision's targets: pixels, labels from 1; boxes without width, height or class are left out."""
     if pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
         blank = torch.zeros(0, dtype=torch.long, device=pixels.images.device)

@@ -8,23 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vlcli.export import (
-    Converted,
-    Trained,
-    TransformersExporter,
-    fill,
-    largest_difference,
-    of_kind,
-    random_images,
-    random_text,
-)
+from vlcli import export
 from vlcli.nn import Text
 from vlcli_two_tower import source
 from vlcli_two_tower.model import TwoTower
 from vlcli_two_tower.towers import TowerModel
 
 
-class TransformersTwoTower(TransformersExporter):
+class TransformersTwoTower(export.TransformersExporter):
     """A folder that ``AutoModel`` loads as CLIP or SigLIP, adapters merged, compared with the original.
 
     Of a model whose towers come from two sources, or are fused, each tower is written for itself, as ``text`` and
@@ -35,27 +26,29 @@ class TransformersTwoTower(TransformersExporter):
     models: ClassVar[tuple[str, ...]] = ("two-tower", "two-tower-fused")
     classes: ClassVar[tuple[str, ...]] = ("CLIPModel", "SiglipModel", "AutoModel of each tower")
 
-    def convert(self, trained: Trained) -> list[Converted]:
-        model = of_kind(trained.model, TowerModel, "towers")
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
+        model = export.of_kind(trained.model, TowerModel, "towers")
         if isinstance(model, TwoTower) and model.dual_config is not None:
             kind = "SiglipImageProcessor" if "siglip" in model.dual_config.model_type else "CLIPImageProcessor"
             network = source.build(model.dual_config, "both")
-            network = fill(network, model.released_state(model.state_dict()), type(network).__name__)
-            return [Converted(network, partial(difference, model), text=True, processor=kind)]
+            network = export.fill(network, model.released_state(model.state_dict()), type(network).__name__)
+            return [export.Converted(network, partial(difference, model), text=True, processor=kind)]
         note = "transformers has no class for the fusion layers: only the towers are written"
         if isinstance(model, TwoTower):
             note = "transformers has no class for these two towers together: projections and scale are left behind"
         network = source.build(model.text.config, "text")
-        network = fill(network, tower_state(model, "text_model."), type(network).__name__, optional=("pooler.",))
-        text = Converted(network, partial(text_difference, model), "text", text=True, notes=[note])
+        network = export.fill(network, tower_state(model, "text_model."), type(network).__name__, optional=("pooler.",))
+        text = export.Converted(network, partial(text_difference, model), "text", text=True, notes=[note])
         compare = partial(image_difference, model)
         if model.image.library == "timm":
             note = f"image: {model.image.config['architecture']} of timm, which must be installed to load it"
-            return [text, Converted(timm_tower(model), compare, "image", notes=[note])]
+            return [text, export.Converted(timm_tower(model), compare, "image", notes=[note])]
         config: Any = model.image.network.config
         network = source.build(type(config).from_dict(model.image.config), "image")
-        network = fill(network, tower_state(model, "vision_model."), type(network).__name__, optional=("pooler.",))
-        return [text, Converted(network, compare, "image", processor="ViTImageProcessor")]
+        network = export.fill(
+            network, tower_state(model, "vision_model."), type(network).__name__, optional=("pooler.",)
+        )
+        return [text, export.Converted(network, compare, "image", processor="ViTImageProcessor")]
 
 
 def timm_tower(model: TowerModel) -> Any:
@@ -68,7 +61,7 @@ def timm_tower(model: TowerModel) -> Any:
     facts = {"architecture": config["architecture"], "model_args": config.get("model_args", {}), "num_classes": 0}
     network = TimmWrapperModel(TimmWrapperConfig.from_dict({**facts, "pretrained_cfg": read}))
     state = {f"timm_model.{name}": value for name, value in tower_state(model, "vision_model.").items()}
-    return fill(network, state, "timm wrapper")
+    return export.fill(network, state, "timm wrapper")
 
 
 def tower_state(model: TowerModel, prefix: str) -> dict[str, Tensor]:
@@ -79,7 +72,7 @@ def tower_state(model: TowerModel, prefix: str) -> dict[str, Tensor]:
 
 def difference(model: TwoTower, network: Any) -> float:
     """Returns the largest difference of a hidden state, or of a logit where texts are pooled as by CLIP and SigLIP."""
-    images, text = random_images(model.image.pixels.size), sentences(model)
+    images, text = export.random_images(model.image.pixels.size), sentences(model)
     ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
     with torch.no_grad():
         words, pictures = model.encode_text(text), model.encode_image(images)
@@ -89,12 +82,12 @@ def difference(model: TwoTower, network: Any) -> float:
     hidden = theirs.text_model_output.last_hidden_state[:, : mask.shape[1]][mask]
     pairs = [(words.hidden[mask], hidden), (pictures.hidden, theirs.vision_model_output.last_hidden_state)]
     usual = model.text.pool == ("tower" if model.text.whole else "last")
-    return largest_difference(*pairs, *([(scores, theirs.logits_per_image)] if usual else []))
+    return export.largest_difference(*pairs, *([(scores, theirs.logits_per_image)] if usual else []))
 
 
 def sentences(model: TowerModel) -> Text:
     """Draws sentences; those for CLIP end at its end of text, which is nowhere else."""
-    text, settings = random_text(model.data_spec), model.text.config
+    text, settings = export.random_text(model.data_spec), model.text.config
     if model.text.whole:
         return text
     end = getattr(settings, "eos_token_id", None)
@@ -115,17 +108,17 @@ def fed(model: TowerModel, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
 
 def text_difference(model: TowerModel, network: Any) -> float:
     """Returns the largest difference of a hidden state of the text tower, padding left out."""
-    text = random_text(model.data_spec)
+    text = export.random_text(model.data_spec)
     ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
     with torch.no_grad():
         ours, theirs = model.text(text, model.pad_id)[0], network(**fed(model, ids, mask)).last_hidden_state
-    return largest_difference((ours[mask], theirs[:, : mask.shape[1]][mask]))
+    return export.largest_difference((ours[mask], theirs[:, : mask.shape[1]][mask]))
 
 
 def image_difference(model: TowerModel, network: Any) -> float:
     """Returns the largest difference of a hidden state of the image tower."""
-    pixels = random_images(model.image.pixels.size).pixels_for("two-tower")
+    pixels = export.random_images(model.image.pixels.size).pixels_for("two-tower")
     with torch.no_grad():
         ours, theirs = model.image(pixels)[0], network(pixel_values=pixels, **model.image.options()).last_hidden_state
     theirs = theirs.flatten(2).transpose(1, 2) if theirs.dim() == 4 else theirs
-    return largest_difference((ours, theirs))
+    return export.largest_difference((ours, theirs))

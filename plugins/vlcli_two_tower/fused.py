@@ -10,27 +10,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
+import vlcli.nn as vl
 from vlcli.errors import ComponentError
-from vlcli.nn import (
-    BERT_STYLE,
-    AttentionMask,
-    AttentionShape,
-    CrossEncoder,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InitStd,
-    Layout,
-    Recorder,
-    Slot,
-    Stack,
-    Text,
-    build_positions,
-    init_scale,
-    initialise_model,
-    with_grid,
-)
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_two_tower.towers import TowerModel
 
@@ -70,17 +51,17 @@ class TwoTowerFused(TowerModel):
 
     paper = "METER, Dou et al., CVPR 2022, arXiv:2111.02387"
     capabilities = frozenset({"text", "image", "fuse"})
-    slots: ClassVar[Mapping[str, Slot]] = {
-        "cross_position": Slot.of("cross_position", ["pairs"], ["word"], ["cell", "special"]),
-        "joint_text_position": Slot.of("joint_text_position", ["tokens", "pairs"], ["word"]),
-        "joint_image_position": Slot.of("joint_image_position", ["tokens", "pairs"], ["cell", "special"]),
-        "position": Slot.of("position", ["pairs"], ["word", "cell", "special"]),
+    slots: ClassVar[Mapping[str, vl.Slot]] = {
+        "cross_position": vl.Slot.of("cross_position", ["pairs"], ["word"], ["cell", "special"]),
+        "joint_text_position": vl.Slot.of("joint_text_position", ["tokens", "pairs"], ["word"]),
+        "joint_image_position": vl.Slot.of("joint_image_position", ["tokens", "pairs"], ["cell", "special"]),
+        "position": vl.Slot.of("position", ["pairs"], ["word", "cell", "special"]),
     }
     heads: ClassVar[Mapping[str, str]] = {"mlm": "vlmo-mlm", "answer": "vlmo-answer", "pair": "vlmo-pair"}
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         fusion: Fusion = "co-attention",
         hidden: Annotated[int, Field(ge=1, le=65_536)] | None = None,
@@ -93,7 +74,7 @@ class TwoTowerFused(TowerModel):
         joint_image_position: PositionSpec | list[PositionSpec] | None = None,
         position: PositionSpec | list[PositionSpec] | None = None,
         attention: AttentionSpec = "standard",
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
         **options: Any,
     ) -> None:
         super().__init__(data_spec, **options)
@@ -102,30 +83,30 @@ class TwoTowerFused(TowerModel):
         if width % heads:
             got, where = f"{width} and {heads}", "model two-tower-fused"
             raise ComponentError("The width is no multiple of the heads.", where=where, got=got, expected="heads * n")
-        self.init_std, self.width, self.fusion = init_scale(init_std, width), width, fusion
+        self.init_std, self.width, self.fusion = vl.init_scale(init_std, width), width, fusion
         self.text_transform, self.image_transform = (nn.Linear(one.hidden, width) for one in (self.text, self.image))
         self.text_summary, self.image_summary = (nn.Linear(one.pooled, width) for one in (self.text, self.image))
         self.kinds = nn.Embedding(2, width)
         self.pooler = nn.Linear(2 * width, width)
-        shape = AttentionShape(width, heads, layers=cross_layers, dropout=dropout)
-        style = replace(BERT_STYLE, dropout=dropout)
+        shape = vl.AttentionShape(width, heads, layers=cross_layers, dropout=dropout)
+        style = replace(vl.BERT_STYLE, dropout=dropout)
         slots = dict(self.slots)
         for name, slot in slots.items():
             if (name == "position") is (fusion == "co-attention"):
                 slots[name] = slot.without("pairs", _OTHER[fusion]).without("tokens", _OTHER[fusion])
-        across = build_positions(cross_position, replace(shape, cross=True), slots["cross_position"])[1]
-        self.joint_text, among_words = build_positions(joint_text_position, shape, slots["joint_text_position"])
-        placed = with_grid(joint_image_position, self.grid, self.image.special)
-        self.joint_image, among_cells = build_positions(placed, shape, slots["joint_image_position"])
-        together = build_positions(position, shape, slots["position"])[1]
-        self.cross: CrossEncoder | None = None
-        self.stack: Stack | None = None
+        across = vl.build_positions(cross_position, replace(shape, cross=True), slots["cross_position"])[1]
+        self.joint_text, among_words = vl.build_positions(joint_text_position, shape, slots["joint_text_position"])
+        placed = vl.with_grid(joint_image_position, self.grid, self.image.special)
+        self.joint_image, among_cells = vl.build_positions(placed, shape, slots["joint_image_position"])
+        together = vl.build_positions(position, shape, slots["position"])[1]
+        self.cross: vl.CrossEncoder | None = None
+        self.stack: vl.Stack | None = None
         if fusion == "merged":
-            self.stack = Stack.of(cross_layers, shape, intermediate, style, attention, together)
+            self.stack = vl.Stack.of(cross_layers, shape, intermediate, style, attention, together)
         else:
             layers = cross_layers, shape, intermediate, style, attention
-            self.cross = CrossEncoder(*layers, across, among_words, among_cells, True, 1)
-        initialise_model(self, self.init_std, skip=(self.text, self.image))
+            self.cross = vl.CrossEncoder(*layers, across, among_words, among_cells, True, 1)
+        vl.initialise_model(self, self.init_std, skip=(self.text, self.image))
 
     @property
     def dim(self) -> int:
@@ -134,17 +115,19 @@ class TwoTowerFused(TowerModel):
     def word_table(self) -> nn.Embedding:
         return self.text.embeddings()
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         hidden, pooled = self.text(text, self.pad_id)
-        layout = Layout.for_text(text.mask, text.special)
-        return EncoderOutput(self.text_transform(hidden), layout, self.text_summary(pooled))
+        layout = vl.Layout.for_text(text.mask, text.special)
+        return vl.EncoderOutput(self.text_transform(hidden), layout, self.text_summary(pooled))
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         hidden, pooled = self.read_pixels(images)
         layout = self.image.layout(hidden.device)
-        return EncoderOutput(self.image_transform(hidden), layout, self.image_summary(pooled))
+        return vl.EncoderOutput(self.image_transform(hidden), layout, self.image_summary(pooled))
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         words = self._placed(text, self.joint_text, 0)
         cells = self._placed(image, self.joint_image, 1)
         if self.cross is not None:
@@ -152,13 +135,13 @@ class TwoTowerFused(TowerModel):
         else:
             assert self.stack is not None
             joined, layout = torch.cat([words.hidden, cells.hidden], 1), words.layout + cells.layout
-            hidden, _ = self.stack(joined, layout, AttentionMask(layout.valid), record=record, name="fused")
+            hidden, _ = self.stack(joined, layout, vl.AttentionMask(layout.valid), record=record, name="fused")
             seen, looked = hidden.split([words.hidden.shape[1], cells.hidden.shape[1]], 1)
         pooled = torch.tanh(self.pooler(torch.cat([seen[:, 0], looked[:, 0]], -1)))
-        return FusionOutput(EncoderOutput(seen, text.layout), EncoderOutput(looked, image.layout), pooled)
+        return vl.FusionOutput(vl.EncoderOutput(seen, text.layout), vl.EncoderOutput(looked, image.layout), pooled)
 
-    def _placed(self, states: EncoderOutput, positions: nn.ModuleList, kind: int) -> EncoderOutput:
+    def _placed(self, states: vl.EncoderOutput, positions: nn.ModuleList, kind: int) -> vl.EncoderOutput:
         hidden: Any = states.hidden + self.kinds.weight[kind]
         for position in positions:
             hidden = position(hidden, states.layout)
-        return EncoderOutput(hidden, states.layout)
+        return vl.EncoderOutput(hidden, states.layout)

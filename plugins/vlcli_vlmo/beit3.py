@@ -9,37 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli.errors import ComponentError
-from vlcli.nn import (
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    KeyValueCache,
-    Layout,
-    LearnedPosition,
-    Model,
-    NetworkShape,
-    Recorder,
-    Slot,
-    Text,
-    build_positions,
-    embed_grid,
-    image_grid,
-    init_scale,
-    initialise_model,
-    layer_number,
-    register_head,
-)
 from vlcli.registry import PositionSpec
-from vlcli_vlmo.beit3_weights import adapt
 from vlcli_vlmo.blocks import IMAGE_EXPERT, TEXT_EXPERT, Parts
-from vlcli_vlmo.multiway import MultiwayStack
+from vlcli_vlmo.multiway import MultiwayStack, adapt
 
 SIZES = {"base": (768, 12, 12), "large": (1024, 24, 16)}
 """Hidden size, layers and heads of the published files (BEiT-3, Table 2, and the released code for ``base``)."""
@@ -69,8 +43,8 @@ class PairHead(nn.Module):
         return scores
 
 
-register_head("beit3-mlm", WordLayer)
-register_head("beit3-pair", PairHead)
+vl.register_head("beit3-mlm", WordLayer)
+vl.register_head("beit3-pair", PairHead)
 
 
 class NormedPooler(nn.Module):
@@ -94,7 +68,7 @@ class Said:
         ahead: whether the class token is cached although its step is still to come (texts that decoding goes on from).
     """
 
-    cache: KeyValueCache
+    cache: vl.KeyValueCache
     words: Tensor
     ahead: bool = False
 
@@ -103,7 +77,7 @@ class Said:
         return Said(self.cache.select(rows, per), self.words[rows], self.ahead)
 
 
-class BEiT3(Model):
+class BEiT3(vl.Model):
     """BEiT-3: one transformer over words and patches in which each modality has all weights of its own.
 
     A layer has VLMo's experts (without the vision-language one) and DiMBERT's disentangled projections: what words and
@@ -137,7 +111,9 @@ class BEiT3(Model):
     capabilities = frozenset({"text", "image", "fuse", "hide", "generate"})
     fuse_takes = "embeddings"
     readouts = frozenset({"pooler", "word_head"})
-    slots: ClassVar[Mapping[str, Slot]] = {"position": Slot.of("position", ["pairs"], ["word", "cell", "special"])}
+    slots: ClassVar[Mapping[str, vl.Slot]] = {
+        "position": vl.Slot.of("position", ["pairs"], ["word", "cell", "special"])
+    }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "beit3-mlm",
         "matching": "linear",
@@ -147,7 +123,7 @@ class BEiT3(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         size: Literal["base", "large"] = "base",
         hidden: int | None = None,
@@ -161,26 +137,26 @@ class BEiT3(Model):
         captions: bool = False,
         final_norm: bool = True,
         drop_path: float = 0.1,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
     ) -> None:
         super().__init__(data_spec)
         sizes = zip((hidden, layers, heads), SIZES[size], strict=True)
         width, depth, count = (chosen or published for chosen, published in sizes)
-        self.image_size, self.grid = image_size, image_grid("pixels", image_size, patch, (0, 0), "beit3")
-        self.init_std = init_scale(init_std, width, published=SIZES["base"][0])
-        shape, style = AttentionShape(width, count, depth), BlockStyle("pre", EPS, 0.0, drop_path=drop_path)
+        self.image_size, self.grid = image_size, vl.image_grid("pixels", image_size, patch, (0, 0), "beit3")
+        self.init_std = vl.init_scale(init_std, width, published=SIZES["base"][0])
+        shape, style = vl.AttentionShape(width, count, depth), vl.BlockStyle("pre", EPS, 0.0, drop_path=drop_path)
         self.words = nn.Embedding(data_spec.vocab_size, width)
         longest = max(data_spec.text_length, LONGEST_CAPTION if captions else 0)
-        self.word_positions = LearnedPosition(shape, length=longest)
+        self.word_positions = vl.LearnedPosition(shape, length=longest)
         self.patch = nn.Conv2d(3, width, patch, stride=patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.cell_positions = LearnedPosition(shape, grid=self.grid)
-        encoding = build_positions(position, shape, self.slots["position"])[1]
+        self.cell_positions = vl.LearnedPosition(shape, grid=self.grid)
+        encoding = vl.build_positions(position, shape, self.slots["position"])[1]
         self.stack = MultiwayStack(shape, intermediate or 4 * width, style, encoding, final_norm)
         self.pooler = NormedPooler(width) if pooled == "pooler" else None
         self.word_head = WordLayer(width, data_spec.vocab_size) if captions else None
         self.capabilities = self.capabilities - (frozenset() if captions else {"generate"})
-        initialise_model(self, self.init_std)
+        vl.initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
 
     @property
@@ -196,48 +172,50 @@ class BEiT3(Model):
         return len(self.stack.layers)
 
     @property
-    def network_shape(self) -> NetworkShape:
-        return NetworkShape(self.dim, self.depth, post_norm=False)
+    def network_shape(self) -> vl.NetworkShape:
+        return vl.NetworkShape(self.dim, self.depth, post_norm=False)
 
-    def input_spec(self) -> InputSpec:
-        return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
+    def input_spec(self) -> vl.InputSpec:
+        return vl.InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
 
     def word_table(self) -> nn.Embedding:
         return self.words
 
-    def embed_text(self, text: Text) -> EncoderOutput:
-        layout = Layout.for_text(text.mask, text.special)
+    def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
+        layout = vl.Layout.for_text(text.mask, text.special)
         extra = {} if text.causal is None else {"causal": text.causal}
-        return EncoderOutput(self.word_positions(self.words(text.ids), layout), layout, extra=extra)
+        return vl.EncoderOutput(self.word_positions(self.words(text.ids), layout), layout, extra=extra)
 
-    def embed_image(self, images: Images) -> EncoderOutput:
+    def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
         positions = (self.cell_positions,)
-        return embed_grid(images, self.patch, self.cls_token, positions, self.grid, "beit3", self.image_size)
+        return vl.embed_grid(images, self.patch, self.cls_token, positions, self.grid, "beit3", self.image_size)
 
-    def encode_text(self, text: Text, record: Recorder | None = None) -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         return self._alone(self.embed_text(text), TEXT_EXPERT, record)
 
-    def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
+    def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         return self._alone(self.embed_image(images), IMAGE_EXPERT, record)
 
-    def _alone(self, states: EncoderOutput, expert: str, record: Recorder | None) -> EncoderOutput:
+    def _alone(self, states: vl.EncoderOutput, expert: str, record: vl.Recorder | None) -> vl.EncoderOutput:
         parts: Parts = [(expert, states.hidden.shape[1])]
         options = {"keep": self.output_hidden_states, "record": record, "name": expert}
-        mask = AttentionMask(states.layout.valid)
+        mask = vl.AttentionMask(states.layout.valid)
         hidden, kept = self.stack(states.hidden, states.layout, parts, mask, **options)
-        return EncoderOutput(hidden, states.layout, hidden[:, 0], kept)
+        return vl.EncoderOutput(hidden, states.layout, hidden[:, 0], kept)
 
-    def fuse(self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None) -> FusionOutput:
+    def fuse(
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None
+    ) -> vl.FusionOutput:
         patches, words = image.hidden.shape[1], text.hidden.shape[1]
         x, layout = torch.cat([image.hidden, text.hidden], 1), image.layout + text.layout
         parts: Parts = [(IMAGE_EXPERT, patches), (TEXT_EXPERT, words)]
-        mask = AttentionMask.sequence_to_sequence(layout.valid, patches, text.extra.get("causal"))
+        mask = vl.AttentionMask.sequence_to_sequence(layout.valid, patches, text.extra.get("causal"))
         options = {"keep": self.output_hidden_states, "record": record, "name": "fuse"}
         hidden, kept = self.stack(x, layout, parts, mask, **options)
         layers = {number: states[:, patches:] for number, states in kept.items()}
-        of_text = EncoderOutput(hidden[:, patches:], text.layout, layers=layers)
+        of_text = vl.EncoderOutput(hidden[:, patches:], text.layout, layers=layers)
         both = torch.cat([hidden[:, 0], hidden[:, patches]], 1) if self.pooler is None else self.pooler(hidden)
-        return FusionOutput(of_text, EncoderOutput(hidden[:, :patches], image.layout), both)
+        return vl.FusionOutput(of_text, vl.EncoderOutput(hidden[:, :patches], image.layout), both)
 
     def word_scores(self, hidden: Tensor) -> Tensor:
         if self.word_head is None:
@@ -245,8 +223,8 @@ class BEiT3(Model):
         scores: Tensor = self.word_head(hidden)  # (..., V)
         return scores
 
-    def start(self, image: EncoderOutput, text: Text | None = None) -> Said:
-        cache, mask = KeyValueCache(), AttentionMask(image.layout.valid)
+    def start(self, image: vl.EncoderOutput, text: vl.Text | None = None) -> Said:
+        cache, mask = vl.KeyValueCache(), vl.AttentionMask(image.layout.valid)
         self.stack(image.hidden, image.layout, [(IMAGE_EXPERT, image.hidden.shape[1])], mask, cache=cache)
         said = Said(cache, torch.zeros(image.hidden.shape[0], dtype=torch.long, device=image.hidden.device))
         if text is None or not bool((text.mask & ~text.special).any()):
@@ -257,10 +235,10 @@ class BEiT3(Model):
 
     def _append(self, said: Said, ids: Tensor) -> tuple[Said, Tensor]:
         # Words (P, T) after those said, and their hidden states (P, T, D); ``said`` itself stays as it is.
-        layout = Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
+        layout = vl.Layout.for_text(torch.ones_like(ids, dtype=torch.bool))
         layout = replace(layout, index=layout.index + said.words[:, None])
         x, cache = self.word_positions(self.words(ids), layout), said.cache.copy()
-        mask, parts = AttentionMask(causal=True), [(TEXT_EXPERT, ids.shape[1])]
+        mask, parts = vl.AttentionMask(causal=True), [(TEXT_EXPERT, ids.shape[1])]
         hidden, _ = self.stack(x, layout, parts, mask, cache=cache)
         return Said(cache, said.words + ids.shape[1]), hidden
 
@@ -276,4 +254,4 @@ class BEiT3(Model):
         return adapt(self, state, report)
 
     def layer_of(self, name: str) -> int | None:
-        return layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler.", "word_head."), self.depth)
+        return vl.layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler.", "word_head."), self.depth)

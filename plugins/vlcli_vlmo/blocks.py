@@ -9,23 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli.nn import (
-    AttentionBlock,
-    AttentionContext,
-    AttentionMask,
-    AttentionShape,
-    BlockStyle,
-    CombinedPairwise,
-    DropPath,
-    Layout,
-    Packing,
-    PairwisePosition,
-    Recorder,
-    activation,
-    drops_paths,
-    packable,
-    run_layer,
-)
+import vlcli.nn as vl
 from vlcli.registry import Spec
 
 Rows = Literal["all", "text", "pooled"]
@@ -39,11 +23,11 @@ TEXT_EXPERT, IMAGE_EXPERT, FUSED_EXPERT = "text", "image", "fused"
 class Expert(nn.Module):
     """Two linear layers with an activation between, behind a norm of its own (released code) or none (paper)."""
 
-    def __init__(self, dim: int, hidden: int, style: BlockStyle, norm: bool = True) -> None:
+    def __init__(self, dim: int, hidden: int, style: vl.BlockStyle, norm: bool = True) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim, eps=style.eps) if norm else nn.Identity()
         self.inner = nn.Linear(dim, hidden)
-        self.activation = activation(style.activation)
+        self.activation = vl.activation(style.activation)
         self.outer = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,13 +43,13 @@ class Experts(nn.Module):
         shared_norm: one norm before all experts (VLMo's paper) instead of one each (its code).
     """
 
-    def __init__(self, dim: int, hidden: int, style: BlockStyle, names: Sequence[str], shared_norm: bool) -> None:
+    def __init__(self, dim: int, hidden: int, style: vl.BlockStyle, names: Sequence[str], shared_norm: bool) -> None:
         super().__init__()
         self.only = names[0] if len(names) == 1 else None
         self.experts = nn.ModuleDict({name: Expert(dim, hidden, style, not shared_norm) for name in names})
         self.norm = nn.LayerNorm(dim, eps=style.eps) if shared_norm else nn.Identity()
         self.scale = None if style.layer_scale is None else nn.Parameter(torch.full((dim,), style.layer_scale))
-        self.path = DropPath(style.drop_path)
+        self.path = vl.DropPath(style.drop_path)
 
     def forward(self, x: Tensor, parts: Parts) -> Tensor:
         """Passes each run of tokens of ``x`` (B, T, D) through its expert."""
@@ -84,18 +68,18 @@ class MoMELayer(nn.Module):
 
     def __init__(
         self,
-        shape: AttentionShape,
+        shape: vl.AttentionShape,
         hidden: int,
-        style: BlockStyle,
+        style: vl.BlockStyle,
         attention: Spec | str,
         experts: Sequence[str],
         shared_norm: bool,
     ) -> None:
         super().__init__()
-        self.attention = AttentionBlock(shape, style, attention)
+        self.attention = vl.AttentionBlock(shape, style, attention)
         self.feed = Experts(shape.dim, hidden, style, experts, shared_norm)
 
-    def forward(self, x: Tensor, parts: Parts, context: AttentionContext, rows: slice | None = None) -> Tensor:
+    def forward(self, x: Tensor, parts: Parts, context: vl.AttentionContext, rows: slice | None = None) -> Tensor:
         """Runs one layer.
 
         Args:
@@ -127,15 +111,15 @@ class MoMEStack(nn.Module):
 
     def __init__(
         self,
-        shape: AttentionShape,
+        shape: vl.AttentionShape,
         hidden: int,
-        style: BlockStyle,
+        style: vl.BlockStyle,
         attentions: Sequence[Spec | str],
-        position: PairwisePosition | None,
+        position: vl.PairwisePosition | None,
         fused_from: int,
         shared_norm: bool = False,
         mixture: bool = True,
-        fused_position: PairwisePosition | None = None,
+        fused_position: vl.PairwisePosition | None = None,
     ) -> None:
         super().__init__()
         layers = []
@@ -152,14 +136,14 @@ class MoMEStack(nn.Module):
     def forward(
         self,
         x: Tensor,
-        layout: Layout,
+        layout: vl.Layout,
         parts: Parts,
         *,
         fused: bool,
         first: int = 0,
         rows: Rows = "all",
         keep: Collection[int] = (),
-        record: Recorder | None = None,
+        record: vl.Recorder | None = None,
         name: str = "",
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run the layers from ``first`` on.
@@ -187,7 +171,7 @@ class MoMEStack(nn.Module):
         return run.rows_of(self.norm(x)), kept
 
 
-class Later(PairwisePosition):
+class Later(vl.PairwisePosition):
     """A pairwise encoding of the top layers only: layer n of the stack is layer n - ``first`` of the encoding.
 
     The stack calls it in the layers from ``first`` on, where text and image share one sequence (VLMo, section 3.1).
@@ -197,11 +181,11 @@ class Later(PairwisePosition):
         first: number of the first of these layers in the stack, counted from 0.
     """
 
-    def __init__(self, inner: PairwisePosition, first: int) -> None:
+    def __init__(self, inner: vl.PairwisePosition, first: int) -> None:
         super().__init__(inner.shape)
         self.inner, self.first, self.uses_weights = inner, first, inner.uses_weights
 
-    def prepare(self, x: Tensor, y: Tensor, x_layout: Layout, y_layout: Layout) -> Any:
+    def prepare(self, x: Tensor, y: Tensor, x_layout: vl.Layout, y_layout: vl.Layout) -> Any:
         return self.inner.prepare(x, y, x_layout, y_layout)
 
     def inputs(self, q_in: Tensor, k_in: Tensor, v_in: Tensor, state: Any, layer: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -222,27 +206,27 @@ class _Run:
         self,
         stack: MoMEStack,
         x: Tensor,
-        layout: Layout,
+        layout: vl.Layout,
         parts: Parts,
         fused: bool,
-        record: Recorder | None,
+        record: vl.Recorder | None,
         name: str,
     ) -> None:
         self.stack, self.layout, self.parts, self.fused = stack, layout, parts, fused
         self.record, self.name = record, name
-        self.mask = AttentionMask(layout.valid)
+        self.mask = vl.AttentionMask(layout.valid)
         self.position = stack.position
         self.state = None if self.position is None else self.position.prepare(x, x, layout, layout)
         self.measures = fused and len(parts) > 1 and stack.fused_position is not None
         self.packing = self._pack(x.shape[0])
         self.packed_layout = None if self.packing is None else self.packing.pack_layout(layout)
 
-    def _pack(self, rows: int) -> Packing | None:
+    def _pack(self, rows: int) -> vl.Packing | None:
         stack = self.stack
-        if not stack.packed or not packable(stack.position) or drops_paths(stack):
+        if not stack.packed or not vl.packable(stack.position) or vl.drops_paths(stack):
             return None
         valid = self.layout.expand(rows).valid
-        packing = Packing.of(valid)
+        packing = vl.Packing.of(valid)
         if packing is None or len(self.parts) == 1:
             return packing
         ends = torch.tensor([count for _, count in self.parts], device=valid.device).cumsum(0)
@@ -258,7 +242,7 @@ class _Run:
         module = self.stack.layers[number]
         if self.measures and number == self.stack.fused_from:
             x = self._measured(x)
-        context = AttentionContext(self.mask, self.layout, None, self.position, self.state, number)
+        context = vl.AttentionContext(self.mask, self.layout, None, self.position, self.state, number)
         context = replace(context, record=self.record, name=f"{self.name}.{number}")
         active = self.stack.checkpointing and self.record is None
         if cut is not None:
@@ -271,7 +255,7 @@ class _Run:
             experts = self._experts(number, None)
         if self.packing is not None:
             context = replace(context, x_layout=self.packed_layout, packing=(self.packing, None))
-        out: Tensor = run_layer(module, x, experts, context, cut, active=active)
+        out: Tensor = vl.run_layer(module, x, experts, context, cut, active=active)
         return out
 
     def _measured(self, x: Tensor) -> Tensor:
@@ -282,7 +266,7 @@ class _Run:
         if self.position is None:
             self.position, self.state = later, state
         else:
-            self.position = CombinedPairwise(later.shape, [self.position, later])
+            self.position = vl.CombinedPairwise(later.shape, [self.position, later])
             self.state = [self.state, state]
         return x
 

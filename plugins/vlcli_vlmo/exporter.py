@@ -1,22 +1,136 @@
-"""Exports a file that the released VLMo code loads (``vlmo``)."""
+"""Exports VLMo: a file that the released code loads (``vlmo``), and its image tower as BEiT (``transformers-vlmo``)."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor, nn
 
+from vlcli import export
 from vlcli.errors import ComponentError
-from vlcli.export import Exported, Exporter, Trained
 from vlcli.files import written
+from vlcli.nn import LearnedPosition
 from vlcli.progress import Progress
+from vlcli_vlmo.bias import VLMoBias
+from vlcli_vlmo.blocks import IMAGE_EXPERT
 from vlcli_vlmo.model import VLMo
 from vlcli_vlmo.weights import to_released
 
+LEFT = "transformers has no class for text and pairs in VLMo: only its image tower is written"
+_EXPERT = f"feed.experts.{IMAGE_EXPERT}."
+_LAYER = {
+    "attention.attention.query.": "attention.q_proj.",
+    "attention.attention.key.": "attention.k_proj.",
+    "attention.attention.value.": "attention.v_proj.",
+    "attention.attention.dense.": "attention.o_proj.",
+    "attention.norm.": "layernorm_before.",
+    "attention.scale": "lambda_1",
+    "feed.scale": "lambda_2",
+    f"{_EXPERT}norm.": "layernorm_after.",
+    "feed.norm.": "layernorm_after.",
+    f"{_EXPERT}inner.": "mlp.fc1.",
+    f"{_EXPERT}outer.": "mlp.fc2.",
+}
 
-class Released(Exporter):
+
+class TransformersVLMo(export.TransformersExporter):
+    """A folder ``image`` that ``BeitModel`` loads: images alone, through their experts; compared with the original.
+
+    The modality's type is added to the class token and to the bias of the patches.
+    """
+
+    paper = "BEiT in transformers"
+    models: ClassVar[tuple[str, ...]] = ("vlmo",)
+    classes: ClassVar[tuple[str, ...]] = ("BeitModel",)
+
+    def convert(self, trained: export.Trained) -> list[export.Converted]:
+        from transformers import BeitModel
+
+        model = export.of_kind(trained.model, VLMo, "BEiT")
+        if not isinstance(model.patch, nn.Conv2d):
+            raise export.refused("BEiT", "a grid of stored features", "image: pixels")
+        network = export.fill(BeitModel(configuration(model)), renamed(model), "BEiT")
+        compare = partial(export.image_difference, model, size=(model.image_size, model.image_size))
+        return [export.Converted(network, compare, "image", processor="BeitImageProcessor", notes=[LEFT])]
+
+
+def configuration(model: VLMo) -> Any:
+    """Returns the ``BeitConfig`` of the image tower.
+
+    Raises:
+        ComponentError: it has encodings or an attention that BEiT has not.
+    """
+    from transformers import BeitConfig
+
+    export.check_plain(model.stack.layers, "BEiT")
+    position = model.stack.position
+    if position is not None and type(position) is not VLMoBias:
+        raise export.refused("BEiT", f"the position encoding {type(position).__name__}", "position: vlmo-bias")
+    layer: Any = model.stack.layers[0]
+    attention: Any = layer.attention.attention
+    if attention.key.bias is not None or attention.query.bias is None:
+        raise export.refused("BEiT", "other biases of the attention", "attention: {name: standard, bias: query_value}")
+    return BeitConfig(
+        hidden_size=model.dim,
+        num_hidden_layers=model.depth,
+        num_attention_heads=attention.heads,
+        intermediate_size=layer.feed.experts[IMAGE_EXPERT].inner.out_features,
+        image_size=model.image_size,
+        patch_size=model.patch_size,
+        layer_norm_eps=model.stack.norm.eps,
+        layer_scale_init_value=0.0 if layer.attention.scale is None else 0.1,
+        use_relative_position_bias=position is not None,
+        use_absolute_position_embeddings=_positions(model) is not None,
+        use_mean_pooling=False,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+
+
+def _positions(model: VLMo) -> Tensor | None:
+    # The table of absolute positions, None where there is none.
+    if not len(model.positions):
+        return None
+    first = model.positions[0]
+    if len(model.positions) == 1 and isinstance(first, LearnedPosition):
+        return first.table.weight
+    names = " and ".join(type(part).__name__ for part in model.positions)
+    raise export.refused("BEiT", f"other positions of patches ({names})", "image_position: learned or none")
+
+
+def renamed(model: VLMo) -> dict[str, Tensor]:
+    """Returns the image tower's weights by the names of ``BeitModel``."""
+    kept = {
+        name: value
+        for name, value in model.stack.layers.state_dict().items()
+        if ".experts." not in name or f".{_EXPERT}" in name
+    }
+    kind, patch = model.types.weight[1], model.patch
+    assert isinstance(patch, nn.Conv2d)
+    assert patch.bias is not None
+    table, position = _positions(model), model.stack.position
+    biases: dict[str, Tensor] = {}
+    if position is not None:
+        assert isinstance(position, VLMoBias)
+        parts = position.table[: position.image_rows].split(position.shape.heads, 1)  # layer by layer
+        name = "layers.{}.relative_position_bias.relative_position_bias_table"
+        biases = {name.format(number): part.contiguous() for number, part in enumerate(parts)}
+    return {
+        "embeddings.cls_token": model.cls_token + kind,
+        "embeddings.patch_embeddings.projection.weight": patch.weight,
+        "embeddings.patch_embeddings.projection.bias": patch.bias + kind,
+        **({} if table is None else {"embeddings.position_embeddings": table[None]}),
+        **export.layer_names(kept, _LAYER, "layers."),
+        **biases,
+        **{f"layernorm.{name}": value for name, value in model.stack.norm.state_dict().items()},
+    }
+
+
+class Released(export.Exporter):
     """Weights by the names of the released VLMo code, heads included.
 
     Args:
@@ -28,7 +142,7 @@ class Released(Exporter):
     def __init__(self, *, format: Literal["ckpt", "safetensors"] = "ckpt") -> None:
         self.format = format
 
-    def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
+    def export(self, trained: export.Trained, folder: Path, progress: Progress) -> export.Exported:
         if not isinstance(trained.model, VLMo):
             kind = type(trained.model).__name__
             raise ComponentError("Only VLMo has these names.", where="exporter vlmo", got=kind, expected="model: vlmo")
@@ -40,4 +154,4 @@ class Released(Exporter):
                 torch.save({"state_dict": named}, beside)
             else:
                 save_file(named, beside)
-        return Exported({"weights": final.name}, [f"{final}: {len(named)} tensors by the released names"], {})
+        return export.Exported({"weights": final.name}, [f"{final}: {len(named)} tensors by the released names"], {})

@@ -9,34 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+import vlcli.nn as vl
 from vlcli.errors import ComponentError
-from vlcli.nn import (
-    PUBLISHED_STD,
-    AttentionShape,
-    BlockStyle,
-    DataSpec,
-    EncoderOutput,
-    FusionOutput,
-    Images,
-    InitStd,
-    InputSpec,
-    Layout,
-    Model,
-    Pooler,
-    Recorder,
-    Slot,
-    Text,
-    TextEmbeddings,
-    build_positions,
-    embed_grid,
-    image_grid,
-    init_scale,
-    initialise_model,
-    layer_number,
-    match_normalised,
-    patch_embedding,
-    with_grid,
-)
 from vlcli.registry import AttentionSpec, PositionSpec
 from vlcli_vlmo.blocks import FUSED_EXPERT, IMAGE_EXPERT, TEXT_EXPERT, MoMEStack, Parts, Rows
 from vlcli_vlmo.weights import adapt
@@ -65,7 +39,7 @@ SIZES = {
 """Paper section 4.1; ``base_plus`` and the layer scale are the released code's."""
 
 
-class VLMo(Model):
+class VLMo(vl.Model):
     """VLMo: mixture-of-modality-experts transformer, a dual encoder and a fusion encoder in one.
 
     Attention is recorded under ``text.N``, ``image.N`` and ``fuse.N``. Texts alone and images alone go through their
@@ -111,11 +85,11 @@ class VLMo(Model):
     fuse_takes = "embeddings"
     supports_partial_output = True
     readouts = frozenset({"pooler"})
-    slots: ClassVar[Mapping[str, Slot]] = {
-        "position": Slot.of("position", ["pairs"], ["word", "cell", "special"]),
-        "fused_position": Slot.of("fused_position", ["pairs"], ["word", "cell", "special"]),
-        "text_position": Slot.of("text_position", ["tokens"], ["word"]),
-        "image_position": Slot.of("image_position", ["tokens"], ["cell", "special"]),
+    slots: ClassVar[Mapping[str, vl.Slot]] = {
+        "position": vl.Slot.of("position", ["pairs"], ["word", "cell", "special"]),
+        "fused_position": vl.Slot.of("fused_position", ["pairs"], ["word", "cell", "special"]),
+        "text_position": vl.Slot.of("text_position", ["tokens"], ["word"]),
+        "image_position": vl.Slot.of("image_position", ["tokens"], ["cell", "special"]),
     }
     heads: ClassVar[Mapping[str, str]] = {
         "mlm": "vlmo-mlm",
@@ -126,7 +100,7 @@ class VLMo(Model):
 
     def __init__(
         self,
-        data_spec: DataSpec,
+        data_spec: vl.DataSpec,
         *,
         size: Literal["base", "base_plus", "large"] = "base",
         hidden: int | None = None,
@@ -154,7 +128,7 @@ class VLMo(Model):
         fused_start: Literal["fresh", "image", "text"] = "fresh",
         second_path: bool = True,
         images: int = 1,
-        init_std: InitStd = "auto",
+        init_std: vl.InitStd = "auto",
         packed: bool = True,
     ) -> None:
         super().__init__(data_spec)
@@ -168,11 +142,11 @@ class VLMo(Model):
             what = "A standard transformer has no vision-language layers."
             raise ComponentError(what, where="model vlmo", hint="set fused_layers: 0")
         self.starts: dict[str, str] = {TEXT_EXPERT: text_start, FUSED_EXPERT: fused_start}
-        self.init_std = init_scale(init_std, width, published=544)
+        self.init_std = vl.init_scale(init_std, width, published=544)
         self.second_path = second_path and top > 0
         self.image_source, self.image_size, self.patch_size = image, image_size, patch
-        self.grid = image_grid(image, image_size, patch, grid, "vlmo")
-        shape = AttentionShape(width, heads or published.heads, depth)
+        self.grid = vl.image_grid(image, image_size, patch, grid, "vlmo")
+        shape = vl.AttentionShape(width, heads or published.heads, depth)
         relative = published.relative if position_type == "auto" else position_type == "relative"
         idle = relative and text_position is None
         if text_position is None:
@@ -181,35 +155,37 @@ class VLMo(Model):
             image_position = "none" if relative else {"name": "learned", "grid": list(self.grid)}
         if position is None and relative:
             position = {"name": "vlmo-bias", "grid": list(self.grid), "length": length}
-        words = build_positions(text_position, shape, self.slots["text_position"])[0]
-        self.text = TextEmbeddings(data_spec, width, words, dropout=drop_path)
+        words = vl.build_positions(text_position, shape, self.slots["text_position"])[0]
+        self.text = vl.TextEmbeddings(data_spec, width, words, dropout=drop_path)
         # The released files hold a table of text positions even where nothing reads it.
         self.idle_positions = nn.Embedding(data_spec.text_length, width).requires_grad_(False) if idle else None
         self.types = nn.Embedding(1 + images, width)
-        self.patch = patch_embedding(image, patch, data_spec.region_dim, width, 0.0)
+        self.patch = vl.patch_embedding(image, patch, data_spec.region_dim, width, 0.0)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = build_positions(with_grid(image_position, self.grid), shape, self.slots["image_position"])[0]
+        self.positions = vl.build_positions(
+            vl.with_grid(image_position, self.grid), shape, self.slots["image_position"]
+        )[0]
         scale = published.layer_scale if layer_scale == "auto" else layer_scale
-        style = BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
+        style = vl.BlockStyle("pre", 1e-6, 0.0, layer_scale=scale, drop_path=drop_path)
         usual = attention or STANDARD
         attentions = [lower_attention or usual] * (depth - top) + [usual] * top
-        encoding = build_positions(position, shape, self.slots["position"])[1]
+        encoding = vl.build_positions(position, shape, self.slots["position"])[1]
         among_both = self.slots["fused_position"]
         if not top:
             among_both = among_both.without("pairs", "there are no vision-language layers here: set fused_layers")
-        further = build_positions(fused_position, replace(shape, layers=max(top, 1)), among_both)[1]
+        further = vl.build_positions(fused_position, replace(shape, layers=max(top, 1)), among_both)[1]
         inner, experts = intermediate or 4 * width, (depth - top, shared_norm, mixture)
         self.stack = MoMEStack(shape, inner, style, attentions, encoding, *experts, further)
         self.stack.packed = packed
-        self.pooler = Pooler(width)
+        self.pooler = vl.Pooler(width)
         self._initialise(open_scales=layer_scale == "auto")
 
     def _initialise(self, open_scales: bool) -> None:
-        initialise_model(self, self.init_std)
+        vl.initialise_model(self, self.init_std)
         nn.init.trunc_normal_(self.cls_token, std=self.init_std)
-        if self.init_std > PUBLISHED_STD and self.image_source == "features":
-            match_normalised(self.positions)
-        if self.init_std > PUBLISHED_STD and open_scales:  # a layer scale of 0.1 belongs to twelve layers and more
+        if self.init_std > vl.PUBLISHED_STD and self.image_source == "features":
+            vl.match_normalised(self.positions)
+        if self.init_std > vl.PUBLISHED_STD and open_scales:  # a layer scale of 0.1 belongs to twelve layers and more
             for name, parameter in self.stack.layers.named_parameters():
                 if name.endswith(".scale"):
                     nn.init.ones_(parameter)
@@ -222,30 +198,32 @@ class VLMo(Model):
     def depth(self) -> int:
         return len(self.stack.layers)
 
-    def input_spec(self) -> InputSpec:
+    def input_spec(self) -> vl.InputSpec:
         if self.image_source == "features":
-            return InputSpec(text=True, regions=True, grid=self.grid)
-        return InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
+            return vl.InputSpec(text=True, regions=True, grid=self.grid)
+        return vl.InputSpec(text=True, pixels=True, size=(self.image_size, self.image_size))
 
     def word_table(self) -> nn.Embedding:
         return self.text.words
 
-    def embed_text(self, text: Text) -> EncoderOutput:
+    def embed_text(self, text: vl.Text) -> vl.EncoderOutput:
         hidden, layout = self.text(text)
-        return EncoderOutput(hidden, layout)
+        return vl.EncoderOutput(hidden, layout)
 
-    def embed_image(self, images: Images) -> EncoderOutput:
-        return embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vlmo", self.image_size)
+    def embed_image(self, images: vl.Images) -> vl.EncoderOutput:
+        return vl.embed_grid(images, self.patch, self.cls_token, self.positions, self.grid, "vlmo", self.image_size)
 
-    def encode_text(self, text: Text, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
+    def encode_text(self, text: vl.Text, record: vl.Recorder | None = None, rows: Rows = "all") -> vl.EncoderOutput:
         return self._alone(self.embed_text(text), 0, TEXT_EXPERT, record, rows)
 
-    def encode_image(self, images: Images, record: Recorder | None = None, rows: Rows = "all") -> EncoderOutput:
+    def encode_image(
+        self, images: vl.Images, record: vl.Recorder | None = None, rows: Rows = "all"
+    ) -> vl.EncoderOutput:
         return self._alone(self.embed_image(images), 1, IMAGE_EXPERT, record, rows)
 
     def _alone(
-        self, states: EncoderOutput, kind: int, expert: str, record: Recorder | None, rows: Rows
-    ) -> EncoderOutput:
+        self, states: vl.EncoderOutput, kind: int, expert: str, record: vl.Recorder | None, rows: Rows
+    ) -> vl.EncoderOutput:
         # ``extra["fused"]`` (N, D): the first token by the vision-language experts, for the second contrast.
         x, layout = states.hidden + self.types.weight[kind], states.layout
         parts, start = [(expert, x.shape[1])], self.stack.fused_from
@@ -257,11 +235,11 @@ class VLMo(Model):
             again, _ = self.stack(kept[start], layout, parts, fused=True, first=start, rows="pooled")
             extra["fused"] = again[:, 0]
         layers = {number: kept[number] for number in self.output_hidden_states}
-        return EncoderOutput(hidden, _front(layout, hidden.shape[1]), hidden[:, 0], layers, extra)
+        return vl.EncoderOutput(hidden, _front(layout, hidden.shape[1]), hidden[:, 0], layers, extra)
 
     def fuse(
-        self, text: EncoderOutput, image: EncoderOutput, record: Recorder | None = None, rows: Rows = "all"
-    ) -> FusionOutput:
+        self, text: vl.EncoderOutput, image: vl.EncoderOutput, record: vl.Recorder | None = None, rows: Rows = "all"
+    ) -> vl.FusionOutput:
         words, patches = text.hidden.shape[1], image.hidden.shape[1]
         kind = self.types.weight[1]
         if image.number is not None:  # more pictures than rows share the last
@@ -271,10 +249,10 @@ class VLMo(Model):
         parts: Parts = [(TEXT_EXPERT, words), (IMAGE_EXPERT, patches)]
         options = {"rows": rows, "keep": self.output_hidden_states, "record": record, "name": "fuse"}
         hidden, kept = self.stack(x, layout, parts, fused=True, **options)
-        of_text = EncoderOutput(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
+        of_text = vl.EncoderOutput(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
         rest = hidden[:, words:]
-        of_image = EncoderOutput(rest, _front(image.layout, rest.shape[1]))
-        return FusionOutput(of_text, of_image, self.pooler(hidden))
+        of_image = vl.EncoderOutput(rest, _front(image.layout, rest.shape[1]))
+        return vl.FusionOutput(of_text, of_image, self.pooler(hidden))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return adapt(self, state, report)
@@ -283,8 +261,8 @@ class VLMo(Model):
         return ((r"^stack\.position\.", {"decay": 0.0}),)
 
     def layer_of(self, name: str) -> int | None:
-        return layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), self.depth)
+        return vl.layer_number(name, {"stack.layers.": 0}, ("stack.", "pooler."), self.depth)
 
 
-def _front(layout: Layout, count: int) -> Layout:
+def _front(layout: vl.Layout, count: int) -> vl.Layout:
     return layout if count == layout.route.shape[1] else layout.cut(0, count)

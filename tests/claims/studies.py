@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vlcli.claims.load import Registered, read
-from vlcli.claims.measurements import Cell
-from vlcli.claims.results_file import Measured
+from vlcli.claims.results_file import Cell, Measured
 
 HEAD = """\
 paper: mine

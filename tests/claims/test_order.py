@@ -8,11 +8,9 @@ import pytest
 
 from tests.claims.studies import claim, registered
 from vlcli.claims import results_file
-from vlcli.claims.load import every
-from vlcli.claims.measurements import Cell, all_cells, cells_of, seeds_of
-from vlcli.claims.order import Job, chance, following
-from vlcli.claims.results_file import Measured, Results
-from vlcli.claims.schema import Power
+from vlcli.claims.load import Power, every
+from vlcli.claims.reproduce import Job, chance, following
+from vlcli.claims.results_file import Cell, Measured, Results, all_cells, cells_of, seeds_of
 from vlcli.errors import DataError
 
 A, B, C, D = (Cell("mine/table", row, 0) for row in "abcd")

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from tests.claims.studies import HEAD, UNTESTED, claim
 from vlcli.claims import reproduce, results_file
 from vlcli.claims.load import every
-from vlcli.claims.measurements import all_cells
 from vlcli.claims.reproduce import Tables, check
+from vlcli.claims.results_file import all_cells
 from vlcli.cli import app
 from vlcli.errors import ComponentError
 from vlcli.runner.execute import StageOutcome

@@ -9,9 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vlcli.claims.load import every, pick
-from vlcli.claims.measurements import all_cells
 from vlcli.claims.reproduce import Tables
-from vlcli.claims.results_file import FILE, Measured, Results, write
+from vlcli.claims.results_file import FILE, Measured, Results, all_cells, write
 from vlcli.cli import app
 
 CLAIM = "irpe-t1-product"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vlcli.recipe import artifacts, stage_record
+from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord
 
 
@@ -109,9 +109,9 @@ def test_sizes_of_few_files_are_noted_and_the_number_of_very_many(tmp_path):
     (tmp_path / "world" / "words.json").write_text("words")
     (tmp_path / "log.jsonl").write_text("line")
     files = {"root": "world", "log": "log.jsonl"}
-    found = artifacts.sizes(tmp_path, files)
+    found = stage_record.sizes(tmp_path, files)
     assert found == {"world/images/": 150, "world/words.json": 5}
     record = StageRecord("a", "make", "done", "key", files=files, sizes=found)
-    assert artifacts.lost(tmp_path, record) == ""
+    assert stage_record.lost(tmp_path, record) == ""
     (tmp_path / "world" / "images" / "7.png").unlink()
-    assert artifacts.lost(tmp_path, record) == "world/images/ is cut: 149 of 150 files"
+    assert stage_record.lost(tmp_path, record) == "world/images/ is cut: 149 of 150 files"

@@ -12,7 +12,7 @@ from vlcli.recipe import keys, stage_record
 from vlcli.recipe import plan as planning
 from vlcli.recipe.digests import data_digests
 from vlcli.recipe.load import from_mapping
-from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.stage_record import StageRecord
 
 

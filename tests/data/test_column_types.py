@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from vlcli import registry
 from vlcli.cli import app
-from vlcli.data.readers.column_types import ColumnType, decide
+from vlcli.data.readers.cells import ColumnType, decide
 from vlcli.errors import DataError
 
 SIGNS = [

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 from vlcli.data import Example
-from vlcli.data.curriculum import Curriculum
+from vlcli.data.sampler import Curriculum
 from vlcli.errors import DataError
 from vlcli.recipe.schema import CurriculumStep, ObjectiveOptions
 

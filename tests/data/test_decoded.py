@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vlcli.data import pictures
-from vlcli.data.decoded import PIXEL, DecodedImages
-from vlcli.data.pictures import Pictures
+from vlcli.data.pictures import PIXEL, DecodedImages, Pictures
 from vlcli.data.sample import ImageSample
 from vlcli.nn.model import InputSpec
 

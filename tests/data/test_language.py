@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlcli import registry
-from vlcli.data.language import lexicon, phrases
-from vlcli.data.language.phrases import names, plain
+from vlcli.data.language import phrases
+from vlcli.data.language import roles as lexicon
+from vlcli.data.language.roles import names, plain
 from vlcli.errors import ComponentError, RecipeError
 
 VOCABULARY = """

@@ -16,7 +16,7 @@ from vlcli.errors import DataError
 from vlcli.nn.model import DataSpec
 from vlcli.objectives.answers import class_ids
 from vlcli.tasks.classification import Classification, ImageClassification
-from vlcli.tasks.region_labels import RegionLabels
+from vlcli.tasks.referring import RegionLabels
 
 DEIT = {"name": "deit", "size": "tiny", "hidden": 16, "layers": 1, "heads": 2, "image_size": 16, "patch": 8}
 

@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vlcli.data.readers.arrow import HuggingFace, Parquet
-from vlcli.data.readers.generic import JsonLines
+from vlcli.data.readers.generic import HuggingFace, JsonLines, Parquet
 from vlcli.data.readers.probes import POPE, VSR, SugarCrepe, Winoground
 from vlcli.errors import DataError
-from vlcli.metrics.yes_no import yes_no
+from vlcli.metrics.classification import yes_no
 from vlcli.tasks.classification import Classification
 from vlcli.tasks.probes import SugarCrepeTask, WinogroundTask
 

@@ -17,7 +17,7 @@ from vlcli.data import Example
 from vlcli.data.columns import index
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
 from vlcli.data.dataset import Examples
-from vlcli.data.parcel import SMALL, Parcel
+from vlcli.data.loader import SMALL, Parcel
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.generic import JsonLines
 from vlcli.data.sample import Corruption

@@ -16,10 +16,9 @@ from vlcli.data import Example, Reader
 from vlcli.data.images import to_array
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.transforms import TransformInput, crop, flip, may_flip, resize
-from vlcli.data.transforms.base import lent
+from vlcli.data.transforms.base import lent, mirrored, mirrored_targets
 from vlcli.data.transforms.detection import scaled_size
-from vlcli.data.transforms.randaugment import OPERATIONS, apply, randaugment
-from vlcli.data.transforms.words import mirrored, mirrored_targets
+from vlcli.data.transforms.vl_augment import OPERATIONS, apply, randaugment
 from vlcli.errors import ComponentError, DataError
 from vlcli.images.boxes import BoxList
 from vlcli.nn.model import InputSpec

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from vlcli import registry
-from vlcli.data.unique import by_id
+from vlcli.data.checks import by_id
 from vlcli.errors import DataError
 
 IMAGES = [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "b.jpg"}]

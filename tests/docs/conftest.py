@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load
+from vlcli.recipe.yaml import to_yaml
 
 from .pages import vlcli
 

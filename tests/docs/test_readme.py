@@ -28,9 +28,9 @@ from tests.docs.ways import LOOKING, PAGES, SHOWN, WAYS, Way
 from tests.plugins.hf.models import build
 from tests.plugins.hf.tiny import save, tower
 from vlcli.cli import app
+from vlcli.recipe.fields import EmaOptions, GroupOptions, OptimizerOptions, ScheduleOptions, StopOptions
 from vlcli.recipe.load import from_mapping
 from vlcli.recipe.schema import STAGES, Recipe, TextOptions
-from vlcli.recipe.training_options import EmaOptions, GroupOptions, OptimizerOptions, ScheduleOptions, StopOptions
 from vlcli.recipe.validate import shallow
 from vlcli.recipe.yaml import parse
 

@@ -14,7 +14,7 @@ from tests.engine.parts import config
 from tests.engine.test_processes import run, start
 from tests.engine.test_trainer import StoppedError, Stopping, lines, make, same
 from vlcli import stopping
-from vlcli.engine import early_stop
+from vlcli.engine import outcome
 from vlcli.engine.trackers import read_log
 from vlcli.engine.trainer import Score
 from vlcli.engine.weights import read_tensors
@@ -62,7 +62,7 @@ def test_the_rate_follows_the_steps_of_the_recipe(tmp_path):
 def clock(monkeypatch):
     """Every look at the clock of the early stop takes ten seconds."""
     ticks = itertools.count(0, 10)
-    monkeypatch.setattr(early_stop, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(outcome, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
 
 
 def test_minutes_end_training_after_a_validation_and_count_over_resumes(tmp_path, clock):

@@ -11,9 +11,8 @@ import torch
 from tests.engine.parts import DATA_SPEC, FakeData
 from vlcli import stopping
 from vlcli.detection.extraction import Share
-from vlcli.engine import joint_evaluation
-from vlcli.engine.evaluation import TaskRunner, mean_losses
-from vlcli.engine.joint_evaluation import JointEvaluation
+from vlcli.engine import evaluation
+from vlcli.engine.evaluation import JointEvaluation, TaskRunner, mean_losses
 from vlcli.engine.training_module import build_training_module
 
 OBJECTIVES = ["engine-words", {"name": "engine-contrast", "weight": 0.5}]
@@ -83,7 +82,7 @@ def _keep(own, place, count, value):
 @pytest.mark.parametrize("late", [False, True])
 def test_a_signal_to_one_ends_all_and_nobody_waits_in_vain(monkeypatch, asked, late):
     meeting, ranks = Meeting(2), threading.local()
-    monkeypatch.setattr(joint_evaluation.processes, "collect", lambda value: meeting.gather(ranks.rank, value))
+    monkeypatch.setattr(evaluation.processes, "collect", lambda value: meeting.gather(ranks.rank, value))
 
     def evaluate(rank):
         ranks.rank = rank

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.engine.parts import DATA_SPEC, TinyModel, config
 from tests.engine.test_trainer import lines, make
-from vlcli.engine.learning_rate import rule, with_rate
+from vlcli.engine.schedule import rule, with_rate
 from vlcli.nn.model import DataSpec
 from vlcli.nn.shape import NetworkShape
 from vlcli.nn.slots import build_model

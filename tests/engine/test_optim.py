@@ -11,7 +11,7 @@ from vlcli.engine.optim import BertAdam, build_optimizer, freeze, parameter_grou
 from vlcli.engine.schedule import factor
 from vlcli.engine.training_module import build_training_module
 from vlcli.errors import RecipeError
-from vlcli.recipe.training_options import EmaOptions, OptimizerOptions, ScheduleOptions
+from vlcli.recipe.fields import EmaOptions, OptimizerOptions, ScheduleOptions
 
 torch.set_num_threads(1)
 

@@ -22,7 +22,7 @@ from converted import (
 )
 
 from vlcli import registry
-from vlcli.builders.start_weights import load_sources
+from vlcli.builders.training import load_sources
 from vlcli.engine.training_module import build_training_module
 from vlcli.nn import WORDS as WORD_SLOT
 from vlcli.nn import (
@@ -194,7 +194,7 @@ def test_files_of_transformers_4_are_read_too():
 
 
 def test_swin_of_transformers_4_is_read_too():
-    from vlcli_swin.names import from_transformers
+    from vlcli_swin.model import from_transformers
 
     model = build_training_module(SWIN, [], tiny_models.DataSpec(), seed=0).model
     stem = "swin.encoder.layers.0.blocks.0."

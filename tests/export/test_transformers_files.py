@@ -24,7 +24,7 @@ from converted import (
 from vlcli import registry
 from vlcli.data.images import to_array
 from vlcli.data.preparation import PREPARATIONS
-from vlcli.data.transforms.scene import TransformInput
+from vlcli.data.transforms.base import TransformInput
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import ComponentError, DataError
 from vlcli.progress import Silent

@@ -16,9 +16,8 @@ import pytest
 
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, info, verify
-from vlcli.features.exporting import export_features
 from vlcli.features.formats import tsv
-from vlcli.features.importing import errors_file, import_features
+from vlcli.features.importing import errors_file, export_features, import_features
 
 OBJ36 = [
     "img_id",

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 from vlcli.features import FeatureStore
-from vlcli.images.conversions import conversion_notes
-from vlcli.images.files import deep_range, open_image, pixel_range
+from vlcli.images.files import conversion_notes, deep_range, open_image, pixel_range
 
 RAMP = np.linspace(0, 1, 600).reshape(20, 30)
 DEEP = [

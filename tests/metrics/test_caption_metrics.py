@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vlcli.errors import DataError
 from vlcli.metrics.captions import Cider, DocumentFrequency, bleu, rouge_l, tokenize
-from vlcli.metrics.captions.java import lacking
+from vlcli.metrics.captions.measure import lacking
 
 WORDS = st.lists(st.sampled_from(["a", "red", "circle", "left", "of", "the", "square"]), min_size=1, max_size=9)
 WHOLE = pytest.mark.slow

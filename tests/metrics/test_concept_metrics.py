@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlcli.metrics.concepts import average_precision, f1, per_image, pooled
+from vlcli.metrics.classification import average_precision, f1, per_image, pooled
 
 RANKS = [[0, 1, 5], [3], []]
 """A picture with three true words, found 1st, 2nd and 6th; one whose only word is 4th; one without a true word."""

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlcli.metrics import interval, nlvr2, ranking
+from vlcli.metrics import classification, interval, ranking
 
 
 def test_real_dev_set_has_the_official_number_of_groups(shared):
     rows = [json.loads(line) for line in (shared / "data/annotations/nlvr2/dev.json").read_text().splitlines()]
     assert len(rows) == 6_982
-    assert len({nlvr2.group_of(row["identifier"]) for row in rows}) == 2_018
+    assert len({classification.group_of(row["identifier"]) for row in rows}) == 2_018
     labels = [row["label"] == "True" for row in rows]
     names = [row["identifier"] for row in rows]
-    assert nlvr2.consistency(names, [True] * len(rows)) == 1.0
-    assert nlvr2.accuracy(labels) == pytest.approx(3_551 / 6_982)
-    assert nlvr2.consistency(names, labels) < nlvr2.accuracy(labels)
+    assert classification.consistency(names, [True] * len(rows)) == 1.0
+    assert classification.accuracy(labels) == pytest.approx(3_551 / 6_982)
+    assert classification.consistency(names, labels) < classification.accuracy(labels)
 
 
 def test_a_group_is_right_only_if_every_pair_is():
     names = ["dev-1-0-0", "dev-1-1-0", "dev-1-0-1"]
-    assert nlvr2.consistency(names, [True, False, True]) == 0.5
-    assert nlvr2.consistency([], []) == 0.0
+    assert classification.consistency(names, [True, False, True]) == 0.5
+    assert classification.consistency([], []) == 0.0
 
 
 def test_means_by_kind_leave_out_rows_without_one():
@@ -37,7 +37,7 @@ def test_means_by_kind_leave_out_rows_without_one():
         {"correct": True},
         {"kind": "b", "correct": 0},
     ]
-    assert nlvr2.by_kind(rows, "kind") == {"a": 0.0, "b": 0.5}
+    assert classification.by_kind(rows, "kind") == {"a": 0.0, "b": 0.5}
 
 
 def first_hits(scores: np.ndarray, relevant: np.ndarray) -> list[int]:

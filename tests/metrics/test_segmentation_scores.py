@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlcli.metrics.segmentation import confusion, union_scores
+from vlcli.metrics.classification import confusion, union_scores
 
 
 def by_sets(truth: np.ndarray, found: np.ndarray, classes: int) -> dict[str, float]:

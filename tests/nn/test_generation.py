@@ -14,7 +14,7 @@ from torch import Tensor
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, EncoderOutput, ForwardPasses, Layout
 from vlcli.nn.generation import Generation, Recomputed, generate
-from vlcli.nn.generation.rules import Rules, narrowed
+from vlcli.nn.generation.search import Rules, narrowed
 
 DATA_SPEC = DataSpec(vocab_size=7, pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4)
 SPOKEN = (1, 3, 5, 6)

@@ -8,7 +8,7 @@ from cells import DATA_SPEC, TINY
 from torch import nn
 
 from vlcli.nn import build_model
-from vlcli.nn.undrawn import without_memory
+from vlcli.nn.fake import without_memory
 
 
 @pytest.mark.parametrize("name", ["lxmert", "albef", "vlmo", "swin", "faster-rcnn"])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from vlcli_deit import DeiT
 
-from vlcli.builders.start_weights import read_source
+from vlcli.builders.training import read_source
 from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import DataError

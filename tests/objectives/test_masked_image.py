@@ -13,8 +13,7 @@ from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import WeightLoader
 from vlcli.errors import ComponentError, DataError, RecipeError
 from vlcli.nn import Batch, ForwardPasses, Images, Pixels, Regions, View
-from vlcli.objectives.image_targets import patches, shades
-from vlcli.objectives.image_tokens import DiscreteVAE, read_tokenizer
+from vlcli.objectives.image_targets import DiscreteVAE, patches, read_tokenizer, shades
 from vlcli.objectives.masked_image import MaskedImage, PatchMasks
 
 torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from run_folders import accuracies, answers, write_recipe, write_stage
 from vlcli.pages.report import ReportOptions, render
 from vlcli.pages.tables import page_table, table_on_page
 from vlcli.progress import Silent
-from vlcli.recipe.resolved import Published
+from vlcli.recipe.locate import Published
 from vlcli.tables.results import RowResults, RunResults, TableResults
 from vlcli.tools.run_folder import read_run
 

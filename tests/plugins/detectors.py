@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from PIL import Image
 from vlcli_bottom_up import FAMILIES, Detector
-from vlcli_bottom_up.architecture import Architecture
-from vlcli_bottom_up.load import draw
+from vlcli_bottom_up.extractor import draw
+from vlcli_bottom_up.families import Architecture
 
 C4 = Architecture(
     blocks=(1, 1, 2, 3), stem=8, out=16, inner=4, hidden=16, anchors=12, classes=40, attributes=13, embedding=8,

@@ -158,8 +158,8 @@ def test_every_default_of_an_installed_component_is_within_bounds():
     ("text", "says"),
     [
         ("a: " + "7" * 5000, "5,000 digits"),
-        ("a: &a [1, *a]", "alias stands inside"),
-        ("&a {b: *a}", "alias stands inside"),
+        ("a: &a [1, *a]", "alias refers to the value that contains it"),
+        ("&a {b: *a}", "alias refers to the value that contains it"),
         ("[" * 3000 + "]" * 3000, "deeper than 100"),
         ("[" * 101 + "]" * 101, "deeper than 100"),
         ("a: &a [" + "1, " * 400 + "]\nb: &b [" + "*a, " * 400 + "]\n", "too large once its aliases"),

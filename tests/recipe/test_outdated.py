@@ -10,7 +10,7 @@ import pytest
 from vlcli import registry
 from vlcli.cli.listing import _unknown
 from vlcli.errors import ComponentError
-from vlcli.registry.outdated import not_installed
+from vlcli.registry.entries import not_installed
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vlcli.registry.entry import Entry
-from vlcli.registry.packages import expanded
+from vlcli.registry.packages import Entry, expanded
 
 
 def test_a_folder_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 from vlcli.errors import RecipeError, UsageError
 from vlcli.recipe import rows as row_keys
 from vlcli.recipe.load import load
+from vlcli.recipe.locate import Published
 from vlcli.recipe.plan import _folder_names
-from vlcli.recipe.resolved import Published
 from vlcli.recipe.table import is_table, load_table
 
 BASE = """\

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vlcli.errors import RecipeError
 from vlcli.recipe import yaml
-from vlcli.recipe.dump import to_yaml
+from vlcli.recipe.yaml import to_yaml
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from vlcli.errors import ComponentError, Problem
 from vlcli.objectives import Mean, Objective, ObjectiveOutput
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
-from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load
+from vlcli.recipe.yaml import to_yaml
 from vlcli.registry import as_spec
 from vlcli.runner.execute import context_of
 from vlcli.runner.trial_step import trial_step

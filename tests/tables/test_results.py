@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vlcli.errors import DataError
-from vlcli.recipe.resolved import Published
+from vlcli.recipe.locate import Published
 from vlcli.tables.results import FILE, RowResults, RunResults, TableResults, read_results, write_results
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from table_rows import plain_row, row_of
 
 from vlcli.errors import UsageError
-from vlcli.recipe.resolved import Published
+from vlcli.recipe.locate import Published
 from vlcli.tables.heat import heat_map
 from vlcli.tables.outputs import write_plot, write_table
 from vlcli.tables.results import RowResults, RunResults, TableResults, read_results

@@ -18,7 +18,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter
 from vlcli.stages import evaluate
-from vlcli.tasks import bag_of_words
+from vlcli.tasks import baseline
 
 COLOURS = {"red": (220, 20, 20), "blue": (20, 20, 220), "green": (20, 200, 20)}
 Line = dict[str, Any]
@@ -141,7 +141,7 @@ def test_words_learn_what_is_in_the_words_and_pictures_the_rest(learnt: dict[str
 def test_the_same_seed_gives_the_same_answers_whatever_was_drawn_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bag_of_words, "ROUNDS", 3)
+    monkeypatch.setattr(baseline, "ROUNDS", 3)
     world(tmp_path, 30, "train", np.random.default_rng(5))
     world(tmp_path, 10, "test", np.random.default_rng(6))
     first = run(tmp_path, "words*image", VQA)[1]

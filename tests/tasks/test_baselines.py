@@ -25,8 +25,8 @@ from vlcli.metrics.captions.measure import measure
 from vlcli.metrics.ranking import both_ways
 from vlcli.progress import Silent
 from vlcli.stages import evaluate
+from vlcli.tasks.cca_retrieval import FitSetting, fit
 from vlcli.tasks.correlation import Axes, CountedWords, Moments, solve, unit
-from vlcli.tasks.correlation_fit import FitSetting, fit
 from vlcli.tasks.pooled import mean_features, sentences_by_picture
 
 DIM = 24

@@ -21,8 +21,8 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter
 from vlcli.metrics.captions import Cider, DocumentFrequency, tokenize
+from vlcli.metrics.captions.cider import END, CiderReward
 from vlcli.metrics.captions.measure import measure, same_for_all
-from vlcli.metrics.captions.reward import END, CiderReward
 from vlcli.nn import DataSpec
 from vlcli.objectives.scst import FILE
 from vlcli.stages import evaluate

@@ -17,7 +17,7 @@ from tiny_batches import SMALL, make_batch
 from vlcli import registry
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError
-from vlcli.metrics.nlvr2 import consistency, group_of
+from vlcli.metrics.classification import consistency, group_of
 
 ROW = {
     "question": "Is the pipe red?",

@@ -16,7 +16,7 @@ from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.engine.training_module import build_training_module
 from vlcli.errors import DataError
-from vlcli.metrics.average_precision import average_precision
+from vlcli.metrics.ranking import average_precision
 from vlcli.nn.model import DataSpec
 
 DEIT = {

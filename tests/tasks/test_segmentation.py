@@ -19,7 +19,7 @@ from vlcli import registry
 from vlcli.cli import app
 from vlcli.data.readers.ade20k import ADE20K
 from vlcli.data.transforms import TransformInput
-from vlcli.data.transforms.segmentation import Segmentation as Crops
+from vlcli.data.transforms.detection import Segmentation as Crops
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, Images, InputSpec, Pixels
 from vlcli.nn.segmentation import Maps, PlainHead, UPerHead

@@ -9,13 +9,12 @@ import torch
 from typer.testing import CliRunner
 
 from vlcli.cli import app
-from vlcli.engine.plan import StepPlan
+from vlcli.engine.schedule import StepPlan
 from vlcli.nn.model import DataSpec
 from vlcli.nn.slots import build_model
 from vlcli.recipe.schema import Pretrain
 from vlcli.tools import training_cost
-from vlcli.tools.training_cost import Wanted
-from vlcli.tools.training_sizes import activations_of
+from vlcli.tools.training_cost import Wanted, activations_of
 
 RECIPE = """\
 root: world

@@ -1,40 +1,145 @@
-"""Builds the training module and the data of a training stage."""
+"""Builds the training module, its tokenizer, its first weights and the data of a training stage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from vlcli import registry
 from vlcli.builders.context import StageContext
-from vlcli.builders.readers import keep_answered, open_readers, refuse_held_out
+from vlcli.builders.readers import (
+    Stores,
+    keep_answered,
+    open_readers,
+    open_stores,
+    refuse_held_out,
+    region_sample,
+    require_stores,
+)
 from vlcli.builders.resolve import resolve_stage
-from vlcli.builders.start_weights import load_sources
-from vlcli.builders.stores import Stores, open_stores, region_sample, require_stores
-from vlcli.builders.tokenizers import make_tokenizer, refuse_endless
 from vlcli.data.numbering import class_names, label_names
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption
 from vlcli.data.transforms import Transform
 from vlcli.engine import processes
-from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
+from vlcli.engine.bundle import Bundle, find_bundle, read_bundle, read_weights, verified
 from vlcli.engine.training_module import TrainingModule, build_training_module
-from vlcli.engine.weights import LoadReport
-from vlcli.errors import Problem, RecipeError
+from vlcli.engine.weights import LoadReport, WeightLoader
+from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
+from vlcli.nn.fake import without_memory
 from vlcli.nn.model import DataSpec, InputSpec, Model
 from vlcli.nn.slots import build_model
-from vlcli.nn.undrawn import without_memory
+from vlcli.nn.weights import read_states
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
-from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training
+from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
+from vlcli.tasks.captioning import Captioning
+
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+def load_sources(
+    module: TrainingModule,
+    sources: list[Path],
+    allow_unmatched: list[str],
+    state_dict: str | None = None,
+    rename: Mapping[str, str] = MappingProxyType({}),
+) -> LoadReport | None:
+    """Loads bundles, checkpoints of other tools, or folders with one of these; returns None if there is no source.
+
+    The last two arguments are those of :meth:`WeightLoader.add_file`.
+
+    Raises:
+        DataError: there are no weights, or the backbone is not complete.
+    """
+    if not sources:
+        return None
+    loader = WeightLoader(module, allow_unmatched)
+    for path in sources:
+        file, states = read_source(path)
+        if file is None:
+            loader.add(states[""], str(path), ours=True)
+        else:
+            loader.add_file(file, states, state_dict, rename)
+    return loader.finish()
+
+
+def read_source(path: Path) -> tuple[Path | None, dict[str, dict[str, Tensor]]]:
+    """Reads the weights of a bundle (no file; its state under ``""``) or of another tool's file or folder, by key.
+
+    Raises:
+        DataError: there are none, or they are damaged.
+    """
+    if (folder := find_bundle(path)) is not None:
+        return None, {"": read_weights(folder)}
+    file = verified(_weight_file(path))
+    return file, read_states(file)
+
+
+def _weight_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    files = [path / name for name in WEIGHT_FILES if (path / name).is_file()]
+    if not files:
+        raise DataError(
+            "There are no weights here.",
+            where=str(path),
+            expected=f"a stage of this recipe, a model folder, {' or '.join(WEIGHT_FILES)}, or a file",
+        )
+    return files[0]
+
+
+SAYING = ("scst",)
+"""Objectives that train generation."""
+
+
+def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | None, model: Spec | None = None) -> Any:
+    """Returns the source's tokenizer unless the stage has ``text``; else trains or loads the recipe's.
+
+    If the recipe names no vocabulary and ``model`` starts from a folder with a tokenizer, that one is loaded.
+    """
+    if bundle is not None and bundle.tokenizer is not None and getattr(context.config, "text", None) is None:
+        return bundle.tokenizer
+    if model is not None and "vocabulary" not in text.model_fields_set:
+        folder = registry.of(Model).load(model["name"]).vocabulary_folder(model)
+        text = text if folder is None else text.model_copy(update={"vocabulary": folder})
+    return _vocabulary(context, text).reading(text.model_dump())
+
+
+def _vocabulary(context: StageContext, text: TextOptions) -> Any:
+    from vlcli.data.vocabulary import Tokenizer
+
+    words, lowercase = text.vocabulary, text.lowercase
+    if isinstance(words, TrainVocabulary):
+        readers = open_readers(words.train, context.root, cache=context.cache)
+        texts = (example.text for reader in readers for example in reader.examples() if example.text)
+        return Tokenizer.train(texts, words.size, lowercase=lowercase, min_frequency=words.min_frequency)
+    inside = context.root / words  # else a path here, or a hub name
+    return Tokenizer.load(str(inside) if inside.exists() else words, lowercase)
+
+
+def refuse_endless(context: StageContext, text: TextOptions, task: Task | None, objectives: list[Spec]) -> None:
+    """Refuses to train generation on sentences without an end.
+
+    Raises:
+        RecipeError: the text has no end, and the stage trains generation.
+    """
+    saying = isinstance(task, Captioning) or any(spec["name"] in SAYING for spec in objectives)
+    if saying and text.end == "none":
+        what = "sentences without [SEP] never end, so saying them cannot be learned"
+        problem = Problem(f"stages.{context.name}.text.end", what, got="none", expected="sep")
+        raise RecipeError([problem])
 
 
 @dataclass

@@ -6,15 +6,14 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from vlcli.claims import results_file
-from vlcli.claims.load import Registered, every
-from vlcli.claims.measurements import Cell, all_cells, cells_of, seeds_of
-from vlcli.claims.order import Job, chance, following
-from vlcli.claims.results_file import Measured, Results
+from vlcli.claims.load import Power, Registered, every
+from vlcli.claims.results_file import Cell, Measured, Results, all_cells, cells_of, seeds_of
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError, did_you_mean
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.check import by_place
@@ -22,6 +21,49 @@ from vlcli.recipe.plan import RunOptions
 from vlcli.recipe.table import RowTable, load_table
 from vlcli.runner.rows import RowRun, results, run_rows
 from vlcli.tables.results import DONE, FAILED
+
+ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Job:
+    """A claim that is not decided yet, the cells that decide it, and the probability that they do."""
+
+    id: str
+    cells: frozenset[Cell]
+    chance: float
+
+
+def following(jobs: Sequence[Job], done: Collection[Cell], seconds: Callable[[Cell], float]) -> Job | None:
+    """Returns the claim to run next; None where all cells of all claims are done.
+
+    A claim's worth is the number of claims that can be expected to be decided once its missing cells are done: its own,
+    and others whose missing cells are among these. That is divided by the time which these cells take.
+
+    Args:
+        jobs: claims, in the order in which equals are run.
+        done: cells that need not be run.
+        seconds: how long a cell takes.
+    """
+    missing = {job.id: job.cells.difference(done) for job in jobs}
+    left = [job for job in jobs if missing[job.id]]
+
+    def rate(job: Job) -> float:
+        worth = sum(other.chance for other in left if missing[other.id] <= missing[job.id])
+        return worth / max(1e-9, sum(map(seconds, missing[job.id])))
+
+    return max(left, key=rate, default=None)
+
+
+@cache
+def chance(power: Power, seeds: int, alpha: float = ALPHA) -> float:
+    """Returns the power of a two-sided paired t test with ``seeds`` pairs at the level ``alpha``."""
+    from statsmodels.stats.power import TTestPower
+
+    if seeds < 2:
+        return 0.0
+    return float(TTestPower().power(power.difference / power.deviation, seeds, alpha))
+
 
 FOLDER = "reproduce"
 """The folder of results and page under the folder of all runs."""

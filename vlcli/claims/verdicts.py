@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlcli.claims.load import Registered
-from vlcli.claims.measurements import Cell, seeds_of
-from vlcli.claims.results_file import Measured
+from vlcli.claims.results_file import Cell, Measured, seeds_of
 from vlcli.tables.results import RowResults, RunResults
 from vlcli.tables.statistics import ALPHA, Contrast, Estimate, adjusted, contrast, estimate
 

@@ -32,7 +32,6 @@ from vlcli.cli import (
     search,
     small_verbs,
     tables,
-    validate,
 )
 from vlcli.stopping import end_with
 from vlcli.version import __version__
@@ -80,7 +79,7 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "ls": listing.ls,
     "show": listing.show,
     "cp": listing.cp,
-    "validate": validate.validate,
+    "validate": small_verbs.validate,
     "schema": small_verbs.schema,
     "count": count.count,
     "plan": count.plan,

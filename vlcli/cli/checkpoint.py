@@ -29,9 +29,8 @@ def checkpoint(
     json_: o.Json = False,
 ) -> None:
     """Say which layout a file has and what of it a model reads; without a name: of every published checkpoint."""
-    from vlcli.checkpoints.listing import COLUMNS, trial_row
     from vlcli.checkpoints.load import every, named
-    from vlcli.checkpoints.trial import checked
+    from vlcli.checkpoints.trial import COLUMNS, checked, trial_row
 
     if name is not None:
         _identify(Path(name), json_) if Path(name).exists() else _describe(named(name), json_)
@@ -44,8 +43,7 @@ def checkpoint(
 
 
 def _describe(one: Any, json_: bool) -> None:
-    from vlcli.checkpoints.listing import as_row, reasons
-    from vlcli.checkpoints.trial import checked
+    from vlcli.checkpoints.trial import as_row, checked, reasons
 
     facts, trial = as_row(one), checked(one) if one.file.loads else None
     if json_:

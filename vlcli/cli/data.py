@@ -11,7 +11,7 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded, report
-from vlcli.cli.plugged import PluginGroup
+from vlcli.cli.plugin import PluginGroup
 from vlcli.plain import comma_list
 
 app = typer.Typer(

@@ -17,7 +17,7 @@ from vlcli.errors import DataError, UsageError
 from vlcli.files import write_bytes
 
 if TYPE_CHECKING:
-    from vlcli.recipe.resolved import Resolved
+    from vlcli.recipe.locate import Resolved
 
 
 @guarded

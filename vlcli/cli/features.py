@@ -83,7 +83,7 @@ def merge(
 
     vlcli features merge detected=seen.h5 ground-truth=truth.h5 --into both.h5
     """
-    from vlcli.features.merge import merge as copy
+    from vlcli.features.join import merge as copy
 
     o.refuse_existing(into, force)
     paths: list[str | Path] = []
@@ -171,7 +171,7 @@ def export(
 ) -> None:
     """Write a store in a format that others read."""
     from vlcli.features import FeatureStore
-    from vlcli.features.exporting import export_features
+    from vlcli.features.importing import export_features
 
     o.refuse_existing(out, force)
     names = None if images is None else [line.strip() for line in _lines(images) if line.strip()]

@@ -32,8 +32,7 @@ def init(
     """
     from vlcli.files import write_text
     from vlcli.starter.look import look, plan_for
-    from vlcli.starter.notes import unknown_answers
-    from vlcli.starter.plan import GOALS
+    from vlcli.starter.plan import GOALS, unknown_answers
     from vlcli.starter.recipe import recipe_text
     from vlcli.starter.times import times_of
 

@@ -129,8 +129,8 @@ def _list_claims(json_: bool) -> None:
 
 
 def _list_checkpoints(json_: bool) -> None:
-    from vlcli.checkpoints.listing import as_row, score
     from vlcli.checkpoints.load import every
+    from vlcli.checkpoints.trial import as_row, score
 
     known = every()
     rows = [as_row(one) for one in known]
@@ -214,7 +214,7 @@ def show(
 
 def _unknown(name: str, kind: str | None) -> Exception:
     from vlcli.registry import FILES, KINDS, entries
-    from vlcli.registry.outdated import not_installed, reinstall
+    from vlcli.registry.entries import not_installed, reinstall
 
     kinds = [kind] if kind else [one for one in KINDS if one not in FILES or one == "recipes"]
     if (folder := next(filter(None, (not_installed(one, name) for one in kinds)), None)) is not None:
@@ -280,8 +280,8 @@ def _show_component(item: dict[str, Any]) -> None:
 
 
 def _show_recipe(recipe: dict[str, Any]) -> None:
-    from vlcli.recipe.dump import to_yaml
-    from vlcli.recipe.resolved import Published
+    from vlcli.recipe.locate import Published
+    from vlcli.recipe.yaml import to_yaml
 
     for index, source in enumerate(recipe["sources"]):
         console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
@@ -316,8 +316,8 @@ def cp(
 
 def _portable(name: str, source: Any) -> str:
     # parents are merged in where the recipe names one by a path that a copy would lose
-    from vlcli.recipe.dump import to_yaml
     from vlcli.recipe.load import read_chain
+    from vlcli.recipe.yaml import to_yaml
     from vlcli.registry import names
 
     document, chain = read_chain(source)

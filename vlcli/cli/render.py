@@ -14,8 +14,8 @@ from vlcli.cli.words import main_metrics, spent
 from vlcli.errors import Problem, RecipeError, VlcliError, each_once
 from vlcli.progress import Progress
 from vlcli.recipe import plan as planning
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
-from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.validate import shallow
 from vlcli.runner.execute import StageOutcome
 from vlcli.tools.table import recipe_table

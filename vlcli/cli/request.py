@@ -17,8 +17,8 @@ from vlcli.cli import options as o
 from vlcli.cli.guard import with_options
 
 if TYPE_CHECKING:
+    from vlcli.recipe.locate import Resolved
     from vlcli.recipe.plan import RunOptions
-    from vlcli.recipe.resolved import Resolved
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from vlcli.errors import UsageError, VlcliError
 
 if TYPE_CHECKING:
     from vlcli.progress import Progress
-    from vlcli.recipe.resolved import Resolved
+    from vlcli.recipe.locate import Resolved
     from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"

@@ -10,7 +10,7 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.cli.regions import load_model
+from vlcli.cli.predict import load_model
 from vlcli.errors import UsageError
 
 if TYPE_CHECKING:

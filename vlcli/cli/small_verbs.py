@@ -1,18 +1,81 @@
-"""``vlcli push``, ``schema`` and ``trust``."""
+"""``vlcli validate``, ``push``, ``schema`` and ``trust``."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
-from vlcli.errors import UsageError
+from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_text
+
+if TYPE_CHECKING:
+    from vlcli.recipe.locate import Resolved
+
+
+@guarded
+def validate(
+    words: o.RecipeAndWords,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
+    ] = False,
+    output: o.Output = Path("runs"),
+    yes: o.Yes = False,
+    plugin: o.Plugin = None,
+    trust: o.Trust = False,
+    json_: o.Json = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Check a recipe: structure, names, wiring, files; with --deep everything that can be known beforehand."""
+    from vlcli.recipe.load import load
+    from vlcli.recipe.table import is_table, load_table
+
+    name, overrides = o.one_name(words)
+    if is_table(name):
+        table = load_table(name, overrides or [], trust=trust, deep=deep, many=yes)
+        problems: list[Problem] = []
+        rows = []
+        for label in table.chosen:
+            try:
+                _check(table.member(label), deep, output, verbose)
+                rows.append(label)
+            except RecipeError as error:
+                problems += [replace(one, key=f"{label}: {one.key}") for one in error.problems]
+        if problems:
+            raise RecipeError(problems, table.reference)
+        facts: dict[str, Any] = {"recipe": table.name, "rows": rows}
+        count, unit = len(rows), "row"
+    else:
+        resolved = load(name, overrides, trust=trust, deep=deep)
+        _check(resolved, deep, output, verbose)
+        facts, count, unit = {"recipe": resolved.name, "stages": list(resolved.stages)}, len(resolved.stages), "stage"
+    if json_:
+        console.out_json({**facts, "valid": True, "deep": deep})
+        return
+    console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {count} {unit}{'s' * (count != 1)}")
+    if not deep:
+        console.err(f"not checked: options of components, data (vlcli validate {name} --deep checks them)")
+
+
+def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
+    from vlcli.recipe import plan
+    from vlcli.recipe.validate import shallow
+
+    if not deep:
+        if problems := shallow(resolved):
+            raise RecipeError(problems, resolved.reference)
+        return
+    from vlcli.runner.preflight import preflight
+
+    planner, steps = plan.make(resolved, plan.RunOptions(output))
+    for line in preflight(planner, steps, list(resolved.stages), console.progress(verbose)):
+        console.err(line)
 
 
 @guarded
@@ -61,7 +124,7 @@ def trust(
         list[Path] | None, typer.Argument(metavar="FOLDER...", help="Folders, or single Python files.")
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust these no more.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="No longer trust these.")] = False,
     json_: o.Json = False,
 ) -> None:
     """Let recipes run the plugin files that lie in a folder, or show whose may.
@@ -75,10 +138,10 @@ def trust(
     if not places and not show:
         raise UsageError("Name a folder to trust.", expected="vlcli trust FOLDER, or vlcli trust --list")
     if remove and not places:
-        raise UsageError("Name what is to be trusted no more.", expected="vlcli trust --remove FOLDER")
+        raise UsageError("Name the folder or file that is no longer trusted.", expected="vlcli trust --remove FOLDER")
     for place in places or []:
         changed = trusting.forget(place) if remove else trusting.trust(place)
-        console.err(f"{'trusted no more' if remove else 'trusted'}: {changed}")
+        console.err(f"{'no longer trusted' if remove else 'trusted'}: {changed}")
     kept = [str(path) for path in trusting.trusted()]
     if json_:
         console.out_json({"file": str(trusting.list_file()), "trusted": kept})

@@ -1,22 +1,27 @@
-"""Loads the examples of data sets as a model needs them."""
+"""Loads the examples of data sets as a model needs them, and makes the objectives' corrupted views."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vlcli.data.columns.joined import joined
-from vlcli.data.columns.presence import absent_images, rows_without
-from vlcli.data.columns.table import ColumnExamples
+from vlcli.data.collate import CLEAN, Item
+from vlcli.data.columns.index import absent_images, rows_without
+from vlcli.data.columns.table import ColumnExamples, joined
 from vlcli.data.inputs import Images, Sentences
 from vlcli.data.pictures import Draw
 from vlcli.data.reader import Reader
-from vlcli.data.sample import Example, ImageSample, Sample, TextSample, generator
+from vlcli.data.sample import PHASES, Corruption, Example, ImageSample, Sample, TextSample, generator, generators
+from vlcli.data.sampler import Pick
 from vlcli.data.sources import LazyImage
-from vlcli.data.transforms.words import mirrored_targets
+from vlcli.data.streams import first_below, generator_of
+from vlcli.data.transforms.base import mirrored_targets
+from vlcli.data.vocabulary import Tokenizer
 
 LoadImage = Callable[[str], ImageSample]
 
@@ -192,3 +197,68 @@ class Examples:
         stats = [(path, path.stat()) for path in store.paths] if needs.regions and store is not None else []
         key = [needs.pixels, False, *((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats)]
         return absent_images(examples, self.images.absent, reader.locate if needs.pixels else None, key)
+
+
+class CorruptionStep:
+    """The corruptions of the objectives by view, in each view in the order of phases.
+
+    Args:
+        corruptions: in the objectives' order.
+        tokenizer: for models that read text.
+        length: longest text in pieces.
+        seed: the run's seed.
+    """
+
+    def __init__(
+        self, corruptions: Sequence[Corruption], tokenizer: Tokenizer | None, length: int | None, seed: int
+    ) -> None:
+        for corruption in corruptions:
+            corruption.ready(tokenizer, length)
+        self.seed = seed
+        self.views: dict[str, list[Corruption]] = {corruption.view: [] for corruption in corruptions}
+        for corruption in sorted(corruptions, key=lambda one: PHASES.index(one.phase)):
+            self.views[corruption.view].append(corruption)
+
+    def states(self, picks: Sequence[Pick], keys: Sequence[str]) -> NDArray[np.uint64]:
+        """Return the states of each example's generators (B, corruptions + 1, 4); the last draws the example's seed."""
+        names = [corruption.name for acting in self.views.values() for corruption in acting]
+        return generators(self.seed, [epoch for epoch, _ in picks], list(keys), [*names, ""])
+
+    def seeds(self, states: NDArray[np.uint64]) -> list[int]:
+        """Return a seed for each example, of the result of :meth:`states`."""
+        seeds: list[int] = first_below(states[:, -1], 2**63 - 1).tolist()
+        return seeds
+
+    def item(
+        self,
+        examples: Examples,
+        pick: Pick,
+        key: str,
+        states: NDArray[np.uint64],
+        seed: int,
+        image_of: LoadImage,
+        texts: dict[int, TextSample],
+    ) -> Item:
+        """Load an example clean and in every view that a corruption of this epoch makes of it.
+
+        Args:
+            examples: where it and its donors come from.
+            pick: epoch and code of the example.
+            key: of its random draws.
+            states: its row of :meth:`states`.
+            seed: of :meth:`seeds`.
+            image_of: gives an image by name.
+            texts: sentences that were read ahead.
+        """
+        (epoch, code), number = pick, 0
+        index = code % len(examples)
+        clean = examples.sample(index, epoch, key, image_of, texts)
+        views = {CLEAN: clean}
+        for name, corruptions in self.views.items():
+            for corruption in corruptions:
+                if corruption.acts(epoch):
+                    view = views.get(name) or views.setdefault(name, clean.fork())
+                    rng = generator_of(states[number])
+                    corruption(view, rng, partial(examples.draw_donor, index, epoch, rng))
+                number += 1
+        return Item(views, seed)

@@ -12,10 +12,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vlcli.data.checks import by_id
 from vlcli.data.files import inside, read_json, read_text
-from vlcli.data.visual_genome import coco_numbers, usual_paths
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
+
+FOLDERS = ("vg", "visual_genome", "VG", ".")
+
+
+def usual_paths(*names: str) -> tuple[str, ...]:
+    """Return the usual paths under the data root of a file of Visual Genome."""
+    return tuple(f"{folder}/{name}" for folder in FOLDERS for name in names)
+
+
+def coco_numbers(file: Path) -> dict[str, int]:
+    """Read COCO's number of every Visual Genome image that has one from ``image_data.json``."""
+    rows = read_json(file, list)
+    name = "image_id" if rows and isinstance(rows[0], dict) and "image_id" in rows[0] else "id"
+    numbered = by_id(rows, name, str(file))
+    return {str(key): int(row["coco_id"]) for key, row in numbered.items() if row.get("coco_id") is not None}
+
 
 COCO = re.compile(r"^(?:COCO_[a-z]+\d{4}_)?(\d{12})$")
 TEST = re.compile(r"^COCO_test\d{4}_\d{12}$")
@@ -40,7 +56,7 @@ class Identity:
     """Maps image names of COCO and Visual Genome to one key: ``coco:42`` wherever COCO has the image.
 
     Args:
-        numbers: COCO's number by Visual Genome's, see :func:`vlcli.data.visual_genome.coco_numbers`.
+        numbers: COCO's number by Visual Genome's, see :func:`vlcli.data.leakage.coco_numbers`.
     """
 
     def __init__(self, numbers: Mapping[str, int] | None = None) -> None:

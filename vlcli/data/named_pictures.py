@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from vlcli.data.checks import SameIdError, two_files
 from vlcli.data.files import inside, prefix
 from vlcli.data.picture_index import PictureFiles, path_id, picture_index, visible, written_path
-from vlcli.data.reader_errors import SameIdError, two_files
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id

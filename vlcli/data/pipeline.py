@@ -11,22 +11,20 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
 from vlcli.data.collate import collate
-from vlcli.data.corruption import CorruptionStep
-from vlcli.data.curriculum import Curriculum, CurriculumLimits
-from vlcli.data.dataset import Examples, LoadImage
+from vlcli.data.dataset import CorruptionStep, Examples, LoadImage
 from vlcli.data.images import PictureError
 from vlcli.data.inputs import Images, Sentences
 from vlcli.data.loader import BatchLoader, NothingReadableError
 from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption, Example, ImageSample, Sample
-from vlcli.data.sampler import Batches, Order, Pick
+from vlcli.data.sampler import Batches, Curriculum, CurriculumLimits, Order, Pick
 from vlcli.data.sources import ConceptSource, check_shapes, check_sources
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore
-from vlcli.images.conversions import conversion_notes, spread
+from vlcli.images.files import conversion_notes, spread
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, InputSpec
 

@@ -9,17 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from vlcli.data.checks import check_keys, check_texts, empty, missing, senseless
 from vlcli.data.files import inside
 from vlcli.data.holdout import listed_files, select
 from vlcli.data.named_pictures import NamedPictures
-from vlcli.data.reader_errors import empty, missing, senseless
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
-from vlcli.data.texts import check_texts
 from vlcli.data.truth import Truth, truth_of
-from vlcli.data.unique import check_keys
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vlcli.data.columns.lock import locked
-from vlcli.files import write_json, written
+from vlcli.files import locked, write_json, written
 from vlcli.images.remote import absent, file_system, is_remote, tried
 
 __all__ = ["CACHE", "cache_folder", "is_remote", "local_copy", "matching"]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.columns.joined import image_counts
+from vlcli.data.columns.table import image_counts
 from vlcli.data.sample import Example, ImageSample
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlcli.api import Loaded
-from vlcli.drawings.pictures import token_boxes
+from vlcli.drawings.base import token_boxes
 
 MOST = 150_000
 """Numbers that are sent to the page for one picture; views of single heads and layers beyond are left out."""

@@ -27,10 +27,18 @@ if TYPE_CHECKING:
         clip_boxes,
         detection_record,
     )
-    from vlcli.detection.detector_input import DETECTRON_MEAN, DetectorPreparation, Resize
-    from vlcli.detection.extractor import Extractor, Network, Preparation, Prepared, grid_boxes, to_record
-    from vlcli.detection.map_regions import MapGeometry, cell_boxes, cell_record
-    from vlcli.detection.selection import Rule, RuleName, make_rule, nms
+    from vlcli.detection.extractor import (
+        DETECTRON_MEAN,
+        DetectorPreparation,
+        Extractor,
+        Network,
+        Preparation,
+        Prepared,
+        Resize,
+        grid_boxes,
+        to_record,
+    )
+    from vlcli.detection.selection import MapGeometry, Rule, RuleName, cell_boxes, cell_record, make_rule, nms
 
 
 __getattr__ = lazily(__name__, __file__)

@@ -18,29 +18,27 @@ from torch.utils.data import DataLoader
 
 from vlcli import stopping
 from vlcli.ahead import Ahead, from_workers
-from vlcli.detection.extraction_report import (
-    ExtractionReport,
-    Failure,
-    Share,
-    add_up,
-    check_errors,
-    refusal,
-    write_errors,
-    write_totals,
-)
 from vlcli.detection.extractor import Extractor, Prepared
 from vlcli.detection.jobs import (
     Cluster,
     Decoder,
     Extracted,
+    ExtractionReport,
+    Failure,
     Items,
     Job,
+    Share,
+    add_up,
+    check_errors,
     check_ids,
     input_sizes,
     jobs_of,
     load,
     make_records,
     prepare_all,
+    refusal,
+    write_errors,
+    write_totals,
 )
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore

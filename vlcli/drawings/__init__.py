@@ -8,8 +8,8 @@ from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save
 from vlcli.lazy import lazily
 
 if TYPE_CHECKING:
+    from vlcli.drawings.base import Album, pieces, scaled, token_boxes
     from vlcli.drawings.grad_cam import heated, opened, with_truth
-    from vlcli.drawings.pictures import Album, pieces, scaled, token_boxes
     from vlcli.drawings.predictions import paired, side_by_side
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from vlcli.drawings.base import Drawing, DrawingContext, save_picture
-from vlcli.drawings.pictures import Album, enlarged, pieces, scaled, token_boxes
+from vlcli.drawings.base import Album, Drawing, DrawingContext, enlarged, pieces, save_picture, scaled, token_boxes
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.errors import UsageError

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from PIL import Image
 
-from vlcli.drawings.base import Drawing, DrawingContext, save_picture
-from vlcli.drawings.pictures import Album, enlarged, pieces, scaled
+from vlcli.drawings.base import Album, Drawing, DrawingContext, enlarged, pieces, save_picture, scaled
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.nn.batch import Batch

@@ -12,8 +12,7 @@ from PIL import Image
 
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.sample import Example
-from vlcli.drawings.base import Drawing, DrawingContext, save_picture
-from vlcli.drawings.pictures import Album
+from vlcli.drawings.base import Album, Drawing, DrawingContext, save_picture
 from vlcli.engine.evaluation import evaluating
 from vlcli.errors import UsageError
 from vlcli.report.drawing import draw_boxes

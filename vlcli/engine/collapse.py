@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from vlcli.engine.learning_rate import batch_of, rule
 from vlcli.engine.outcome import TrainingOutcome
+from vlcli.engine.schedule import batch_of, rule
 from vlcli.engine.trackers import Tracker
 from vlcli.engine.training_module import TrainingModule
 from vlcli.metrics.baseline import ONE_ANSWER

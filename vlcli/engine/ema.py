@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.engine.sharding import local
 from vlcli.errors import Problem, RecipeError
-from vlcli.recipe.training_options import EmaOptions
+from vlcli.recipe.fields import EmaOptions
 
 
 class Ema:

@@ -13,8 +13,8 @@ import torch
 from vlcli import stopping
 from vlcli.engine import peers, processes, pulse
 from vlcli.engine.checkpoint import Checkpoints, Position
-from vlcli.engine.early_stop import EarlyStop
-from vlcli.engine.plan import StepPlan
+from vlcli.engine.outcome import EarlyStop
+from vlcli.engine.schedule import StepPlan
 from vlcli.progress import Progress
 from vlcli.recipe.schema import Training
 

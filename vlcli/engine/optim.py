@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import Problem, RecipeError
+from vlcli.recipe.fields import OptimizerOptions
 from vlcli.recipe.patterns import Searcher
-from vlcli.recipe.training_options import OptimizerOptions
 
 
 class BertAdam(torch.optim.Optimizer):

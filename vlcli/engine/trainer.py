@@ -14,19 +14,15 @@ import torch
 from torch import Tensor
 
 from vlcli.engine import processes, pulse
-from vlcli.engine.best_weights import select_weights
 from vlcli.engine.checkpoint import Checkpoints, Position
-from vlcli.engine.early_stop import EarlyStop
 from vlcli.engine.ema import Ema
 from vlcli.engine.guard import Guard
-from vlcli.engine.learning_rate import with_rate
 from vlcli.engine.log_window import LogWindow
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
-from vlcli.engine.outcome import Evaluate, Score, TrainingOutcome
-from vlcli.engine.plan import StepPlan
+from vlcli.engine.outcome import EarlyStop, Evaluate, Score, TrainingOutcome, select_weights
 from vlcli.engine.refusals import bad_losses, first_bad_gradient, not_finite
-from vlcli.engine.schedule import set_rate
+from vlcli.engine.schedule import StepPlan, set_rate, with_rate
 from vlcli.engine.sharding import Shards
 from vlcli.engine.trackers import Tracker
 from vlcli.engine.training_module import TrainingModule
@@ -293,7 +289,7 @@ class Trainer:
     def select_weights(self, outcome: TrainingOutcome) -> tuple[TrainingOutcome, dict[str, Tensor]]:
         """Return the weights that the run ends with, and the outcome that belongs to them; for rank 0.
 
-        See :func:`vlcli.engine.best_weights.select_weights`.
+        See :func:`vlcli.engine.outcome.select_weights`.
         """
 
         def last_weights() -> dict[str, Tensor]:

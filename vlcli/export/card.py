@@ -10,8 +10,8 @@ from vlcli.export.base import Trained
 from vlcli.metrics.clusters import read_clusters
 from vlcli.metrics.rows import Measured, measured, read_lines
 from vlcli.recipe import stage_record
-from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.stage_record import StageRecord
+from vlcli.recipe.yaml import to_yaml
 from vlcli.registry import as_spec
 from vlcli.version import __version__
 

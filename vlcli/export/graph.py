@@ -308,7 +308,7 @@ def predicting(trained: Trained) -> tuple[list[str], list[str]]:
 def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
     """Return the error for an objective that does not predict."""
     return ComponentError(
-        "Which objective's prediction is to be exported?",
+        "This objective has no prediction that can be exported.",
         where=str(trained.folder),
         got=repr(name),
         expected=" or ".join(able) or "a model with an objective that predicts",

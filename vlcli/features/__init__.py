@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record
 from vlcli.features.inspect import info, verify
-from vlcli.features.join import join
-from vlcli.features.merge import merge
+from vlcli.features.join import join, merge
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
 from vlcli.features.writer import FeatureWriter

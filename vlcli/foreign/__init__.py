@@ -11,10 +11,7 @@ One :class:`AttentionEquipper` for each style finds attention: ``timm``, ``trans
 patch convolution, word embeddings), or the caller passes it.
 """
 
-from vlcli.foreign.adding import equip
-from vlcli.foreign.choice import stacks
-from vlcli.foreign.declared_places import GivenPlaces, PictureInText
-from vlcli.foreign.equipment import EquippedAttention
-from vlcli.foreign.equipper import AttentionEquipper
-from vlcli.foreign.places import TokenPlaces
+from vlcli.foreign.adding import equip, stacks
+from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention
+from vlcli.foreign.places import GivenPlaces, PictureInText, TokenPlaces
 from vlcli.foreign.stacks import AttentionStack

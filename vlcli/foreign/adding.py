@@ -2,21 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.foreign import projections
-from vlcli.foreign.choice import WHERE, Maker, Tokens, maker_of, objection, placed_stacks
-from vlcli.foreign.equipment import Equipment, EquippedAttention
-from vlcli.foreign.equipper import AttentionEquipper
-from vlcli.foreign.stacks import AttentionStack
-from vlcli.nn import Attention, PairwisePosition
+from vlcli.foreign.equipment import AttentionEquipper, Equipment, EquippedAttention
+from vlcli.foreign.joint import CrossPlaces
+from vlcli.foreign.places import GivenPlaces, TokenPlaces, WordPlaces, bound, cache_of
+from vlcli.foreign.stacks import AttentionStack, Sources, find_stacks
+from vlcli.nn import Attention, AttentionShape, Layout, PairwisePosition
 from vlcli.registry import Spec
+
+
+class Arrival:
+    """Forward pre-hook of an equipped attention that keeps the tokens that enter it."""
+
+    def __init__(self, equipper: AttentionEquipper, equipped: EquippedAttention) -> None:
+        self.equipper, self.equipped = equipper, equipped
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        arguments = bound(module, args, kwargs)
+        x, y = self.equipper.tokens(module, arguments)
+        layer, cache = getattr(module, "layer_idx", None), cache_of(arguments)
+        earlier = None
+        if x is y and cache is not None and layer is not None:
+            # Asked of this layer: earlier ones have counted this call. A sliding window holds fewer keys than that, and
+            # a cache of fixed size has room for more.
+            earlier = int(cache.get_seq_length(layer))
+        if self.equipped.reads_tokens and earlier:
+            raise ComponentError(
+                "What this model was equipped with reads all tokens, and a cache holds the earlier ones as keys only.",
+                where="vlcli.foreign.equip",
+                hint="call the model with use_cache=False",
+            )
+        self.equipped.begin(x, y, earlier)
+
+
+class Shift:
+    """Forward pre-hook of one projection that replaces its input; role 0 is for queries, 1 for keys, 2 for values."""
+
+    def __init__(self, equipped: EquippedAttention, role: int) -> None:
+        self.equipped, self.role = equipped, role
+
+    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (self.equipped.inputs()[self.role], *args[1:])
+
+
+class FusedShift:
+    """Forward hook of a fused projection that adds the projection of each input's change."""
+
+    def __init__(self, equipped: EquippedAttention) -> None:
+        self.equipped = equipped
+
+    def __call__(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        assert isinstance(module, nn.Linear)
+        weights = module.weight.chunk(3)
+        parts = [F.linear(one - args[0], weight) for one, weight in zip(self.equipped.inputs(), weights, strict=True)]
+        return output + torch.cat(parts, -1)
+
+
+def shift(attention: nn.Module, names: tuple[str, ...], equipped: EquippedAttention) -> None:
+    """Makes the projections of an attention read the inputs that the encoding shifts."""
+    layers = [getattr(attention, name) for name in names]
+    if len(layers) == 1:
+        layers[0].register_forward_hook(FusedShift(equipped))
+    else:
+        for role, layer in enumerate(layers):
+            layer.register_forward_pre_hook(Shift(equipped, role))
+
+
+class Placed:
+    """Forward pre-hook that passes a projection by modality the layout of its tokens."""
+
+    def __init__(self, equipped: EquippedAttention, of_keys: bool) -> None:
+        self.equipped, self.of_keys = equipped, of_keys
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        layout: Layout = self.equipped.during().layouts[self.of_keys]
+        return args, {**kwargs, "layout": layout}
+
+
+def replace(attention: nn.Module, names: tuple[str, ...], equipped: EquippedAttention, by: Attention) -> None:
+    """Replaces the projections of an attention by those of ``by``, which keep the weights.
+
+    Raises:
+        ComponentError: ``by`` has no projections.
+    """
+    for number, name in enumerate(names):
+        projection = by.projection(getattr(attention, name))
+        if projection is None:
+            raise ComponentError(
+                "Only attentions that differ in their projections can be added to a foreign model.",
+                where="vlcli.foreign.equip",
+                got=type(by).__name__,
+                expected="one whose `projection` returns a module, as that of 'disentangled' does",
+            )
+        projection.register_forward_pre_hook(Placed(equipped, len(names) == 3 and number > 0), with_kwargs=True)
+        setattr(attention, name, projection)
+
+
+Tokens = TokenPlaces | Layout | None
+WHERE = "vlcli.foreign.equip"
+Maker = Callable[[AttentionShape], nn.Module]
+
+
+def stacks(
+    model: nn.Module,
+    encoding: Spec | str | PairwisePosition | None = None,
+    *,
+    tokens: Tokens = None,
+    keys: Tokens = None,
+    special_ids: tuple[int, ...] | None = None,
+    **options: Any,
+) -> list[AttentionStack]:
+    """Returns every stack of attention in a model of another library; ``refusal`` says why one cannot be equipped.
+
+    Args:
+        model: of timm, transformers, torchvision or another library.
+        encoding: what would be added; None: anything.
+        tokens: positions of the tokens, instead of those that the model gives.
+        keys: positions of the keys of cross-attention if the model cannot give them.
+        special_ids: ids of words without a position; None: those that the model's configuration names.
+        options: of the encoding.
+
+    Returns:
+        Stacks in the order of their first layers; printed, each is one line.
+    """
+    every = placed_stacks(model, tokens, keys, special_ids)
+    if encoding is not None:
+        _, maker = maker_of(encoding, options)
+        for stack in every:
+            stack.refusal = stack.refusal or objection(stack, maker(stack.shape()))
+    return every
+
+
+def placed_stacks(
+    model: nn.Module, tokens: Tokens, keys: Tokens, special: tuple[int, ...] | None
+) -> list[AttentionStack]:
+    """Returns all stacks with the positions that the caller or the model gives."""
+    of_tokens, of_keys = (GivenPlaces(one) if isinstance(one, Layout) else one for one in (tokens, keys))
+    every = find_stacks(model, of_tokens, special)
+    for stack in every if of_keys is not None else ():
+        words = Sources(model, special).nearest(stack.layers[0][0], True) if stack.crosses else None
+        if isinstance(words, WordPlaces) and of_keys is not None:
+            stack.places, stack.refusal = CrossPlaces(words, of_keys), ""
+    return every
+
+
+def maker_of(encoding: Any, options: dict[str, Any]) -> tuple[str, Maker]:
+    """Returns the name of an encoding or attention, and the function that builds it for a stack."""
+    if isinstance(encoding, nn.Module):
+        return type(encoding).__name__, lambda _: encoding
+    spec = registry.as_spec(encoding)
+    name = str(spec["name"])
+    kind = "attentions" if name in registry.names("attentions") else "positions"
+    defaults = getattr(registry.load(kind, name), "foreign_options", {})
+    return name, lambda shape: registry.build(kind, {**defaults, **spec, **options}, shape)
+
+
+def objection(stack: AttentionStack, part: nn.Module) -> str:
+    """Returns why an encoding or attention would have no effect in a stack; empty if it has one."""
+    places, equipper = stack.places, stack.equipper
+    assert places is not None
+    assert equipper is not None
+    names = equipper.projections(stack.layers[0][1])
+    if isinstance(part, Attention):
+        sorts = (places.holds | places.keys) - {"special"}
+        if len(sorts) < 2 or (stack.crosses and not places.both_ways):
+            return "its queries are of one modality and its keys of one, so that each already has its own projections"
+        return "" if names else "its projections are not separate linear layers"
+    if not isinstance(part, PairwisePosition):
+        return "only encodings inside attention can be added to a foreign model"
+    reason = part.objection(places.slot(stack.name))
+    if not reason and not names and type(part).inputs is not PairwisePosition.inputs:
+        return "the encoding shifts what queries and keys are made from, and these projections are no linear layers"
+    return reason
+
 
 M = TypeVar("M", bound=nn.Module)
 SLOT = "position_slot"
@@ -101,14 +270,14 @@ def _add(stack: AttentionStack, part: nn.Module) -> None:
     for layer, (_, module) in enumerate(stack.layers):
         equipped = EquippedAttention(equipment, layer)
         module.__dict__[SLOT] = equipped  # not a submodule
-        module.register_forward_pre_hook(projections.Arrival(stack.equipper, equipped), with_kwargs=True)
+        module.register_forward_pre_hook(Arrival(stack.equipper, equipped), with_kwargs=True)
         names = stack.equipper.projections(module)
         if isinstance(part, Attention):
-            projections.replace(module, names, equipped, part)
+            replace(module, names, equipped, part)
             continue
         stack.equipper.install(module, equipped)
         if equipment.shifts:
-            projections.shift(module, names, equipped)
+            shift(module, names, equipped)
 
 
 def _adopt(model: nn.Module, added: list[tuple[AttentionStack, PairwisePosition]], start: str) -> None:

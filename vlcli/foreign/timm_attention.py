@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.foreign.arguments import bound, takes_arguments, unknown_parts
-from vlcli.foreign.equipment import EquippedAttention
-from vlcli.foreign.equipper import AttentionEquipper
+from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention
+from vlcli.foreign.places import bound, takes_arguments, unknown_parts
 
 KNOWN = {"x", "attn_mask", "is_causal", "rope"}
 PARTS = {"qkv", "q_proj", "k_proj", "v_proj", "q_bias", "k_bias", "v_bias", "q_norm", "k_norm", "norm", "gate", "proj"}

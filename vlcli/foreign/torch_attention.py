@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.foreign.equipment import EquippedAttention, joined
-from vlcli.foreign.equipper import AttentionEquipper
+from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention, joined
 
 
 class TorchEquipper(AttentionEquipper):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vlcli.metrics.baseline import most_frequent
-from vlcli.metrics.nlvr2 import by_kind
+from vlcli.metrics.classification import by_kind
 from vlcli.metrics.vqa import same
 
 Row = Mapping[str, Any]

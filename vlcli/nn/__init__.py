@@ -36,7 +36,7 @@ from vlcli.nn.folders import quiet_transformers
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, SPECIAL, TEXT, Layout, Runs
-from vlcli.nn.mask import AttentionMask
+from vlcli.nn.mask import AttentionMask, Packing
 from vlcli.nn.model import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -68,7 +68,6 @@ from vlcli.nn.names import (
     translate,
     without_prefix,
 )
-from vlcli.nn.packing import Packing
 from vlcli.nn.position import WORDS, AttentionShape, PairwisePosition, Slot, Sort, TokenPosition, between, within
 from vlcli.nn.positions import (
     BoxPosition,

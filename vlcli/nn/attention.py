@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn.cache import KeyValueCache, Pair
 from vlcli.nn.layout import Layout
-from vlcli.nn.mask import AttentionMask
+from vlcli.nn.mask import AttentionMask, Packing
 from vlcli.nn.model import Recorder
-from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition
 
 Projected = tuple[Tensor, Tensor | None, Tensor | None]

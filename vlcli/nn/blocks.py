@@ -15,9 +15,8 @@ from vlcli.errors import ComponentError
 from vlcli.nn.attention import NO_CONTEXT, Attention, AttentionContext, require_context
 from vlcli.nn.cache import KeyValueCache
 from vlcli.nn.layout import Layout
-from vlcli.nn.mask import AttentionMask
+from vlcli.nn.mask import AttentionMask, Packing
 from vlcli.nn.model import Recorder
-from vlcli.nn.packing import Packing
 from vlcli.nn.position import AttentionShape, PairwisePosition
 from vlcli.nn.positions import CombinedPairwise
 from vlcli.registry import Spec

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.nn.batch import Images, Text
+from vlcli.nn.fitting import PUBLISHED_STD, BoxProjection, InitStd, init_scale, initialise
 from vlcli.nn.folders import Folders
-from vlcli.nn.initial import PUBLISHED_STD, BoxProjection, InitStd, init_scale, initialise
 from vlcli.nn.position import Slot
 from vlcli.nn.records import (
     IMAGENET_MEAN,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vlcli import registry
 from vlcli.errors import ComponentError, DataError
-from vlcli.nn.initial import BoxProjection
+from vlcli.nn.fitting import BoxProjection
 from vlcli.nn.layout import Layout
 from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, TokenPosition
 from vlcli.nn.slots import record, require

@@ -10,11 +10,10 @@ from vlcli.objectives.base import Mean, Objective, ObjectiveOutput, full_precisi
 if TYPE_CHECKING:
     from vlcli.objectives.answers import AnswerTable
     from vlcli.objectives.contrast import Known
-    from vlcli.objectives.masked_roles import ROLE_OPTIONS, role_picker
     from vlcli.objectives.matching import MARK as MATCHED
     from vlcli.objectives.matching import Matching, SwapSentence
     from vlcli.objectives.mlm import MARK as MASKED_WORDS
-    from vlcli.objectives.mlm import MaskedLanguageModelling, MaskWords
+    from vlcli.objectives.mlm import ROLE_OPTIONS, MaskedLanguageModelling, MaskWords, role_picker
     from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped, softened
     from vlcli.objectives.momentum_contrast import MomentumContrast
 

@@ -66,7 +66,7 @@ class MomentumContrast(MomentumHeads):
         super().__init__(model, data_spec)
         if queue < 1 or same not in ("own", "image", "shared"):
             got = f"queue {queue}, same {same!r}"
-            raise ComponentError("These numbers cannot be.", where="objective momentum-contrast", got=got)
+            raise ComponentError("The queue or `same` is invalid.", where="objective momentum-contrast", got=got)
         self.distill = checked_share(distill, "momentum-contrast")
         self.teacher_momentum, self.ramp = momentum, ramp
         self.same, self.view, self.clamp = same, view, clamp

@@ -14,8 +14,7 @@ from torch import nn
 
 from vlcli.data.references import REFERENCES
 from vlcli.errors import ComponentError, DataError
-from vlcli.metrics.captions.cider import DocumentFrequency
-from vlcli.metrics.captions.reward import CiderReward
+from vlcli.metrics.captions.cider import CiderReward, DocumentFrequency
 from vlcli.nn import DataSpec, ForwardPasses, Model
 from vlcli.nn.generation import Generated, Generation, generate
 from vlcli.objectives.base import Mean, Objective, ObjectiveOutput

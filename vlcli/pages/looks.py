@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.drawings.pictures import token_boxes
+from vlcli.drawings.base import token_boxes
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import TaskRunner, evaluating
 from vlcli.errors import VlcliError

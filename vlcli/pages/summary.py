@@ -12,8 +12,8 @@ from vlcli.metrics.baseline import without_baselines
 from vlcli.metrics.rows import Measured, Paired
 from vlcli.pages.charts import Bar, short
 from vlcli.pages.scores import Column, Group
-from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load
+from vlcli.recipe.yaml import to_yaml
 from vlcli.tools.conclusions import conclusions
 from vlcli.tools.differences import WORDS, Comparison, Difference, flat
 from vlcli.tools.run_folder import RECIPE, RunFacts, StageFacts

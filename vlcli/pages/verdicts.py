@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.claims import words
-from vlcli.claims.measurements import seeds_of
+from vlcli.claims.results_file import seeds_of
 from vlcli.claims.verdicts import WORDS, Judged, counts
 from vlcli.files import write_text
 from vlcli.pages.charts import Bar, Span

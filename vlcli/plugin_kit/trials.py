@@ -15,8 +15,8 @@ from vlcli.errors import Problem, VlcliError
 from vlcli.plugin_kit.conformance import DoesNotApply, Failure
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
-from vlcli.recipe.dump import to_yaml
 from vlcli.recipe.load import load as load_recipe
+from vlcli.recipe.yaml import to_yaml
 from vlcli.registry import Entry
 from vlcli.runner.execute import context_of
 from vlcli.runner.trial_step import trial_step

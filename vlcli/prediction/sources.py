@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.builders.extractions import STORE, Extraction, extractions_of
-from vlcli.builders.stores import open_stores
+from vlcli.builders.readers import open_stores
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, read_bundle
 from vlcli.engine.training_module import build_training_module
 from vlcli.engine.weights import load_exactly, read_tensors

@@ -24,10 +24,9 @@ from vlcli.registry import Spec
 from vlcli.tasks.answering import Answering
 from vlcli.tasks.base import Task
 from vlcli.tasks.captioning import Captioning
-from vlcli.tasks.classification import Classification
+from vlcli.tasks.classification import NLVR2, Classification
 from vlcli.tasks.detection import Detection
 from vlcli.tasks.grounding import Grounding
-from vlcli.tasks.nlvr2 import NLVR2
 from vlcli.tasks.outputs import logits_of
 from vlcli.tasks.ranking import match_score
 from vlcli.tasks.referring import Referring

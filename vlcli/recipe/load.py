@@ -15,11 +15,10 @@ from typing import Any
 
 from vlcli.errors import ComponentError, Problem, RecipeError, UsageError
 from vlcli.plain import comma_list
-from vlcli.recipe import datasets, defaults, merge, overrides, yaml
+from vlcli.recipe import defaults, merge, overrides, yaml
 from vlcli.recipe import trust as trusting
 from vlcli.recipe.check import by_place, check_structure
-from vlcli.recipe.locate import locate, registered_file, slug
-from vlcli.recipe.resolved import RecipeFile, Resolved, Row
+from vlcli.recipe.locate import RecipeFile, Resolved, Row, locate, registered_file, slug
 from vlcli.recipe.rows import Rows, has_rows, read_rows, without_tables_keys
 from vlcli.recipe.schema import Recipe, kind_of
 from vlcli.recipe.validate import of_document
@@ -215,7 +214,7 @@ def resolve(
     merge.drop_null_stages(document)
     changed, unclear = _change(document, loading, gone)
     ran = _load_plugins(document, chain, loading.trust) if loading.plugins else []
-    unclear += datasets.expand(document)
+    unclear += merge.expand_datasets(document)
     recipe, problems = check_structure(document)
     problems += unclear
     if problems or recipe is None:
@@ -246,7 +245,7 @@ def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = Non
     """Checks a recipe made by vlcli itself (``vlcli eval TASK``); ``words`` are overrides, as typed."""
     document = Document(value, {(): "command line"})
     _, unclear = _change(document, Loading(tuple(words or ())))
-    unclear += datasets.expand(document)
+    unclear += merge.expand_datasets(document)
     recipe, problems = check_structure(document)
     problems += unclear
     if problems or recipe is None:

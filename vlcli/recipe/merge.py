@@ -1,16 +1,134 @@
-"""Merges a recipe over its parent (``extends``).
+"""Merges a recipe over its parent (``extends``), and replaces the names of data sets by their readers.
 
 Mappings merge key by key; everything else (lists too) is replaced. A component whose ``name`` changes is replaced
 whole, since its parameters belong to its name. ``key: ~`` sets a key to null; a stage set to null is taken out. A new
 stage goes before the next stage its file names that the parent has, else to the end.
+
+    datasets:
+      mine: {name: csv, file: all.csv, text: question}
+      held-out: {name: mine, take: "after:0.9"}
+    stages:
+      tune: {data: mine, validation: {name: mine, split: dev}}
+
+A name stands for one entry or for a list of entries. Keys beside the name replace those of the named data set.
 """
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from typing import Any
 
+from vlcli.errors import Problem, did_you_mean, shown
+from vlcli.plain import as_list
 from vlcli.recipe.yaml import Document, Path_
+from vlcli.registry import names
+
+KEY = "datasets"
+_FIELDS = ("data", "validation", "fit")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
+Entries = list[dict[str, Any]]
+
+
+def expand_datasets(document: Document) -> list[Problem]:
+    """Replaces the names of data sets in ``document``, in place, after the overrides.
+
+    Returns:
+        Faults of the names: a reader's name, a circle, something that cannot be a name.
+    """
+    named = document.value.get(KEY)
+    if not isinstance(named, dict) or not named:
+        return []
+    entries, problems = _named(named, document)
+    stages = document.value.get("stages")
+    owners: list[tuple[dict[str, Any], Path_]] = [(document.value, ())]
+    for name, stage in stages.items() if isinstance(stages, dict) else ():
+        owners += [(stage, ("stages", name))] if isinstance(stage, dict) else []
+    for owner, path in owners:
+        for field in _FIELDS if path else ():
+            if field in owner:
+                owner[field] = _replaced(owner[field], (*path, field), entries, document)
+        vocabulary = owner.get("text", {}).get("vocabulary") if isinstance(owner.get("text"), dict) else None
+        if isinstance(vocabulary, dict) and "train" in vocabulary:
+            at = (*path, "text", "vocabulary", "train")
+            vocabulary["train"] = _replaced(vocabulary["train"], at, entries, document)
+    document.value[KEY] = {**named, **entries}
+    return problems
+
+
+def suggestion(name: str, recipe_datasets: dict[str, Any]) -> str:
+    """Returns a hint at a named data set that is spelt nearly as ``name``; empty if there is none."""
+    return did_you_mean(name, recipe_datasets)
+
+
+def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries], list[Problem]]:
+    readers, problems = set(names(KEY)), []
+    sound = {}
+    for name, value in named.items():
+        path: Path_ = (KEY, name)
+        if not isinstance(name, str) or not _NAME.match(name):
+            expected = "a letter, then letters, digits, '_', '-' and '.'"
+            problems.append(document.fault(path, "this cannot be the name of a data set", shown(name), expected))
+        elif name in readers:
+            what, hint = "a reader has this name", f"choose another name, such as my-{name}"
+            problems.append(document.fault(path, what, name, "a name that no reader has", hint))
+        else:
+            sound[name] = value
+    entries: dict[str, Entries] = {}
+    for name in sound:
+        of_name, circle = _stands_for(name, sound, ())
+        if circle:
+            what = "data sets stand for one another in a circle"
+            problems.append(document.fault((KEY, name), what, " -> ".join(circle)))
+        elif of_name is not None:
+            entries[name] = of_name
+    return entries, problems
+
+
+def _stands_for(name: str, named: dict[str, Any], within: tuple[str, ...]) -> tuple[Entries | None, list[str]]:
+    if name in within:
+        return None, [*within[within.index(name) :], name]
+    if named[name] is None:
+        return None, []
+    entries: Entries = []
+    for item in as_list(named[name]):
+        entry = _entry(item)
+        if entry is None:
+            return None, []
+        if entry["name"] not in named:
+            entries.append(entry)
+            continue
+        inner, circle = _stands_for(entry["name"], named, (*within, name))
+        if inner is None:
+            return None, circle
+        entries += [{**one, **entry, "name": one["name"]} for one in inner]
+    return entries, []
+
+
+def _replaced(value: Any, path: Path_, entries: dict[str, Entries], document: Document) -> Any:
+    items = as_list(value)
+    if not any((entry := _entry(item)) is not None and entry["name"] in entries for item in items):
+        return value
+    replaced: list[Any] = []
+    for item in items:
+        entry = _entry(item)
+        if entry is None or entry["name"] not in entries:
+            replaced.append(item)
+            continue
+        for named in entries[entry["name"]]:
+            at = (*path, len(replaced))
+            line = document.places[at] = document.place(at)
+            for key in named:  # the line of the data set's key, unless the stage changes it
+                of_set = key not in entry or key == "name"
+                document.places[(*at, key)] = document.place((KEY, entry["name"], key)) if of_set else line
+            replaced.append({**named, **entry, "name": named["name"]})
+    return replaced
+
+
+def _entry(item: Any) -> dict[str, Any] | None:
+    if isinstance(item, str):
+        return {"name": item}
+    return dict(item) if isinstance(item, dict) and isinstance(item.get("name"), str) else None
 
 
 def merge(parent: Document, child: Document) -> Document:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from vlcli.errors import UsageError, VlcliError
-from vlcli.recipe import artifacts, digests, keys, pictures, stage_record, wiring
-from vlcli.recipe.resolved import Resolved
+from vlcli.recipe import digests, keys, pictures, stage_record, wiring
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.rows import OF_TABLES
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord
@@ -157,7 +157,7 @@ class Planner:
             if done is not None:
                 same = done[1].key == step.key
                 changed = digests.changed(done[1].data, done[0]) if same else ""
-                step.lost = artifacts.lost(*done) if same and not changed else ""
+                step.lost = stage_record.lost(*done) if same and not changed else ""
                 if same and not changed and not step.lost:
                     step.artifact, step.record = done
                     return _with(step, "skip", "unchanged")
@@ -166,7 +166,7 @@ class Planner:
                 self.changed |= {step.name: changed} if changed else {}
             for folder, record in self.elsewhere.get(step.key, []):
                 other = folder.absolute() != step.folder.absolute()
-                if other and not digests.changed(record.data, folder) and not artifacts.lost(folder, record):
+                if other and not digests.changed(record.data, folder) and not stage_record.lost(folder, record):
                     step.artifact, step.record = folder, record
                     return _with(step, "reuse", f"made in {folder}")
         if not chosen:

@@ -17,8 +17,7 @@ from typing import Any
 
 from vlcli.errors import Problem, did_you_mean, shown
 from vlcli.plain import as_list
-from vlcli.recipe.locate import slug
-from vlcli.recipe.resolved import Published, Row
+from vlcli.recipe.locate import Published, Row, slug
 from vlcli.recipe.schema import Recipe
 from vlcli.recipe.yaml import Document, Path_
 

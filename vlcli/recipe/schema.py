@@ -9,41 +9,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from vlcli.recipe.fields import (
-    DataField,
-    ModelField,
-    Names,
-    OptionalSpec,
-    OptionalSpecs,
-    Places,
-    Section,
-    SpecField,
-    SpecList,
-)
-from vlcli.recipe.training_options import EmaOptions, OptimizerOptions, ScheduleOptions, StopOptions
-from vlcli.registry.bounds import (
-    BatchSize,
-    Between,
-    Count,
-    CountOrNone,
-    NotNegative,
-    Positive,
-    Processes,
-    Seed,
-    Threads,
-    Weight,
-)
+from vlcli.recipe import fields
+from vlcli.registry import bounds
 
 
-class TrainVocabulary(Section):
+class TrainVocabulary(fields.Section):
     """A WordPiece vocabulary that is trained on the texts of data sets."""
 
-    train: DataField
-    size: Annotated[int, Between(1, 10**7)] = 1000
-    min_frequency: Count = 1
+    train: fields.DataField
+    size: Annotated[int, bounds.Between(1, 10**7)] = 1000
+    min_frequency: bounds.Count = 1
 
 
-class TextOptions(Section):
+class TextOptions(fields.Section):
     """Tokenization: ``vocabulary`` is a folder, a file, a hub name, or ``{train: DATA, size: N}``.
 
     ``prepare`` is a published model's preparation of sentences, cut after ``words`` words (None: as that model does);
@@ -52,11 +30,11 @@ class TextOptions(Section):
 
     vocabulary: str | TrainVocabulary = "bert-base-uncased"
     lowercase: bool = True
-    length: Annotated[int, Between(1, 65_536)] = 20
+    length: Annotated[int, bounds.Between(1, 65_536)] = 20
     prepare: Literal["as-written", "albef-caption", "albef-question", "blip-caption", "blip-question", "siglip"] = (
         "as-written"
     )
-    words: Annotated[int, Between(1, 65_536)] | None = None
+    words: Annotated[int, bounds.Between(1, 65_536)] | None = None
     end: Literal["sep", "none"] = "sep"
 
 
@@ -65,8 +43,8 @@ class ObjectiveChange(BaseModel):
 
     model_config = ConfigDict(extra="allow", protected_namespaces=(), frozen=True)
 
-    from_epoch: Count
-    weight: Weight | None = None
+    from_epoch: bounds.Count
+    weight: bounds.Weight | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -81,15 +59,15 @@ def _rising(changes: list[ObjectiveChange]) -> list[ObjectiveChange]:
     return changes
 
 
-class ObjectiveOptions(Section):
+class ObjectiveOptions(fields.Section):
     """Keys beside an objective's parameters: its weight, its epochs, and changes from an epoch on.
 
     A key that a change does not name keeps its value.
     """
 
-    weight: Weight = 1.0
-    from_epoch: CountOrNone = 0
-    until_epoch: CountOrNone | None = None
+    weight: bounds.Weight = 1.0
+    from_epoch: bounds.CountOrNone = 0
+    until_epoch: bounds.CountOrNone | None = None
     changes: Annotated[list[ObjectiveChange], AfterValidator(_rising)] = []
 
     def weight_in(self, epoch: int) -> float:
@@ -111,30 +89,30 @@ class ObjectiveOptions(Section):
         return [(start, end, changed) for (start, changed), end in stretches if end is None or start < end]
 
 
-class CurriculumStep(Section):
+class CurriculumStep(fields.Section):
     """The examples that epochs before ``until_epoch`` draw from; an epoch keeps its length.
 
     ``words`` and ``regions`` are upper limits; ``targets`` are required values of the example's targets; ``without``
     are words that its sentence must not have.
     """
 
-    until_epoch: Count
-    words: Count | None = None
-    regions: Count | None = None
+    until_epoch: bounds.Count
+    words: bounds.Count | None = None
+    regions: bounds.Count | None = None
     targets: dict[str, list[str | int | bool]] = {}
     without: list[str] = []
 
 
-class ReaderOptions(Section):
+class ReaderOptions(fields.Section):
     """Keys beside a reader's parameters: its part in a mixture, and the kind of its image ids."""
 
-    weight: NotNegative = 1.0
+    weight: bounds.NotNegative = 1.0
     if_missing: Literal["error", "skip"] = "error"
     augments: bool = False
     ids: Literal["name", "path", "file"] = "name"
 
 
-class Stage(Section):
+class Stage(fields.Section):
     """Keys of every stage.
 
     ``from`` names stages (or folders) whose results it uses; ``if_missing: skip`` skips a stage whose data files are
@@ -156,12 +134,12 @@ class Stage(Section):
 
     kind: str
     about: str = ""
-    source: Annotated[Places, Field(alias="from")] = []
+    source: Annotated[fields.Places, Field(alias="from")] = []
     root: str | None = None
-    seed: Seed | None = None
+    seed: bounds.Seed | None = None
     if_missing: Literal["error", "skip"] = "error"
     device: str | None = None
-    threads: Threads | None = None
+    threads: bounds.Threads | None = None
 
 
 class Make(Stage):
@@ -169,7 +147,7 @@ class Make(Stage):
 
     gives_weights: ClassVar[bool] = False
     kind: Literal["make"]
-    world: SpecField = {"name": "shapes"}
+    world: fields.SpecField = {"name": "shapes"}
 
 
 class Extract(Stage):
@@ -186,18 +164,18 @@ class Extract(Stage):
     reads_root: ClassVar[bool] = True
 
     kind: Literal["extract"]
-    extractor: SpecField
-    data: DataField = []
+    extractor: fields.SpecField
+    data: fields.DataField = []
     images: str | None = None
-    features: Places = []
-    boxes: Places = []
+    features: fields.Places = []
+    boxes: fields.Places = []
     dtype: Literal["float16", "float32"] = "float16"
     set: str | None = None
     compression: Literal["gzip", "lzf"] | None = None
-    batch_size: BatchSize | None = None
+    batch_size: bounds.BatchSize | None = None
     engine: Literal["local", "ray"] = "local"
-    workers: Processes = 0
-    limit: Count | None = None
+    workers: bounds.Processes = 0
+    limit: bounds.Count | None = None
     strict: bool = False
 
 
@@ -209,38 +187,38 @@ class Training(Stage):
     seeded: ClassVar[bool] = True
     continues: ClassVar[bool] = True
 
-    model: ModelField = None
+    model: fields.ModelField = None
     text: TextOptions | None = None
-    features: Places = []
-    data: DataField = []
-    objectives: OptionalSpecs = None
-    task: OptionalSpec = None
-    validation: DataField = []
-    transform: OptionalSpec = None
-    repeats: BatchSize = 1
+    features: fields.Places = []
+    data: fields.DataField = []
+    objectives: fields.OptionalSpecs = None
+    task: fields.OptionalSpec = None
+    validation: fields.DataField = []
+    transform: fields.OptionalSpec = None
+    repeats: bounds.BatchSize = 1
     curriculum: list[CurriculumStep] = []
     group: Literal["image"] | None = None
-    epochs: Count | None = None
-    steps: CountOrNone | None = None
-    stop: StopOptions | None = None
-    batch_size: BatchSize = 32
-    accumulate: BatchSize = 1
-    optimizer: OptimizerOptions = OptimizerOptions()
-    schedule: ScheduleOptions = ScheduleOptions()
-    clip: Positive | None = 1.0
+    epochs: bounds.Count | None = None
+    steps: bounds.CountOrNone | None = None
+    stop: fields.StopOptions | None = None
+    batch_size: bounds.BatchSize = 32
+    accumulate: bounds.BatchSize = 1
+    optimizer: fields.OptimizerOptions = fields.OptimizerOptions()
+    schedule: fields.ScheduleOptions = fields.ScheduleOptions()
+    clip: bounds.Positive | None = 1.0
     precision: Literal["float32", "bf16", "fp16"] = "float32"
-    ema: EmaOptions | None = None
+    ema: fields.EmaOptions | None = None
     compile: bool = False
     checkpointing: bool = False
     sharding: Literal["none", "full", "hybrid"] = "none"
     trainable: list[str] | None = None
     frozen: list[str] = []
-    evaluate_every: Count | None = None
-    save_every: Count | None = None
-    keep: Count = 2
-    workers: Processes = 0
-    log_every: Count = 10
-    trackers: SpecList = [{"name": "jsonl"}]
+    evaluate_every: bounds.Count | None = None
+    save_every: bounds.Count | None = None
+    keep: bounds.Count = 2
+    workers: bounds.Processes = 0
+    log_every: bounds.Count = 10
+    trackers: fields.SpecList = [{"name": "jsonl"}]
     missing: Literal["error", "drop"] = "error"
     allow_unmatched: list[str] = []
     state_dict: str | None = None
@@ -248,7 +226,7 @@ class Training(Stage):
 
     @field_validator("stop")
     @classmethod
-    def _has_validation(cls, stop: StopOptions | None, info: ValidationInfo) -> StopOptions | None:
+    def _has_validation(cls, stop: fields.StopOptions | None, info: ValidationInfo) -> fields.StopOptions | None:
         if stop is not None and stop.patience is not None and not info.data.get("validation"):
             raise ValueError("`validation` beside `patience`, which counts validations; or `stop: {minutes: N}` alone")
         return stop
@@ -278,7 +256,7 @@ class Average(Stage):
 
     needs_source: ClassVar[bool] = True
     kind: Literal["average"]
-    last: Count = 20
+    last: bounds.Count = 20
 
 
 class Reading(Stage):
@@ -286,13 +264,13 @@ class Reading(Stage):
 
     reads_root: ClassVar[bool] = True
 
-    task: OptionalSpec = None
-    data: DataField = []
-    transform: OptionalSpec = None
+    task: fields.OptionalSpec = None
+    data: fields.DataField = []
+    transform: fields.OptionalSpec = None
     split: str | None = None
-    features: Places = []
-    batch_size: BatchSize = 64
-    workers: Processes = 0
+    features: fields.Places = []
+    batch_size: bounds.BatchSize = 64
+    workers: bounds.Processes = 0
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     missing: Literal["error", "drop"] = "error"
 
@@ -304,14 +282,14 @@ class Evaluate(Reading):
     joint: ClassVar[bool] = True
 
     kind: Literal["evaluate"]
-    fit: DataField = []
+    fit: fields.DataField = []
 
 
 class Draw(Reading):
     """Draw pictures: of data, of trained models, of what stages measured."""
 
     kind: Literal["draw"]
-    drawing: SpecField
+    drawing: fields.SpecField
 
 
 class Export(Stage):
@@ -319,7 +297,7 @@ class Export(Stage):
 
     needs_source: ClassVar[bool] = True
     kind: Literal["export"]
-    format: SpecField = {"name": "safetensors"}
+    format: fields.SpecField = {"name": "safetensors"}
 
 
 STAGES: dict[str, type[Stage]] = {
@@ -344,15 +322,15 @@ def kind_of(name: str, stage: Any) -> str:
     return kind if kind in STAGES or (isinstance(stage, dict) and "kind" in stage) else ""
 
 
-class TableOptions(Section):
+class TableOptions(fields.Section):
     """The table at the end of a run: evaluate stages by label, and patterns of metrics (``accuracy/*``)."""
 
     title: str = ""
     rows: dict[str, str]
-    metrics: Names = []
+    metrics: fields.Names = []
 
 
-class ImageOptions(Section):
+class ImageOptions(fields.Section):
     """Black and white of pictures of more than 8 bits."""
 
     range: tuple[float, float] | None = None
@@ -365,7 +343,7 @@ class ImageOptions(Section):
         return ends
 
 
-class Recipe(Section):
+class Recipe(fields.Section):
     """A whole recipe; ``stages`` has one of :data:`STAGES` per name, in order.
 
     ``rows``, ``reference``, ``skip``, ``published``, ``published_in`` and ``seeds`` make it a table
@@ -373,20 +351,20 @@ class Recipe(Section):
     resolved recipe has none of them. A training without progress for ``hang_timeout`` seconds counts as hung.
     """
 
-    schema_version: Annotated[int, Between(1, 1), Field(alias="schema")] = 1
+    schema_version: Annotated[int, bounds.Between(1, 1), Field(alias="schema")] = 1
     extends: str | None = None
     name: Annotated[str, Field(max_length=100)] = ""
     about: str = ""
     paper: str = ""
-    seed: Seed = 9595
+    seed: bounds.Seed = 9595
     plugins: list[str] = []
     root: str = "."
-    jobs: Threads = 1
-    hang_timeout: Annotated[float, Between(1, 86_400 * 30)] = 600.0
-    model: OptionalSpec = None
+    jobs: bounds.Threads = 1
+    hang_timeout: Annotated[float, bounds.Between(1, 86_400 * 30)] = 600.0
+    model: fields.OptionalSpec = None
     text: TextOptions = TextOptions()
     images: ImageOptions = ImageOptions()
-    datasets: dict[str, DataField] = {}
+    datasets: dict[str, fields.DataField] = {}
     defaults: dict[str, Any] = {}
     stages: dict[str, Any]
     table: TableOptions | None = None
@@ -396,4 +374,4 @@ class Recipe(Section):
     skip: dict[str, Any] | list[str] | str | None = None
     published: dict[str, Any] = {}
     published_in: dict[str, Any] = {}
-    seeds: Annotated[int, Between(1, 1000)] = 1
+    seeds: Annotated[int, bounds.Between(1, 1000)] = 1

@@ -1,4 +1,4 @@
-"""Reads and writes stage.json, the record of a stage, and holds the lock of a stage's folder.
+"""Reads and writes stage.json, the record of a stage, with the sizes of its files; holds the lock of a stage's folder.
 
 The record is written last and atomically; ``.stage.json.copy``, written first, replaces a damaged one. The
 *fingerprint* of a stage is its key (kind, config, inputs) with the content of the data files it read.
@@ -43,7 +43,7 @@ class StageRecord:
         versions: of Python, torch, vlcli and the packages of its components.
         started: ISO 8601 UTC, as ``finished``.
         files: paths by role.
-        sizes: bytes by path: see ``vlcli.recipe.artifacts``.
+        sizes: bytes by path: see ``vlcli.recipe.stage_record``.
         replaces: the folder that this stage replaces when it is done (``--force``).
         artifact: folder of the artifact if another run made it (relative to this folder).
     """
@@ -291,3 +291,39 @@ def similar(output: Path, source: str) -> str:
     stages = [folder for folder, record in finished_stages(output) if folder.name == (stage or record.stage)]
     near = [folder for folder in stages if folder.parent.name.startswith(f"{recipe}-")] if recipe else []
     return f"did you mean {' or '.join(map(str, near[:3]))}?" if near else ""
+
+
+LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
+"""Roles of files whose loss does not make a stage run again."""
+_MANY = 100
+
+
+def sizes(folder: Path, files: dict[str, str]) -> dict[str, int]:
+    """Returns the bytes of every file of a stage by path; of a folder of many files (``images/``) their number."""
+    names = [Path(name) for role, name in files.items() if role not in LIGHT]
+    return {path: size for name in names for path, size in _measured(folder, name)}
+
+
+def _measured(folder: Path, name: Path) -> Iterator[tuple[str, int]]:
+    path = folder / name
+    if path.is_dir():
+        inside = sorted(path.iterdir())
+        if len(inside) > _MANY:
+            yield f"{name.as_posix()}/", len(inside)
+            inside = [other for other in inside if other.is_dir()]
+        for other in inside:
+            yield from _measured(folder, name / other.name)
+    elif path.is_file():
+        yield name.as_posix(), path.stat().st_size
+
+
+def lost(folder: Path, record: StageRecord) -> str:
+    """Returns what of a finished stage is gone or cut; empty if all is there. A file that has grown is not cut."""
+    for name, size in record.sizes.items():
+        path = folder / name
+        if not path.exists():
+            return f"{name} is gone"
+        now = len(list(path.iterdir())) if name.endswith("/") else path.stat().st_size if path.is_file() else size
+        if now < size:
+            return f"{name} is cut: {now:,} of {size:,} {'files' if name.endswith('/') else 'bytes'}"
+    return ""

@@ -17,8 +17,7 @@ from vlcli.plain import as_list
 from vlcli.recipe import overrides
 from vlcli.recipe.check import by_place
 from vlcli.recipe.load import Loading, merged, no_such_row, resolve, with_row
-from vlcli.recipe.locate import locate, slug
-from vlcli.recipe.resolved import RecipeFile, Resolved, Row
+from vlcli.recipe.locate import RecipeFile, Resolved, Row, locate, slug
 from vlcli.recipe.rows import MOST_CELLS, OF_TABLES, Rows, has_rows, read_rows, select, too_many, without_tables_keys
 from vlcli.recipe.schema import kind_of
 from vlcli.recipe.yaml import Document, Path_

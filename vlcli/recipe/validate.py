@@ -24,9 +24,9 @@ from vlcli.recipe.components import (
     of_recipe,
     of_stage,
 )
-from vlcli.recipe.datasets import suggestion
+from vlcli.recipe.locate import Resolved
+from vlcli.recipe.merge import suggestion
 from vlcli.recipe.resolve import resolve
-from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.schema import Make, Stage, Training
 from vlcli.recipe.yaml import Document, Path_, dotted
 from vlcli.registry import Spec

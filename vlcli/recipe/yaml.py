@@ -1,4 +1,4 @@
-"""Reads YAML with the line of every key; a document can only make plain values, read by the core schema of YAML 1.2.
+"""Reads YAML with the line of every key, as plain values by the core schema of YAML 1.2, and writes it.
 
 ``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused.
 """
@@ -191,7 +191,7 @@ class _Builder:
         if hasattr(event, "value"):
             return _scalar(event, line), index + 1
         if index in self.open:
-            raise _YamlError("an alias stands inside what it is an alias of", line)
+            raise _YamlError("an alias refers to the value that contains it", line)
         if len(self.open) >= MOST_LEVELS:
             raise _YamlError(_TOO_DEEP, line)
         self.open.append(index)
@@ -216,7 +216,7 @@ class _Builder:
                 raise _YamlError("a key must be a plain word", line)
             key = _characters(event.value, line)
             if key in items:
-                raise _YamlError(f"the key {key!r} stands here twice", line)
+                raise _YamlError(f"the key {key!r} is given twice", line)
             self.document.places[(*path, key)] = self._place(line)
             items[key], index = self._value(index + 1, (*path, key))
         return items, index + 1
@@ -243,3 +243,23 @@ def _characters(text: str, line: int) -> str:
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise _YamlError(f"not YAML: {_NO_CHARACTER}", line)
     return text
+
+
+def to_yaml(value: Any) -> str:
+    """Returns block style, keys in order."""
+    import yaml
+
+    class Writer(yaml.SafeDumper):
+        def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+            # Strings that the core schema reads as another type are quoted; the words of YAML 1.1 alone are not.
+            if kind is yaml.ScalarNode and implicit[0]:
+                return super().represent_data(plain_scalar(value)).tag
+            return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+
+        def represent_float(self, data: float) -> Any:
+            node = super().represent_float(data)
+            node.value = node.value.replace(".0e", "e")
+            return node
+
+    Writer.add_representer(float, Writer.represent_float)
+    return str(yaml.dump(value, Dumper=Writer, sort_keys=False, allow_unicode=True, width=120))

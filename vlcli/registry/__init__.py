@@ -17,20 +17,21 @@ points in the group ``vlcli.<kind>``; in a file named by ``--plugin``, ``@regist
 from typing import Any
 
 from vlcli.registry.bounds import Between
-from vlcli.registry.components import Components, of
 from vlcli.registry.entries import component, entries, find, is_loaded, load_file, names, register
-from vlcli.registry.entry import FILES, KINDS, Entry
 from vlcli.registry.lookup import (
     Broken,
+    Components,
     build,
     check,
     describe,
     lacking,
     lacking_early,
     load,
+    of,
     private_imports_of,
     status,
 )
+from vlcli.registry.packages import FILES, KINDS, Entry
 from vlcli.registry.public import PrivateImportWarning
 from vlcli.registry.schema import (
     AttentionSpec,

@@ -34,7 +34,7 @@ CONTRACTS = {
     "objectives": Contract(("vlcli.objectives.base:Objective",), ("forward",), passes=("model", "data_spec")),
     "positions": Contract(("vlcli.nn.position:TokenPosition", "vlcli.nn.position:PairwisePosition"), passes=("shape",)),
     "attentions": Contract(("vlcli.nn.attention:Attention",), ("project",), passes=("shape",)),
-    "equippers": Contract(("vlcli.foreign.equipper:AttentionEquipper",), ("takes", "heads", "install")),
+    "equippers": Contract(("vlcli.foreign.equipment:AttentionEquipper",), ("takes", "heads", "install")),
     "extractors": Contract(("vlcli.detection.extractor:Extractor",)),
     "datasets": Contract(("vlcli.data.reader:Reader",), ("files", "read"), passes=("root",)),
     "tasks": Contract(("vlcli.tasks.base:Task",), ("decode", "score"), ("evaluate", "predictions", "solve")),

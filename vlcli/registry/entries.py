@@ -4,18 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote, urlparse
 
 from vlcli.errors import ComponentError, did_you_mean
-from vlcli.registry.entry import KINDS, Entry
-from vlcli.registry.outdated import not_installed, reinstall
-from vlcli.registry.packages import expanded, listed
+from vlcli.registry.packages import KINDS, Entry, expanded, listed
+
+
+def not_installed(kind: str, name: str) -> Path | None:
+    """Returns the folder of an editable installation whose pyproject.toml names a component that its metadata lack.
+
+    An updated checkout has its new files at once, its new entry points only after it is installed again.
+
+    Args:
+        kind: of the component, such as ``models``.
+        name: that no metadata have.
+    """
+    for distribution in distributions():
+        try:
+            origin = json.loads(distribution.read_text("direct_url.json") or "{}")  # PEP 610
+            address = urlparse(str(origin.get("url", "")))
+            if not origin.get("dir_info", {}).get("editable") or address.scheme != "file":
+                continue
+            folder = Path(unquote(address.path))
+            project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            if name in project.get("entry-points", {}).get(f"vlcli.{kind}", {}):
+                return folder
+        except (OSError, KeyError, ValueError, AttributeError):
+            continue
+    return None
+
+
+def reinstall(folder: Path, name: str) -> str:
+    """Returns the hint of an error about a component that :func:`not_installed` found."""
+    return f"install {folder} again (pip install -e): its pyproject.toml has {name!r}, the installation not yet"
+
 
 T = TypeVar("T")
 NEEDS = "vlcli.needs"

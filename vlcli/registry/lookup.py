@@ -9,19 +9,46 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
 from vlcli.errors import ComponentError, Problem, did_you_mean, shown
 from vlcli.registry.bounds import has_bounds, number_fault
-from vlcli.registry.contract import blame, fault, incomplete, origin
+from vlcli.registry.contract import CONTRACTS, blame, fault, incomplete, origin, place
 from vlcli.registry.entries import entries, find
-from vlcli.registry.entry import FILES, Entry
-from vlcli.registry.packages import INTERFACE
+from vlcli.registry.packages import FILES, INTERFACE, Entry
 from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import RENAMED
 from vlcli.registry.schema import Parameter, as_spec, documentation, parameters, validator
+
+T = TypeVar("T")
+_KINDS = {base: kind for kind, contract in CONTRACTS.items() for base in contract.bases}
+
+
+@dataclass(frozen=True)
+class Components(Generic[T]):
+    """The components of one kind, typed by its base class."""
+
+    kind: str
+
+    def load(self, name: str) -> type[T]:
+        """Returns the class registered as ``name``; errors as of :func:`vlcli.registry.load`."""
+        return cast("type[T]", load(self.kind, name))
+
+    def build(self, value: Any, *context: Any, **extra: Any) -> T:
+        """Builds the component that a recipe chose; arguments and errors as of :func:`vlcli.registry.build`."""
+        return cast("T", build(self.kind, value, *context, **extra))
+
+
+def of(base: Callable[..., T]) -> Components[T]:
+    """Returns the components of a kind by its base class, such as ``Model`` or ``Reader``.
+
+    Raises:
+        KeyError: the class is not the base of a kind.
+    """
+    return Components(_KINDS[place(base)])
+
 
 TRUSTED = ("vlcli", "session")
 """Distributions whose private imports are not reported: vlcli itself, and what a test or notebook registers."""

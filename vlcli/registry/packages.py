@@ -1,4 +1,4 @@
-"""Finds packages of components and packages of recipes without importing them.
+"""Finds packages of components and of recipes without importing them, and describes their entries.
 
     [project.entry-points."vlcli.packages"]
     my-paper = "my_paper"                  # my_paper/components.toml lists the components of the package
@@ -17,11 +17,64 @@ import importlib.util
 import tomllib
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from vlcli.registry.entry import KINDS, Entry
+KINDS = (
+    "models",
+    "objectives",
+    "positions",
+    "attentions",
+    "equippers",
+    "extractors",
+    "datasets",
+    "tasks",
+    "transforms",
+    "roles",
+    "rewrites",
+    "exporters",
+    "drawings",
+    "trackers",
+    "engines",
+    "heads",
+    "formats",
+    "worlds",
+    "commands",
+    "recipes",
+    "claims",
+    "checkpoints",
+)
+"""The kinds of components; the entry points of a kind are the group ``vlcli.KIND``."""
+FILES = ("recipes", "claims", "checkpoints")
+"""Kinds whose entries name a YAML file (``package:file`` without ``.yaml``), which is read and never imported."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered component.
+
+    Attributes:
+        value: ``module:attribute`` (of :data:`FILES`: ``package:file`` without ``.yaml``; of a package of recipes:
+            ``package`` alone).
+        distribution: the package that declares it; the file's name for ``--plugin``, ``session`` for run-time
+            registration.
+        version: of that package.
+        needs: packages that its distribution does not install, from the entry points ``vlcli.needs``.
+        loaded: the component itself if it was registered at run time.
+        interface: the version of vlcli's interface that its package states; empty where it states none.
+    """
+
+    kind: str
+    name: str
+    value: str
+    distribution: str
+    version: str = ""
+    needs: tuple[str, ...] = ()
+    loaded: Any = field(default=None, compare=False)
+    interface: str = ""
+
 
 COMPONENTS = "components.toml"
 INTERFACE = 1

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from vlcli.registry.entry import Entry
+from vlcli.registry.packages import Entry
 
 _ROLE = re.compile(r":[a-z:]+:`~?([^`<]+?)(?: <[^`]*>)?`")
 _END = re.compile(r"(?<=[^.][.!?])(?<!\bEq[.])\s|(?<=:)\n|\n\s*\n")

@@ -17,7 +17,7 @@ from typing import Any
 from vlcli.builders.context import StageContext
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress
-from vlcli.recipe import artifacts, digests, keys, leftovers, pictures, stage_record, wiring
+from vlcli.recipe import digests, keys, leftovers, pictures, stage_record, wiring
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
 from vlcli.recipe.schema import STAGES
 from vlcli.recipe.stage_record import StageRecord
@@ -127,7 +127,7 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
         if changed := digests.changed(record.data, step.folder):
             record.notes.append(f"while this stage ran, data changed: {changed}")
             progress.warn(f"{step.name}: {record.notes[-1]}; the next run makes it again")
-        record.sizes = artifacts.sizes(step.folder, record.files)
+        record.sizes = stage_record.sizes(step.folder, record.files)
         stage_record.write(step.folder, record)
         leftovers.sweep_replaced(step.folder, record)
         return record

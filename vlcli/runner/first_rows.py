@@ -13,13 +13,12 @@ from pathlib import Path
 
 from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
+from vlcli.data.checks import share_id
 from vlcli.data.reader import Reader
-from vlcli.data.reader_errors import share_id
-from vlcli.data.readers.column_types import decisions
+from vlcli.data.readers.cells import decisions
 from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
-from vlcli.images.conversions import conversion_notes, spread
-from vlcli.images.files import pixel_range
+from vlcli.images.files import conversion_notes, pixel_range, spread
 from vlcli.images.shards import is_there
 from vlcli.recipe import stage_record, wiring
 from vlcli.recipe.components import split_options

@@ -12,8 +12,8 @@ from vlcli.recipe.schema import Make, Training
 from vlcli.recipe.validate import faults
 from vlcli.recipe.yaml import dotted
 from vlcli.runner.execute import context_of
-from vlcli.runner.extractions import unbuildable
 from vlcli.runner.first_rows import Preview
+from vlcli.runner.upstream import unbuildable
 
 
 def preflight(planner: Planner, steps: list[PlannedStage], names: list[str], progress: Progress) -> list[str]:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.progress import Silent
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import RunOptions
-from vlcli.recipe.resolved import Resolved
 
 
 def several() -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress, Silent
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import RunOptions
-from vlcli.recipe.resolved import Resolved
 from vlcli.recipe.table import RowTable, metrics_of
 from vlcli.runner import ranks
 from vlcli.runner.execute import StageOutcome

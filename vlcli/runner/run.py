@@ -10,9 +10,9 @@ from vlcli.files import write_text
 from vlcli.progress import Progress, Silent
 from vlcli.recipe import leftovers, run_state, stage_record
 from vlcli.recipe import plan as planning
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.overrides import uneven
 from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
-from vlcli.recipe.resolved import Resolved
 from vlcli.runner import ranks
 from vlcli.runner.execute import StageOutcome, execute, settle
 from vlcli.runner.watch import Unwatched, Watch, watched
@@ -140,7 +140,7 @@ def _tidy(planner: Planner, progress: Progress) -> None:
 
 def keep_recipe(planner: Planner) -> None:
     """Writes the resolved recipe into the run's folder, for people."""
-    from vlcli.recipe.dump import to_yaml
+    from vlcli.recipe.yaml import to_yaml
 
     text = "# The recipe of this run, resolved (2).\n" + to_yaml(planner.resolved.document.value)
     write_text(planner.folder / "recipe.yaml", text)

@@ -16,33 +16,22 @@ from vlcli.builders.context import StageContext
 from vlcli.builders.readers import build_reader
 from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.training import box_labels, make_transform, transform_of
-from vlcli.data.columns.joined import without_text
+from vlcli.data.columns.table import without_text
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.engine.training_module import Part, StepResult, TrainingModule, build_training_module, check_capabilities
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features.concepts import ConceptStore
+from vlcli.nn.fake import without_memory
 from vlcli.nn.model import DataSpec, Model
-from vlcli.nn.undrawn import without_memory
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training, TrainVocabulary
 from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
-from vlcli.runner.extractions import refuse_other_grid
-from vlcli.runner.invented import (
-    ANSWERS,
-    EXAMPLES,
-    REGIONS,
-    Invented,
-    draw_pictures,
-    invented_examples,
-    invented_store,
-    invented_tokenizer,
-    lengthened,
-)
-from vlcli.runner.start_weights import refuse_other_sizes
+from vlcli.runner import invented
+from vlcli.runner.upstream import refuse_other_grid, refuse_other_sizes
 from vlcli.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -125,16 +114,16 @@ def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | 
     assert isinstance(config, Training)
     task: Task | None = resolved.built_task
     if task is None or reader is None or config.source or len(config.data) > 1:  # something else decides the labels
-        answers = (tuple(reader.label_names()) if reader is not None else ()) or ANSWERS
+        answers = (tuple(reader.label_names()) if reader is not None else ()) or invented.ANSWERS
     else:
         answers = tuple(task.labels([reader]))
     chosen = task is not None or any(
         _chooses(registry.load("objectives", spec["name"])) for spec in resolved.objectives
     )
-    of_words: dict[str, Any] = invented_tokenizer().data_spec_fields()
+    of_words: dict[str, Any] = invented.invented_tokenizer().data_spec_fields()
     data_spec = DataSpec(
         text_length=resolved.text.length,
-        regions=REGIONS,
+        regions=invented.REGIONS,
         region_dim=16,
         region_classes=5,
         region_attributes=4,
@@ -206,7 +195,7 @@ class Rehearsal:
 
 
 def rehearse(
-    context: StageContext, count: int = EXAMPLES, like: DataSpec | None = None, real: bool = False
+    context: StageContext, count: int = invented.EXAMPLES, like: DataSpec | None = None, real: bool = False
 ) -> AbstractContextManager[Rehearsal]:
     """Builds a stage with ``count`` invented examples; what it reads lies in a temporary folder.
 
@@ -230,17 +219,17 @@ def _rehearsal(
     resolved: ResolvedStage,
     data_spec: DataSpec,
     real: Reader | None,
-    count: int = EXAMPLES,
+    count: int = invented.EXAMPLES,
     whole: bool = False,
     as_it_is: bool = False,
 ) -> Iterator[Rehearsal]:
     from vlcli.data.pipeline import Pipeline
 
-    tokenizer = invented_tokenizer()
+    tokenizer = invented.invented_tokenizer()
     if as_it_is and real is not None:
         vocabulary = resolved.text.vocabulary
         size = vocabulary.size if isinstance(vocabulary, TrainVocabulary) else WORDS_TRIED
-        tokenizer = invented_tokenizer(real.examples()[:WORDS_TRIED], size)
+        tokenizer = invented.invented_tokenizer(real.examples()[:WORDS_TRIED], size)
         of_words: dict[str, Any] = tokenizer.data_spec_fields()
         of_boxes: dict[str, Any] = box_labels([real]) if real.class_names() else {}
         data_spec = replace(data_spec, **of_words, **of_boxes)
@@ -249,16 +238,16 @@ def _rehearsal(
     if as_it_is and real is not None:
         examples = list(real.examples()[:count])
     else:
-        real, examples = None, invented_examples(real, data_spec, pictures, count)
-    examples = lengthened(examples, data_spec.text_length) if whole else examples
+        real, examples = None, invented.invented_examples(real, data_spec, pictures, count)
+    examples = invented.lengthened(examples, data_spec.text_length) if whole else examples
     needs = model_reads = module.model.input_spec()
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)
     corruptions = (objective.corruption() for objective in module.objectives.values())
     with tempfile.TemporaryDirectory() as folder:
-        reader = Invented(Path(folder), examples, needs.grid, data_spec.regions, real)
-        store = invented_store(Path(folder), reader, data_spec) if needs.regions or needs.concepts else None
-        draw_pictures(reader) if needs.pixels and real is None else None
+        reader = invented.Invented(Path(folder), examples, needs.grid, data_spec.regions, real)
+        store = invented.invented_store(Path(folder), reader, data_spec) if needs.regions or needs.concepts else None
+        invented.draw_pictures(reader) if needs.pixels and real is None else None
         data = Pipeline(
             [reader],
             needs=needs,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.builders.context import StageContext
-from vlcli.builders.start_weights import WEIGHT_FILES, read_source
+from vlcli.builders.training import WEIGHT_FILES, read_source
 from vlcli.engine.bundle import find_bundle
 from vlcli.errors import DataError, Problem
 from vlcli.nn.weights import read_states

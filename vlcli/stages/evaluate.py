@@ -10,17 +10,15 @@ import torch
 
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
-from vlcli.builders.readers import open_readers
+from vlcli.builders.readers import Stores, open_readers, open_stores, require_stores
 from vlcli.builders.resolve import resolve_stage, resolve_with
-from vlcli.builders.stores import Stores, open_stores, require_stores
 from vlcli.builders.training import corruptions_for, make_transform
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
-from vlcli.engine.joint_evaluation import JointEvaluation
+from vlcli.engine.evaluation import JointEvaluation, TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json

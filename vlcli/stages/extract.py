@@ -11,10 +11,10 @@ from typing import Any
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import open_readers
+from vlcli.data.checks import share_id
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.picture_index import path_id
 from vlcli.data.reader import Reader
-from vlcli.data.reader_errors import share_id
 from vlcli.data.remote import local_copy
 from vlcli.detection.extraction import Share, extract_images
 from vlcli.detection.extractor import Extractor
@@ -27,7 +27,7 @@ from vlcli.features import FeatureStore
 from vlcli.features.concepts import sort_files
 from vlcli.files import is_remote
 from vlcli.images.boxes import NO_AREA, BoxFile, BoxList, image_id, read_boxes
-from vlcli.images.conversions import conversion_notes
+from vlcli.images.files import conversion_notes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
 from vlcli.images.remote import files_below
 from vlcli.recipe.pictures import note_pictures

@@ -15,8 +15,7 @@ from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import save_bundle
 from vlcli.engine.collapse import CollapseWatch
-from vlcli.engine.evaluation import Autocast, TaskRunner, mean_losses, score_task
-from vlcli.engine.joint_evaluation import JointEvaluation
+from vlcli.engine.evaluation import Autocast, JointEvaluation, TaskRunner, mean_losses, score_task
 from vlcli.engine.optim import freeze
 from vlcli.engine.trackers import Tracker, read_log
 from vlcli.engine.trainer import Score, Trainer, TrainingOutcome

@@ -14,12 +14,10 @@ from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.images.files import BadImageError, check_image, read_size
 from vlcli.starter import plan as planning
 from vlcli.starter.machine import Machine, this_machine
-from vlcli.starter.notes import add_notes
-from vlcli.starter.plan import OF_IMAGES, Plan
-from vlcli.starter.seen import Seen, ids_of, rows_of
+from vlcli.starter.plan import OF_IMAGES, Plan, add_notes
+from vlcli.starter.seen import Seen, find_weights, ids_of, rows_of
 from vlcli.starter.sources import ask_readers, box_files, check_columns, nothing_found
 from vlcli.starter.stages import model_of
-from vlcli.starter.weights import find_weights
 
 SHOWN = 12
 """Rows that are shown as they are understood."""

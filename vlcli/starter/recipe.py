@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from vlcli.starter.emit import Writer
 from vlcli.starter.plan import GOALS, OF_IMAGES, Plan, whole
-from vlcli.starter.stages import STAGES, model_of
+from vlcli.starter.stages import STAGES, Writer, model_of
 from vlcli.starter.times import Times
 
 METRICS: dict[str, tuple[list[str], str]] = {

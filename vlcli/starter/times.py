@@ -11,7 +11,7 @@ import torch
 from vlcli.builders.context import StageContext
 from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
-from vlcli.engine.plan import StepPlan
+from vlcli.engine.schedule import StepPlan
 from vlcli.nn.model import DataSpec
 from vlcli.recipe.load import from_mapping
 from vlcli.recipe.schema import Recipe, Training

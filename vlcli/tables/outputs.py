@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vlcli.errors import ComponentError, UsageError
 from vlcli.files import write_bytes, write_text
-from vlcli.tables.forest import forest
+from vlcli.tables.figures import forest
 from vlcli.tables.heat import heat_map
 from vlcli.tables.results import TableResults, write_results
 from vlcli.tables.summary import Summary, summarise

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vlcli.errors import DataError
 from vlcli.files import write_json
-from vlcli.recipe.resolved import Published
+from vlcli.recipe.locate import Published
 
 FILE = "table.json"
 """The file of a table's results in the folder of a run."""
@@ -25,7 +25,7 @@ VERSION = 1
 
 @dataclass
 class RunResults:
-    """One row with one seed.
+    """Results of one row of a table with one seed.
 
     Attributes:
         state: one of ``done``, ``failed``, ``stopped``, ``refused`` and ``unfinished``.

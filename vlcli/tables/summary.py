@@ -10,7 +10,7 @@ from typing import Any
 from vlcli.errors import UsageError
 from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 from vlcli.plain import comma_list
-from vlcli.recipe.resolved import Published
+from vlcli.recipe.locate import Published
 from vlcli.tables.results import DONE, REFUSED, RowResults, RunResults, TableResults
 from vlcli.tables.statistics import Contrast, Estimate, contrast, estimate, holm
 

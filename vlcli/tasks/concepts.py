@@ -16,7 +16,7 @@ from vlcli.data.files import inside
 from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.images.shards import is_there
-from vlcli.metrics.concepts import Count, average_precision, per_image, pooled
+from vlcli.metrics.classification import Count, average_precision, per_image, pooled
 from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet

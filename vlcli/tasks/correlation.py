@@ -1,4 +1,4 @@
-"""Regularised canonical correlation of words and pictures, from sums whose memory does not grow with the data.
+"""Fits regularised canonical correlation of words and pictures in memory that does not grow with the data.
 
 Words are counted, weighted by tf-idf and brought to length 1; so is the mean feature of a picture. Canonical
 correlation (Hotelling 1936) finds directions of both in which pairs agree most. Its sums of products take memory by

@@ -12,7 +12,7 @@ from torch import Tensor
 from vlcli.data.files import inside, read_json
 from vlcli.errors import ComponentError, DataError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
-from vlcli.metrics.nlvr2 import accuracy, by_kind
+from vlcli.metrics.classification import accuracy, by_kind
 from vlcli.nn.batch import Batch
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task

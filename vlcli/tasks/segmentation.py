@@ -13,7 +13,7 @@ from vlcli.data.images import load_labels
 from vlcli.data.numbering import label_names
 from vlcli.errors import DataError
 from vlcli.metrics.baseline import NAME
-from vlcli.metrics.segmentation import confusion, union_scores
+from vlcli.metrics.classification import confusion, union_scores
 from vlcli.nn import Batch, Images, InputSpec, Pixels, View
 from vlcli.nn.segmentation import resized
 from vlcli.objectives.segmentation import classes_of

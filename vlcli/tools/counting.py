@@ -11,11 +11,11 @@ from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.count import count_model
+from vlcli.nn.fake import without_memory
 from vlcli.nn.model import DataSpec
-from vlcli.nn.undrawn import without_memory
 from vlcli.progress import Silent
 from vlcli.recipe import plan as planning
-from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.schema import Training, TrainVocabulary
 from vlcli.registry import Spec, load
 from vlcli.runner.execute import context_of

@@ -8,12 +8,12 @@ from typing import Any
 from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
-from vlcli.data.readers.column_types import decisions
+from vlcli.data.readers.cells import decisions
 from vlcli.errors import UsageError, VlcliError
 from vlcli.recipe import keys, stage_record, wiring
 from vlcli.recipe import plan as planning
 from vlcli.recipe.components import split_options
-from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.locate import Resolved
 from vlcli.registry import Spec, as_spec
 
 

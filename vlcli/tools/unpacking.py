@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.readers.arrow import record_batches, shards
+from vlcli.data.readers.generic import record_batches, shards
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder
 from vlcli.images.files import MAX_PIXELS, BadImageError, read_format

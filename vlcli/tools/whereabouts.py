@@ -11,7 +11,7 @@ from vlcli.checkpoints.load import every
 from vlcli.data.reader import Reader
 from vlcli.errors import VlcliError
 from vlcli.recipe import keys, wiring
-from vlcli.recipe.resolved import Resolved
+from vlcli.recipe.locate import Resolved
 from vlcli.recipe.schema import Extract
 from vlcli.tools.published import CHECKPOINTS, SOURCES, Published
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torchvision.ops import FrozenBatchNorm2d
 from typer.testing import CliRunner
 from vlcli_bottom_up import FAMILIES, BottomUpExtractor, Detector
-from vlcli_bottom_up.layouts import canonical
+from vlcli_bottom_up.families import canonical
 from vlcli_bottom_up.proposals import centred_cells, legacy_cells
 
 from tests.docs.pages import PROJECT, blocks

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from vlcli_bottom_up import BottomUpExtractor
-from vlcli_bottom_up.layouts import canonical
+from vlcli_bottom_up.families import canonical
 
 from vlcli.checkpoints.identify import matches
 from vlcli.checkpoints.load import Checkpoint, every

@@ -12,14 +12,13 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from torchvision.ops import FeaturePyramidNetwork, FrozenBatchNorm2d
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 from vlcli_bottom_up import FAMILIES, BottomUpExtractor, Detector
-from vlcli_bottom_up.architecture import published as published_sizes
-from vlcli_bottom_up.architecture import read_architecture
-from vlcli_bottom_up.layouts import recognise
+from vlcli_bottom_up.families import published as published_sizes
+from vlcli_bottom_up.families import read_architecture, recognise
 
 from tests.plugins.bottom_up.test_bottom_up import blobs, extractor
 from tests.plugins.detectors import FPN, make, picture, published
-from vlcli.detection.detector_input import DetectorPreparation
 from vlcli.detection.extraction import extract_images
+from vlcli.detection.extractor import DetectorPreparation
 from vlcli.errors import UsageError
 from vlcli.images.boxes import BoxList
 

@@ -8,8 +8,8 @@ import torch
 import torchvision
 from torch.nn import functional
 from vlcli_concepts import ConceptClassification, NoisyOr, log_noisy_or
-from vlcli_concepts.noisy_or import noisy_or_loss
-from vlcli_concepts.trunk import Vgg16Cells
+from vlcli_concepts.model import Vgg16Cells
+from vlcli_concepts.objective import noisy_or_loss
 
 from vlcli.nn import Batch, DataSpec, View
 from vlcli.nn.batch import Images, Pixels, Regions

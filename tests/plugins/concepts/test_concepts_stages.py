@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from small_run import context
 
-from vlcli.builders.stores import open_stores, require_stores
+from vlcli.builders.readers import open_stores, require_stores
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.readers.captions import Captions
 from vlcli.engine.bundle import load_bundle

@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 from vlcli_bottom_up import BottomUpExtractor
 from vlcli_detectron2 import Detectron2Extractor
-from vlcli_detectron2.extractor import INSTALL
-from vlcli_detectron2.model import read_config
+from vlcli_detectron2.extractor import INSTALL, read_config
 
 from tests.plugins.detectors import picture
 from vlcli import registry

@@ -14,9 +14,8 @@ from vlcli_deit import DeiT
 from vlcli_detr import DETR
 from vlcli_irpe import equip, figures_cost
 from vlcli_irpe.exporter import ReleasedNames
-from vlcli_irpe.figures import BucketMaps, IndexFunctions
+from vlcli_irpe.figures import BucketMaps, IndexFunctions, recorded
 from vlcli_irpe.figures_cost import ExtraMacs, Speed
-from vlcli_irpe.figures_weights import recorded
 
 from tests.plugins.irpe.oracle import buckets, index
 from vlcli.engine.bundle import save_bundle

@@ -13,7 +13,7 @@ from tiny_batches import SMALL, make_batch
 from vlcli_lxmert import to_airsplay
 
 from vlcli import registry
-from vlcli.builders.start_weights import load_sources
+from vlcli.builders.training import load_sources
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.engine.bundle import load_bundle, save_bundle
 from vlcli.engine.training_module import build_training_module

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torchvision.ops import box_iou
 from vlcli_torchvision import TorchvisionExtractor
-from vlcli_torchvision.select import Choice, Regions, select
+from vlcli_torchvision.extractor import Choice, Regions, select
 
 from vlcli.detection.extractor import Prepared
 from vlcli.errors import DataError

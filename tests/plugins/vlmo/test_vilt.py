@@ -10,7 +10,7 @@ from vlcli_vlmo.vilt import ViLT, from_transformers, to_transformers
 from vlcli_vlmo.vilt_exporter import TransformersViLT, difference
 
 from vlcli import registry
-from vlcli.builders.start_weights import load_sources
+from vlcli.builders.training import load_sources
 from vlcli.engine.training_module import build_training_module
 from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from vlcli.data.columns.index import remembered
-from vlcli.data.columns.lock import locked
 from vlcli.data.columns.strings import Strings, StringsWriter
 from vlcli.data.columns.table import ColumnExamples
 from vlcli.data.sample import TextSample
-from vlcli.files import new_folder, write_json
+from vlcli.files import locked, new_folder, write_json
 
 _META = "tokens.json"
 _WIDE = 1 << 16

@@ -16,8 +16,20 @@ from typing import Any
 import numpy as np
 
 from vlcli.data.english import part_of_speech
-from vlcli.data.language import lexicon
-from vlcli.data.language.phrases import Finder, as_phrases, names, plain
+from vlcli.data.language import roles
+from vlcli.data.language.roles import (
+    ATTRIBUTE_GROUPS,
+    EITHER,
+    NEGATION,
+    NUMBERS,
+    SHOWN,
+    SYMMETRIC,
+    TOWARDS,
+    Finder,
+    as_phrases,
+    names,
+    plain,
+)
 from vlcli.errors import ComponentError
 
 # Captions whose changes a rewrite keeps.
@@ -58,7 +70,7 @@ class Rewrite:
         changes = known.get(text)
         if changes is None:
             words = [plain(word) for word in text.split()]
-            changes = [] if (lexicon.NEGATION | lexicon.EITHER).intersection(words) else self.changes(words)
+            changes = [] if (NEGATION | EITHER).intersection(words) else self.changes(words)
             if len(known) < REMEMBERED:
                 known[text] = changes
         return applied(text.split(), changes[int(rng.integers(len(changes)))]) if changes else None
@@ -94,7 +106,7 @@ class Attribute(Rewrite):
     """
 
     def __init__(self, *, groups: list[list[str]] = [], builtin: bool = True) -> None:  # noqa: B006 (a schema's default)
-        listed = [*groups, *(lexicon.ATTRIBUTE_GROUPS if builtin else ())]
+        listed = [*groups, *(ATTRIBUTE_GROUPS if builtin else ())]
         if any(len(group) < 2 for group in listed) or not listed:
             what = "A group of attributes needs two that exclude one another."
             raise ComponentError(what, where="rewrite other-attribute.groups", got=repr(groups))
@@ -126,16 +138,16 @@ class Names(Rewrite):
         changes = []
         for (start, stop), (again, end) in pairwise(names(words)):
             one, two, between = words[start:stop], words[again:end], words[stop:again]
-            of_picture = not lexicon.SHOWN.isdisjoint((*one, *two))
+            of_picture = not SHOWN.isdisjoint((*one, *two))
             if _has_direction(between) and _without_articles(one) != _without_articles(two) and not of_picture:
                 changes.append(Change(start, end, (*two, *between, *one)))
         return changes
 
 
 def _has_direction(between: Sequence[str]) -> bool:
-    if not between or any(not word or word in lexicon.SYMMETRIC for word in between):
+    if not between or any(not word or word in SYMMETRIC for word in between):
         return False
-    if any(word in lexicon.TOWARDS for word in between) or between[-1] == "of":
+    if any(word in TOWARDS for word in between) or between[-1] == "of":
         return between[-1] != "of" or any(word in ("left", "right", "front", "top") for word in between)
     return part_of_speech(between[-1]) == "VB" and between[-1].endswith("ing")
 
@@ -153,7 +165,7 @@ class Relation(Rewrite):
     """
 
     def __init__(self, *, opposites: list[tuple[str, str]] = [], builtin: bool = True) -> None:  # noqa: B006
-        known = lexicon.opposites() if builtin else {}
+        known = roles.opposites() if builtin else {}
         for pair in opposites:
             sides = [" ".join(phrase) for phrase in as_phrases(pair)]
             if len(sides) != 2 or sides[0] == sides[1]:
@@ -224,10 +236,10 @@ _LOOSE = ("least", "most", "than", "about", "over", "nearly")
 
 
 def _value(word: str) -> int | None:
-    if word in lexicon.NUMBERS:
-        return lexicon.NUMBERS.index(word)
+    if word in NUMBERS:
+        return NUMBERS.index(word)
     return int(word) if re.fullmatch(r"\d{1,2}", word) else None
 
 
 def _written(value: int, like: str) -> str:
-    return str(value) if like.isdigit() or value >= len(lexicon.NUMBERS) else lexicon.NUMBERS[value]
+    return str(value) if like.isdigit() or value >= len(NUMBERS) else NUMBERS[value]

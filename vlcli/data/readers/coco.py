@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vlcli.data.checks import by_id, twice
 from vlcli.data.files import first_object, read_json, value
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.truth import Truth
-from vlcli.data.unique import by_id, twice
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList, Index, attribute_product
 

@@ -1,4 +1,4 @@
-"""One's own data with no class to write: JSON lines, JSON, CSV, and a folder of pictures."""
+"""One's own data with no class to write: JSON lines, JSON, CSV, Parquet and Arrow, and a folder of pictures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.parts import part_in, parts_of
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.data.sample import Example
 from vlcli.data.sheets import INSTALL, sheet_lines
 from vlcli.errors import DataError, shown
@@ -300,3 +299,88 @@ class Xlsx(Csv):
         if file.suffix.lower() not in (".xlsx", ".xlsm"):
             refuse_spreadsheet(file)
         yield from sheet_lines(file, self.sheet, len(self.header or ()))
+
+
+_BATCH = 4096
+
+
+class Parquet(JsonLines):
+    """One's own data: a Parquet table, columns named by parameters (needs pyarrow).
+
+    Args:
+        file: the file under the root; None: ``{split}.parquet``.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ("{split}.parquet",)
+    format: ClassVar[str] = "parquet"
+    packages: ClassVar[tuple[str, ...]] = ("pyarrow",)
+    install: ClassVar[str] = "pip install 'vlcli[parquet]'"
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        number = 0
+        for batch in record_batches(file):
+            for row in batch.to_pylist():
+                yield f"{file}[{number}]", {name: _plain(cell, f"{file}[{number}]") for name, cell in row.items()}
+                number += 1
+
+
+class HuggingFace(Parquet):
+    """A folder of Hugging Face's ``datasets``, saved by ``save_to_disk`` or as Parquet shards (needs pyarrow).
+
+    Pictures must be files that a column names: pictures inside the tables are refused, with the command that writes
+    them out.
+
+    Args:
+        file: the folder under the root; None: the root.
+    """
+
+    def tables(self) -> list[Path]:
+        folder = inside(self.root, self.file or ".")
+        paths = [path for split in self.split_names for path in shards(folder, split)]
+        return list(dict.fromkeys(paths)) or [folder / f"{self.split_names[0]}-00000-of-00001.parquet"]
+
+
+def shards(folder: Path, split: str) -> list[Path]:
+    """Return the files of one split in the first layout that has any."""
+    layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
+    layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
+    return next((paths for layout in layouts if (paths := sorted(folder.glob(layout)))), [])
+
+
+def record_batches(file: Path, rows: int = _BATCH) -> Iterator[Any]:
+    """Yield record batches of a Parquet file, or of an Arrow stream or file.
+
+    Args:
+        rows: of a batch of a Parquet file; those of Arrow files are as they were written.
+
+    Raises:
+        DataError: it is none of these, or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if file.suffix == ".parquet":
+            yield from pq.ParquetFile(file).iter_batches(batch_size=rows)
+            return
+        with pa.memory_map(str(file)) as source:
+            try:
+                reader = pa.ipc.open_stream(source)
+            except pa.ArrowInvalid:
+                reader = pa.ipc.open_file(source)
+                yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+                return
+            yield from reader
+    except (pa.ArrowException, OSError) as error:
+        got, hint = str(error)[:200], "is it complete?"
+        raise DataError("The table cannot be read.", where=str(file), got=got, hint=hint) from None
+
+
+def _plain(cell: Any, where: str) -> Any:
+    if not isinstance(cell, dict) or set(cell) != {"bytes", "path"}:
+        return cell
+    if cell["bytes"] is not None:
+        got, expected = f"{len(cell['bytes']):,} bytes", "the name of a file"
+        hint = f"write the pictures to files: vlcli data unpack {where.rpartition('[')[0]} --into FOLDER"
+        raise DataError("The picture is inside the table.", where=where, got=got, expected=expected, hint=hint)
+    return cell["path"]

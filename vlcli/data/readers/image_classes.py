@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from vlcli.data.checks import twice
 from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.data.unique import twice
 from vlcli.errors import DataError
 
 

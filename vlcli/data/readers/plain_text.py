@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data import texts
+from vlcli.data import checks
 from vlcli.data.files import parse_json
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
@@ -125,7 +125,7 @@ def _text_documents(path: Path) -> Iterator[list[str]]:
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                text = texts.sentence(_TAG.sub("", line), f"{path}:{number}")
+                text = checks.sentence(_TAG.sub("", line), f"{path}:{number}")
                 if text:
                     held.append(text)
                 elif held:
@@ -148,5 +148,5 @@ def _json_documents(path: Path) -> Iterator[list[str]]:
             except (KeyError, TypeError):
                 what, expected = "A line is no JSON object with a text.", '{"text": "..."}'
                 raise DataError(what, where=where, expected=expected) from None
-            if lines := [part.strip() for part in texts.sentence(text, where).splitlines() if part.strip()]:
+            if lines := [part.strip() for part in checks.sentence(text, where).splitlines() if part.strip()]:
                 yield lines

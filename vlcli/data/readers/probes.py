@@ -26,7 +26,7 @@ class _File(SplitFileReader):
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
         """Return the examples of one row; called by :meth:`read_file`."""
-        raise NotImplementedError(f"{type(self).__name__} reads no rows")
+        raise NotImplementedError(f"{type(self).__name__} does not define of_row()")
 
 
 class SugarCrepe(_File):

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vlcli.data.checks import by_id
 from vlcli.data.files import inside, read_json, value
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.data.unique import by_id
 from vlcli.errors import DataError
 from vlcli.images.boxes import NO_AREA, BoxList, boxes_for, read_boxes
 

@@ -11,16 +11,25 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vlcli.data.checks import sentence
 from vlcli.data.files import inside, known_encoding, read_text
 from vlcli.data.readers import cells
-from vlcli.data.readers.cells import SeveralLabels, fields_of, filled, is_template
-from vlcli.data.readers.column_types import ROLES, ColumnType, check_types, decide, other_splits
+from vlcli.data.readers.cells import (
+    ROLES,
+    ColumnType,
+    SeveralLabels,
+    check_types,
+    decide,
+    fields_of,
+    filled,
+    is_template,
+    other_splits,
+)
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.generic import recognise_tables
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.data.texts import sentence
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList
 from vlcli.plain import as_list

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import first_object, value
+from vlcli.data.leakage import usual_paths
 from vlcli.data.readers.split_file import SplitFileReader, list_rows
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
-from vlcli.data.visual_genome import usual_paths
 
 
 class _VisualGenome(SplitFileReader):

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vlcli.data.files import inside, read_text
-from vlcli.data.readers.labelled_boxes import Labelled, LabelledBoxes
+from vlcli.data.readers.split_file import Labelled, LabelledBoxes
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.parts import part_of, parts_of
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.recognised import Recognised, part_of, parts_of
 from vlcli.data.truth import Truth, coco_annotation, truth_of
 from vlcli.errors import DataError
 

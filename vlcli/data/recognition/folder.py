@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.files import IMAGE_SUFFIXES, text_lines
-from vlcli.data.recognition.parts import part_in
 from vlcli.data.recognition.pictures import Pictures
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.recognised import Recognised, part_in
 from vlcli.data.recognition.tables import (
     MOST_BYTES,
     TableFile,

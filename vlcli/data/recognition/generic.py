@@ -11,8 +11,7 @@ from vlcli.data.english import is_english
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.parts import parts_of, split_names
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.recognised import Recognised, parts_of, split_names
 from vlcli.data.recognition.tables import TableFile
 from vlcli.data.recognition.values import as_number
 from vlcli.images.boxes import image_id

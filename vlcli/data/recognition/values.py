@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from vlcli.data.recognition.parts import part_of
+from vlcli.data.recognition.recognised import part_of
 
 MOST_LABELS = 200
 """Classes of a column, at most."""

@@ -8,28 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from vlcli.data.shapes import world
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.render import Job, draw_all
 from vlcli.data.shapes.store import write_text
-from vlcli.data.shapes.world import (
-    RELATIONS,
-    TURNS,
-    Look,
-    Noun,
-    Scene,
-    Shape,
-    compose,
-    concrete,
-    random_colour,
-    random_looks,
-    stream,
-)
 from vlcli.progress import Progress
 
 PATCH = 16  # pixels: the patch of a vision transformer at 112 pixels and above
 STEPS = {"left": (-1, 0), "right": (1, 0), "above": (0, -1), "below": (0, 1)}
 
-Drawn = Callable[[Random, ShapesConfig, str], Scene]
+Drawn = Callable[[Random, ShapesConfig, str], world.Scene]
 """Composes a picture of a class."""
 Place = tuple[int, int]
 """Column and row of a cell."""
@@ -41,15 +29,15 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
     cells = [f"{x + 1}-{y + 1}" for y in range(config.placed) for x in range(config.placed)]
     sets: dict[str, tuple[list[str], Drawn]] = {
         "imagenet": (classes, _big),
-        "imagenet_relation": (list(RELATIONS), _related),
-        **({"imagenet_beside": (list(RELATIONS), _beside)} if config.board else {}),
+        "imagenet_relation": (list(world.RELATIONS), _related),
+        **({"imagenet_beside": (list(world.RELATIONS), _beside)} if config.board else {}),
         **({"imagenet_marked": (_unmarked(config), _marked)} if config.marked else {}),
         **({"imagenet_placed": (cells, _placed)} if config.placed else {}),
     }
     jobs = []
     for folder, (names, drawn) in sets.items():
         for split, share in (("train", 0.8), ("val", 0.2)):
-            rng = stream(config, folder, split)
+            rng = world.stream(config, folder, split)
             for number in range(max(len(names), round(config.imagenet * share))):
                 name = names[number % len(names)]
                 path = root / folder / split / name / f"{name}_{number:06d}.png"
@@ -59,9 +47,9 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
     return {"imagenet pictures": len(jobs)}
 
 
-def _big(rng: Random, config: ShapesConfig, name: str) -> Scene:
+def _big(rng: Random, config: ShapesConfig, name: str) -> world.Scene:
     colour, kind = name.split("_")
-    scene = compose(rng, config, [Look("large", colour, kind)])
+    scene = world.compose(rng, config, [world.Look("large", colour, kind)])
     radius = round(config.size * rng.uniform(0.14, 0.32))
     x, y = (rng.randint(radius + 2, config.size - radius - 3) for _ in range(2))
     return replace(scene, shapes=(replace(scene.shapes[0], x=x, y=y, radius=radius),))
@@ -71,10 +59,10 @@ def _big(rng: Random, config: ShapesConfig, name: str) -> Scene:
 # at chance: at least PATCH pixels lie between the shapes, so that no patch shows both; their distance spreads evenly
 # over PATCH pixels, so that where they fall inside their patches says nothing; the ground has no slope. The middle
 # between them is drawn from one square whatever the relation.
-def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
+def _related(rng: Random, config: ShapesConfig, relation: str) -> world.Scene:
     side, scale = config.size, min(1.0, config.size / 112)
-    nouns = [Noun("small", colour, kind) for colour, kind in zip(config.related, config.kinds, strict=False)]
-    scene = compose(rng, config, [concrete(rng, config, noun) for noun in nouns])
+    nouns = [world.Noun("small", colour, kind) for colour, kind in zip(config.related, config.kinds, strict=False)]
+    scene = world.compose(rng, config, [world.concrete(rng, config, noun) for noun in nouns])
     radius = round(0.5 * PATCH * scale)
     aims = {"left": math.pi, "right": 0.0, "above": -math.pi / 2, "below": math.pi / 2}
     angle, distance = aims[relation] + rng.uniform(-0.35, 0.35), scale * PATCH * rng.uniform(2.1, 3.1)
@@ -90,7 +78,7 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> Scene:
 # A board with upright squares of two colours; one of the first colour stands right beside one of the second, and the
 # relation is where. No square's place, and no pair's, tells it: a model must look at every cell's neighbours. What a
 # cell shows is plain, so that nothing else has to be learnt.
-def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
+def _beside(rng: Random, config: ShapesConfig, relation: str) -> world.Scene:
     colours = [one or other for one, other in zip(config.related, config.colours, strict=False)]
     kinds = _places(rng, config.board, config.board_squares, relation)
     cells = {cell: (colour, "square") for colour, kind in zip(colours, kinds, strict=True) for cell in kind}
@@ -99,7 +87,7 @@ def _beside(rng: Random, config: ShapesConfig, relation: str) -> Scene:
 
 # A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it. The
 # other squares have random colours, so that a board as a whole tells little about the class.
-def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
+def _marked(rng: Random, config: ShapesConfig, colour: str) -> world.Scene:
     side, others = config.marked, _unmarked(config)
     cells = {(x, y): (rng.choice(others), "square") for x in range(side) for y in range(side)}
     x, y = rng.randrange(side - 1), rng.randrange(side)
@@ -108,7 +96,7 @@ def _marked(rng: Random, config: ShapesConfig, colour: str) -> Scene:
     return _board(rng, config, side, cells)
 
 
-def _placed(rng: Random, config: ShapesConfig, cell: str) -> Scene:
+def _placed(rng: Random, config: ShapesConfig, cell: str) -> world.Scene:
     x, y = (int(number) - 1 for number in cell.split("-"))
     return _board(rng, config, config.placed, {(x, y): (config.colours[0], "square")})
 
@@ -121,15 +109,19 @@ def _unmarked(config: ShapesConfig) -> list[str]:
     return [colour for colour in config.colours if colour != _marker(config)]
 
 
-def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tuple[str, str]]) -> Scene:
+def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tuple[str, str]]) -> world.Scene:
     cell = config.size / side
     radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
     shapes = []
     for (x, y), (colour, kind) in cells.items():
         middle = (int((x + 0.5) * cell), int((y + 0.5) * cell))
-        shapes.append(Shape(Look("small", colour, kind), *middle, radius, TURNS // 2, random_colour(rng, -20, 20)))
-    ground = random_colour(rng, 120, 136)  # grey, near zero once channels are normalised
-    return Scene(config.size, tuple(shapes), ground, (0, 0), rng.randrange(1 << 30))
+        shapes.append(
+            world.Shape(
+                world.Look("small", colour, kind), *middle, radius, world.TURNS // 2, world.random_colour(rng, -20, 20)
+            )
+        )
+    ground = world.random_colour(rng, 120, 136)  # grey, near zero once channels are normalised
+    return world.Scene(config.size, tuple(shapes), ground, (0, 0), rng.randrange(1 << 30))
 
 
 # ``each`` cells of the first and of the second kind, with one pair of neighbours between them
@@ -151,9 +143,9 @@ def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: 
     """Write ade20k/images and annotations (0 unlabelled, 1 ground, then the kinds) with objectInfo150.txt."""
     jobs, scenes = [], []
     for split, short, share in (("training", "train", 0.8), ("validation", "val", 0.2)):
-        rng = stream(config, "ade20k", split)
+        rng = world.stream(config, "ade20k", split)
         for number in range(1, max(1, round(config.ade20k * share)) + 1):
-            scene = compose(rng, config, random_looks(rng, config, rng.randint(*config.objects)))
+            scene = world.compose(rng, config, world.random_looks(rng, config, rng.randint(*config.objects)))
             name = f"ADE_{short}_{number:08d}"
             classes = tuple(config.kinds.index(shape.look.kind) + 2 for shape in scene.shapes)
             mask = root / "ade20k/annotations" / split / f"{name}.png"

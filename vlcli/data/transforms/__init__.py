@@ -1,6 +1,5 @@
 """Transforms pictures together with their boxes, label maps and sentences."""
 
-from vlcli.data.transforms.base import Transform, lent
-from vlcli.data.transforms.scene import TransformInput, crop, flip, may_flip, resize
+from vlcli.data.transforms.base import Transform, TransformInput, crop, flip, lent, may_flip, resize
 
 __all__ = ["Transform", "TransformInput", "crop", "flip", "lent", "may_flip", "resize"]

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from vlcli.data.transforms.base import Transform, lent
-from vlcli.data.transforms.randaugment import PLACES
-from vlcli.data.transforms.scene import BICUBIC, BILINEAR, TransformInput, crop, flip, may_flip, resize
+from vlcli.data.transforms.base import BICUBIC, BILINEAR, Transform, TransformInput, crop, flip, lent, may_flip, resize
+from vlcli.data.transforms.vl_augment import PLACES
 from vlcli.errors import ComponentError
 from vlcli.nn.model import InputSpec
 

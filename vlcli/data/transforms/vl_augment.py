@@ -1,15 +1,65 @@
-"""Augments pictures for vision-language pre-training (ALBEF, VLMo)."""
+"""Augments pictures for vision-language pre-training with RandAugment (ALBEF, VLMo)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+from PIL import Image
 
-from vlcli.data.transforms.base import Transform, lent
-from vlcli.data.transforms.randaugment import randaugment
-from vlcli.data.transforms.scene import TransformInput, crop, resize
+from vlcli.data.transforms.base import Transform, TransformInput, crop, lent, resize
 from vlcli.nn.model import InputSpec
+
+# First words of the operations that move a picture's content.
+PLACES = ("Shear", "Translate", "Rotate")
+OPERATIONS = (
+    "Identity",
+    "AutoContrast",
+    "Equalize",
+    "Brightness",
+    "Sharpness",
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+)
+GREY = (128, 128, 128)
+_TOP = 10.0  # the strongest magnitude
+
+
+def randaugment(
+    image: Image.Image, rng: np.random.Generator, *, count: int = 2, magnitude: float = 7, in_place: bool = False
+) -> Image.Image:
+    """Apply operations, each with probability 0.5 (Cubuk et al. 2020; ALBEF's levels).
+
+    Args:
+        image: RGB.
+        rng: draws the operations, whether each is applied, and its direction.
+        count: operations drawn, with repetition.
+        magnitude: 0 to 10.
+        in_place: only operations that do not move the content.
+    """
+    known = [name for name in OPERATIONS if not (in_place and name.startswith(PLACES))]
+    for name in rng.choice(known, count):
+        acts, sign = rng.random() < 0.5, 1 if rng.random() < 0.5 else -1
+        image = apply(image, str(name), magnitude, sign) if acts else image
+    return image
+
+
+def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.Image:
+    """Apply one of :data:`OPERATIONS` at a magnitude of 0 to 10 in the direction ``sign``; new pixels are grey."""
+    from timm.data.auto_augment import NAME_TO_OP
+
+    if name == "Identity":
+        return image
+    level = magnitude / _TOP
+    strength = {"Brightness": level * 1.8 + 0.1, "Sharpness": level * 1.8 + 0.1}
+    strength |= {"ShearX": sign * level * 0.3, "ShearY": sign * level * 0.3, "Rotate": sign * level * 30}
+    strength |= {"TranslateX": sign * level * 10, "TranslateY": sign * level * 10}
+    level_args = (strength[name],) if name in strength else ()
+    changed: Image.Image = NAME_TO_OP[name](image, *level_args, fillcolor=GREY, resample=Image.Resampling.BILINEAR)
+    return changed
 
 
 class VLAugment(Transform):

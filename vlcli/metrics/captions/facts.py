@@ -63,7 +63,7 @@ class Named:
 
 @dataclass
 class ClaimTruth:
-    """Truth of the claims of a caption; None where it claims nothing of the sort.
+    """Whether the claims of a caption are true; None for a kind of claim that the caption does not make.
 
     Attributes:
         look: what it names by kind or attribute is in the picture, as often as it says, and what it says is missing is.

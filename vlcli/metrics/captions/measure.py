@@ -1,16 +1,124 @@
-"""All caption metrics of a set at once."""
+"""BLEU, ROUGE-L, METEOR and SPICE, and all caption metrics of a set at once."""
 
 from __future__ import annotations
 
+import importlib.util
+import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
-from vlcli.metrics.captions.bleu import bleu
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency
-from vlcli.metrics.captions.java import lacking, meteor, spice
-from vlcli.metrics.captions.rouge import rouge_l
-from vlcli.metrics.captions.tokens import tokenize
+from vlcli.metrics.captions.tokens import Grams, Words, grams, tokenize
+
+PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
+"""SPICE's categories (DiMBERT, Table 7)."""
+
+
+def lacking(metric: str) -> str | None:
+    """Return one line on why ``meteor`` or ``spice`` cannot be computed here; None where it can."""
+    if importlib.util.find_spec("pycocoevalcap") is None:
+        return f"{metric} is left out: pip install pycocoevalcap"
+    if shutil.which("java") is None:
+        return f"{metric} is left out: it needs Java (java is not on the path)"
+    spec = importlib.util.find_spec("pycocoevalcap")
+    folders = (spec.submodule_search_locations if spec else None) or []  # a package without a module of its own
+    if metric != "spice" or any(any(Path(one).glob("spice/lib/stanford-corenlp-*-models.jar")) for one in folders):
+        return None
+    return "spice is left out: it needs Stanford CoreNLP's files (pycocoevalcap/get_stanford_models.sh fetches them)"
+
+
+def meteor(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
+    """Return METEOR 1.5 of captions as words."""
+    from pycocoevalcap.meteor.meteor import Meteor
+
+    scorer = Meteor()
+    try:
+        return float(scorer.compute_score(*_by_number(candidates, references))[0])
+    finally:
+        scorer.meteor_p.kill()
+
+
+def spice(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> dict[str, float]:
+    """Return SPICE, and by category where any caption has one: ``spice``, ``spice/object`` ..."""
+    from pycocoevalcap.spice.spice import Spice
+
+    total, each = Spice().compute_score(*_by_number(candidates, references))
+    scores = {"spice": float(total)}
+    for part in PARTS:
+        values = [float(one.get(part, {}).get("f", math.nan)) for one in each]
+        if kept := [value for value in values if not math.isnan(value)]:  # NaN: nothing of this kind
+            scores[f"spice/{part.lower()}"] = sum(kept) / len(kept)
+    return scores
+
+
+def _by_number(
+    candidates: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
+) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
+    known = {number: [" ".join(words) for words in group] for number, group in enumerate(references)}
+    return known, {number: [" ".join(words)] for number, words in enumerate(candidates)}
+
+
+RECALL_WEIGHT = 1.2
+"""Beta of the F measure in the COCO caption evaluation."""
+
+
+def rouge_l(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
+    """Return the mean over captions of F between the best precision and the best recall of any reference."""
+    scores = [_score(words, known) for words, known in zip(candidates, references, strict=True)]
+    return sum(scores) / max(len(scores), 1)
+
+
+def _score(words: Words, references: Sequence[Words]) -> float:
+    common = [longest_common(words, reference) for reference in references]
+    precision = max(common) / max(len(words), 1)
+    recall = max(length / max(len(reference), 1) for length, reference in zip(common, references, strict=True))
+    if not precision or not recall:
+        return 0.0
+    square = RECALL_WEIGHT**2
+    return (1 + square) * precision * recall / (recall + square * precision)
+
+
+def longest_common(left: Words, right: Words) -> int:
+    """Return the length of the longest common subsequence."""
+    row = [0] * (len(right) + 1)
+    for word in left:
+        before = 0
+        for column, other in enumerate(right, 1):
+            above = row[column]
+            row[column] = before + 1 if word == other else max(above, row[column - 1])
+            before = above
+    return row[-1]
+
+
+NEARLY_NONE, SPARE = 1e-15, 1e-9
+"""Added by the COCO caption evaluation to numerator and denominator, so that no fraction divides by zero."""
+
+
+def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], longest: int = 4) -> list[float]:
+    """Return BLEU-1 to BLEU-``longest`` of a whole set, with each caption's closest reference length."""
+    right, total = [0] * longest, [0] * longest
+    length = closest = 0
+    for words, known in zip(candidates, references, strict=True):
+        most: Grams = Grams()
+        for reference in known:
+            most |= grams(reference, longest)
+        for run, count in grams(words, longest).items():
+            right[len(run) - 1] += min(count, most.get(run, 0))
+        for n in range(longest):
+            total[n] += max(0, len(words) - n)
+        length += len(words)
+        closest += min((abs(len(reference) - len(words)), len(reference)) for reference in known)[1]
+    ratio = (length + NEARLY_NONE) / (closest + SPARE)
+    brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
+    scores, product = [], 1.0
+    for n in range(longest):
+        product *= (right[n] + NEARLY_NONE) / (total[n] + SPARE)
+        scores.append(product ** (1 / (n + 1)) * brevity)
+    return scores
+
 
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
 NAMES: tuple[Metric, ...] = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")

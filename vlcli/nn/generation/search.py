@@ -1,17 +1,147 @@
-"""Beam search and sampling."""
+"""Generates by beam search or sampling, with or without a cache, and ranks given sentences by likelihood."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vlcli.nn.batch import Text
-from vlcli.nn.generation.rules import Rules, narrowed
 from vlcli.nn.generation.settings import Decoder, Generated, Generation
-from vlcli.nn.model import DataSpec, EncoderOutput
+from vlcli.nn.model import DataSpec, EncoderOutput, Model
+
+
+@torch.no_grad()
+def rank(
+    model: Model, seen: EncoderOutput, candidates: Text, count: int, *, first_twice: bool = True, block: int = 512
+) -> tuple[Tensor, Tensor]:
+    """Return the likeliest candidates for each row, best first (ALBEF's answer ranking).
+
+    The whole likelihood is computed of the ``count`` candidates whose first word is likeliest.
+
+    Args:
+        model: with a decoder.
+        seen: B rows that the decoder attends to.
+        candidates: N sentences, the class token first, the end last.
+        first_twice: count the likelihood of the first word twice, as ALBEF's released code does.
+        block: sentences per decoder pass.
+
+    Returns:
+        (B, count) indices of candidates, and their probabilities (a softmax over them).
+    """
+    count = min(count, len(candidates))
+    opening = candidates.ids[:1, :1].expand(len(seen.hidden), 1)
+    real = torch.ones_like(opening, dtype=torch.bool)
+    start = model.decode(Text(opening, real, real, opening * 0), seen)
+    chance = model.next_words(start[:, 0]).softmax(1).index_select(1, candidates.ids[:, 1])  # (B, N)
+    chance, indices = chance.topk(count, 1)
+    rows = torch.arange(len(indices), device=indices.device).repeat_interleave(count)
+    pairs = zip(rows.split(block), indices.flatten().split(block), strict=True)
+    likely = torch.cat([_likelihood(model, seen.select(r), candidates.select(p)) for r, p in pairs])
+    likely = likely.reshape(indices.shape) + (chance.log() if first_twice else 0)
+    best, order = likely.softmax(1).topk(count, 1)
+    return indices.gather(1, order), best
+
+
+def _likelihood(model: Model, seen: EncoderOutput, text: Text) -> Tensor:
+    # (P,) log likelihood of whole sentences, row i about row i
+    longest = int(text.mask.sum(1).max())
+    ids, mask = text.ids[:, :longest], text.mask[:, :longest]
+    hidden = model.decode(Text(ids, mask, text.special[:, :longest], text.words[:, :longest]), seen)
+    real = mask[:, 1:]
+    logs = model.next_words(hidden[:, :-1][real]).log_softmax(1).gather(1, ids[:, 1:][real][:, None])[:, 0]
+    rows = real.nonzero()[:, 0]
+    return logs.new_zeros(len(ids)).index_add(0, rows, logs)
+
+
+def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
+    """Return the logits (P, V) of the next word from one pass over picture, words and a mask.
+
+    Args:
+        model: with ``fuse`` and ``word_scores`` and causal texts.
+        image: P rows as ``fuse`` takes them.
+        ids: (P, T) words so far, the class token first.
+    """
+    whole = torch.cat([ids, ids.new_full((len(ids), 1), model.data_spec.mask_id)], 1)  # (P, T + 1)
+    real = torch.ones_like(whole, dtype=torch.bool)
+    special = torch.zeros_like(real)
+    special[:, 0] = True
+    places = torch.arange(-1, whole.shape[1] - 1, device=ids.device).expand(len(ids), -1)
+    text = Text(whole, real, special, places, causal=real[:, 0])
+    states = model.embed_text(text) if model.fuse_takes == "embeddings" else model.encode_text(text)
+    return model.word_scores(model.fuse(states, image).text.hidden[:, -1])
+
+
+@dataclass
+class _Seen:
+    image: EncoderOutput
+    ids: Tensor
+
+    def select(self, rows: Tensor, per: int = 1) -> _Seen:
+        """Select rows, repeats allowed; ``per`` neighbours belong to one picture."""
+        return _Seen(self.image.select(rows), self.ids[rows])
+
+
+class Recomputed:
+    """A :class:`Decoder` whose cache holds only pictures and words."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.data_spec = model, model.data_spec
+
+    def start(self, image: EncoderOutput, text: Text | None = None) -> _Seen:
+        """Start with no words, or with ``text``, whose rows have one length."""
+        empty = torch.zeros(len(image.hidden), 0, dtype=torch.long, device=image.hidden.device)
+        if text is None:
+            return _Seen(image, empty)
+        first = empty.new_full((len(empty), 1), self.data_spec.cls_id)
+        said = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
+        return _Seen(image, torch.cat([first, said], 1))
+
+    def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
+        """Append the word, and run the full sequence."""
+        begun = cache.ids.shape[1] and bool((ids == self.data_spec.cls_id).all())
+        seen = cache if begun else _Seen(cache.image, torch.cat([cache.ids, ids[:, None]], 1))
+        return next_scores(self.model, seen.image, seen.ids), seen
+
+
+class Rules:
+    """Sets the scores of forbidden next words to minus infinity."""
+
+    def __init__(self, data_spec: DataSpec, settings: Generation, device: torch.device) -> None:
+        self.settings, self.end = settings, data_spec.sep_id
+        never = {data_spec.pad_id, data_spec.cls_id, data_spec.mask_id, *settings.bad_words} - {data_spec.sep_id}
+        self.never = torch.tensor(sorted(never), device=device)
+
+    def __call__(self, scores: Tensor, words: Tensor) -> Tensor:
+        """Set scores (P, V) to minus infinity at words that may not follow ``words`` (P, T)."""
+        banned = torch.zeros_like(scores, dtype=torch.bool)
+        banned[:, self.never] = True
+        if words.shape[1] < self.settings.min_length:
+            banned[:, self.end] = True
+        if self.settings.no_repeat_ngram and words.shape[1] >= self.settings.no_repeat_ngram:
+            size = self.settings.no_repeat_ngram
+            runs = words.unfold(1, size, 1)  # (P, T - size + 1, size)
+            tail = words[:, words.shape[1] - size + 1 :]  # (P, size - 1)
+            rows, numbers = (runs[..., :-1] == tail[:, None]).all(-1).nonzero(as_tuple=True)
+            banned[rows, runs[rows, numbers, -1]] = True
+        return scores.masked_fill(banned, -torch.inf)
+
+
+def narrowed(scores: Tensor, settings: Generation) -> Tensor:
+    """Divide scores (P, V) by the temperature, and set them to minus infinity outside top k and top p."""
+    scores = scores / settings.temperature
+    if settings.top_k:
+        least = scores.topk(min(settings.top_k, scores.shape[-1])).values[:, -1:]
+        scores = scores.masked_fill(scores < least, -torch.inf)
+    if settings.top_p < 1:
+        ordered, order = scores.detach().softmax(-1).sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered  # what likelier words hold: below top_p, the word is needed
+        scores = scores.masked_fill(
+            torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= settings.top_p), -torch.inf
+        )
+    return scores
 
 
 def generate(

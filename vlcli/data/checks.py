@@ -1,0 +1,180 @@
+"""Checks the sentences, labels, answers and ids of examples; builds the errors of readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vlcli.data.files import value
+from vlcli.data.sample import Example
+from vlcli.errors import DataError, shown
+from vlcli.registry.contract import blame
+
+
+def missing(reader: Any, file: Path) -> DataError:
+    """Make the error for a missing file of a data set."""
+    known = f"; splits are {', '.join(reader.splits)}" if reader.splits else ""
+    return DataError(
+        f"A file of the data set is missing (split {reader.split!r}{known}).",
+        where=str(file),
+        hint="point the recipe's `root` at the folder that holds it, e.g. root=DATA",
+    )
+
+
+def senseless(reader: Any, error: Exception) -> DataError:
+    """Make the error for files at which a reader raised an unexpected exception."""
+    return DataError(
+        f"The reader {reader.label} makes no sense of its files.",
+        where=", ".join(map(str, reader.files()[:3])) or str(reader.root),
+        got=f"{type(error).__name__}: {str(error)[:200]}",
+        expected="files of the format that it documents",
+        hint=f"the reader stopped at {blame(error, type(reader))}; -vv shows the traceback",
+    )
+
+
+def empty(reader: Any, total: int) -> DataError:
+    """Make the error for a data set of whose ``total`` examples none is left."""
+    files = ", ".join(map(str, reader.files()[:3])) or str(reader.image_folder)
+    left_out = ", ".join(f"{count} {reason}" for reason, count in getattr(reader, "left_out", {}).items())
+    return DataError(
+        f"The data set {reader.label} is empty.",
+        where=files,
+        got=f"0 of {total} examples"
+        + (f" after take={reader.take!r}" if reader.take and total else "")
+        + (f"; left out: {left_out}" if left_out and not total else ""),
+        expected="one example or more",
+        hint="" if left_out and not total else "check `split`, `take` and `limit`",
+    )
+
+
+class SameIdError(DataError):
+    """Two pictures of a data set have one id."""
+
+
+def two_files(name: str, first: Path, second: Path, label: str) -> SameIdError:
+    """Make the error for two files of the data set ``label`` with one image id."""
+    return SameIdError(f"Two pictures have the id {name!r}.", where=label, got=f"{first} and {second}")
+
+
+def share_id(name: str, first: Path, second: Path, ids: str, label: str = "") -> DataError:
+    """Make the error for two pictures of two data sets with one id."""
+    return DataError(
+        f"Two pictures have the id {name!r}.",
+        where=label,
+        got=f"{first} and {second}",
+        expected="different names, or the option `ids: path` beside each of these data sets: their paths are ids then",
+        hint="ids: path" if ids == "name" else "",
+    )
+
+
+def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> dict[Any, Any]:
+    """Return rows by their id; equal rows count once.
+
+    Args:
+        rows: objects of a file.
+        name: the field that holds the id: ``question_id``.
+        where: file and list: ``FILE: annotations``.
+        needed: refuse rows without an id; else their number is the id.
+
+    Raises:
+        DataError: two different rows have one id (the message names both places), or one has none.
+    """
+    numbers: dict[Any, int] = {}
+    for number, row in enumerate(rows):
+        lacks = not needed and isinstance(row, dict) and row.get(name) is None
+        key = ("row", number) if lacks else value(row, name, (int, str), f"{where}[{number}]")
+        first = numbers.setdefault(key, number)
+        if first != number and rows[first] != row:
+            raise twice(name, key, where, f"[{first}] and [{number}]")
+    return {key: rows[number] for key, number in numbers.items()}
+
+
+def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], Example]) -> None:
+    """Refuse a data set in which two examples have one key.
+
+    Args:
+        reader: a :class:`vlcli.data.reader.Reader`.
+        hashes: (N,) of the keys, in the order of the examples.
+        example_at: returns an example by its row; called where two hashes are equal.
+
+    Raises:
+        DataError: two have one key; the message says where both stand.
+    """
+    column = np.array(hashes, np.int64)
+    order = np.argsort(column, kind="stable")
+    equal = np.flatnonzero(column[order][1:] == column[order][:-1])
+    if not len(equal):
+        return
+    first, second = min((int(order[row]), int(order[row + 1])) for row in equal)
+    one, other = example_at(first), example_at(second)
+    if one.key != other.key:
+        return  # two keys with one hash: about one in 10**12 pairs of data sets
+    place_of = getattr(reader, "place_of", "example {}".format)
+    got = []
+    for row, example in ((first, one), (second, other)):
+        parts = [shown(example.text)] * (example.text is not None) + example.images[:2]
+        got.append(f"{place_of(row)} ({', '.join(parts)})")
+    raise twice("id", one.key, reader._where(), " and ".join(got), getattr(reader, "keys_help", ""))
+
+
+def twice(what: str, key: Any, where: str, got: str, hint: str = "") -> DataError:
+    """Make the error for an id that two rows have."""
+    return DataError(
+        f"Two rows have the {what} {shown(key)}.",
+        where=where,
+        got=got,
+        expected=f"a {what} of its own for every row",
+        hint=hint or "files merged of several sets need new ids; of a row that stands twice, delete one",
+    )
+
+
+# The longest sentence; a longer one is no sentence but a file read as one.
+MOST_LETTERS = 1_000_000
+
+
+def sentence(text: Any, where: str, field: str = "text") -> str:
+    """Check that a value of a file is a sentence, and strip it.
+
+    Args:
+        text: the value.
+        where: ``file:line`` or the like, for the message.
+        field: the value's name in the file.
+
+    Raises:
+        DataError: it is no text, too long, or holds half of a surrogate pair.
+    """
+    if not isinstance(text, str):
+        got = f"{shown(text)} ({type(text).__name__})"
+        raise DataError(f"The field {field!r} is no text.", where=where, got=got, expected="text")
+    if len(text) > MOST_LETTERS:
+        got, most = f"{len(text):,} letters", f"at most {MOST_LETTERS:,}"
+        raise DataError("A sentence is too long.", where=where, got=got, expected=most, hint="split it into several")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise DataError(
+            f"The field {field!r} holds half of a surrogate pair, which is no character.",
+            where=where,
+            got=shown(text),
+            expected="Unicode text",
+            hint="write the file anew from its source",
+        )
+    return text.strip()
+
+
+def check_texts(examples: Iterable[Example], where: str) -> None:
+    """Check every sentence, label and answer of ``examples``.
+
+    Raises:
+        DataError: one is not; the message names the example.
+    """
+    for example in examples:
+        if example.text is not None:
+            sentence(example.text, f"{where}, example {example.key!r}")
+        for text in example.choices:
+            sentence(text, f"{where}, example {example.key!r}")
+        for name, label in example.targets.items():
+            for text in label if isinstance(label, Mapping) else (label,):
+                if isinstance(text, str) and not text.isascii():
+                    sentence(text, f"{where}, example {example.key!r}", name)

@@ -1,0 +1,151 @@
+"""Finds faults of what a stage starts from, extractions and weights, before a picture is opened.
+
+Both models are built without memory: the names and the shapes of their weights decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vlcli import registry
+from vlcli.builders.context import StageContext
+from vlcli.builders.resolve import kept_by
+from vlcli.engine.bundle import find_bundle, read_bundle
+from vlcli.engine.training_module import TrainingModule, build_training_module
+from vlcli.engine.weights import WeightLoader
+from vlcli.errors import ComponentError, DataError, Problem, RecipeError, UsageError, VlcliError
+from vlcli.nn.fake import without_memory
+from vlcli.nn.model import DataSpec
+from vlcli.recipe.resolve import resolve
+from vlcli.recipe.schema import Average, Extract, Stage, Training
+from vlcli.recipe.wiring import find_place
+from vlcli.registry import Spec
+
+Described = tuple[dict[str, Any], list[Any]]
+"""The specs of a model and of its objectives."""
+
+
+def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule], data_spec: DataSpec) -> None:
+    """Refuses to start from weights of other sizes.
+
+    A source that is no model of vlcli, or that cannot be described yet, is left to the run itself.
+
+    Args:
+        context: the stage.
+        make: builds what it trains with ``data_spec`` on the meta device; called where there is something to compare.
+        data_spec: invented sizes of the data, with which the sources are built too.
+
+    Raises:
+        DataError: weights of the model are not in what the stage starts from.
+    """
+    assert isinstance(context.config, Training)
+    stages = context.recipe.stages  # those that extract or make data give no weights, nor do stores
+    named = context.config.source
+    names = [one for one in named if (stages[one].gives_weights if one in stages else not one.endswith(".h5"))]
+    states = [state for name in names if (state := _state(context, name, data_spec)) is not None]
+    if not names or len(states) < len(names):
+        return
+    loader = WeightLoader(make(), list(context.config.allow_unmatched))
+    try:
+        for name, state in zip(names, states, strict=True):
+            loader.add(state, name, ours=True)
+    except VlcliError:
+        raise
+    except Exception:  # a model's `adapt` that reads values, of which there are none yet
+        return
+    loader.finish()
+
+
+def _state(context: StageContext, name: str, data_spec: DataSpec) -> dict[str, Tensor] | None:
+    # without values; None where the model cannot be described or built
+    try:
+        described = next(_described(context, name), None)
+        if described is None or not described[0].get("name"):
+            return None
+        module = without_memory(lambda: build_training_module(*described, data_spec))
+    except Exception:  # a fault of the source: it is found where the source itself is checked
+        return None
+    return dict(module.state_dict())
+
+
+def _described(context: StageContext, name: str) -> Iterator[Described]:
+    stage = context.recipe.stages.get(name)
+    if isinstance(stage, Training):
+        resolved = resolve(context.recipe, stage, lambda word: kept_by(context, word))
+        yield resolved.model or {}, resolved.objectives
+    elif isinstance(stage, Average):
+        yield from (described for word in stage.source for described in _described(context, word))
+    elif stage is None:
+        path = find_place(name, context.root)
+        if path is not None and find_bundle(path) is not None:
+            bundle = read_bundle(path)
+            yield bundle.model_spec, bundle.objectives_specs
+
+
+OTHER_BOXES = ("given", "detected")
+"""Values of the parameter ``boxes`` of an extractor whose regions are no cells of a grid."""
+
+
+def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:
+    """Returns the extractors of the stages ``names`` whose parameters are right one by one and do not work together."""
+    problems = []
+    for name in names:
+        stage = stages[name]
+        rehearse = None
+        try:
+            if isinstance(stage, Extract):
+                rehearse = getattr(registry.load("extractors", stage.extractor["name"]), "rehearse", None)
+            if isinstance(stage, Extract) and rehearse is not None:
+                _rehearse(rehearse, _parameters(stage.extractor))
+        except (ComponentError, UsageError, DataError) as error:
+            key = f"stages.{name}.extractor"
+            problems.append(Problem(key, error.what, "", error.got, error.expected, error.hint, error.exit_code))
+    return problems
+
+
+def _rehearse(rehearse: Any, parameters: dict[str, Any]) -> None:
+    try:
+        without_memory(lambda: rehearse(parameters))
+    except (ComponentError, UsageError, DataError):
+        rehearse(parameters)  # for real: what fails only without memory is no fault
+
+
+def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tuple[int, int] | None) -> None:
+    """Refuses extractions that will not hold the cells of the grid that a model reads.
+
+    Args:
+        stages: of the recipe.
+        stores: the extract stages whose regions the model reads; other names are passed over.
+        grid: rows and columns that the model reads; None: any regions.
+
+    Raises:
+        RecipeError: the extraction is of boxes that are no grid, or of another grid. Files of boxes (``boxes`` of the
+            stage) may hold a grid: that is seen when they are read.
+    """
+    for name in stores if grid is not None else ():
+        stage = stages.get(name)
+        if not isinstance(stage, Extract) or stage.boxes:
+            continue
+        parameters = _parameters(stage.extractor)
+        boxes, cells = parameters.get("boxes"), parameters.get("grid")
+        other = boxes == "grid" and cells is not None and tuple(cells) != grid
+        if boxes in OTHER_BOXES or other:
+            rows, columns = grid or (0, 0)
+            key, got = ("grid", list(cells or ())) if other else ("boxes", boxes)
+            problem = Problem(
+                f"stages.{name}.extractor",
+                f"the model reads a grid of features, and this stage will hold something else ({key})",
+                got=f"{key}: {got}",
+                expected=f"{rows} x {columns} cells",
+                hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
+            )
+            raise RecipeError([problem])
+
+
+def _parameters(spec: Spec) -> dict[str, Any]:
+    known = registry.parameters(registry.load("extractors", spec["name"]))
+    defaults = {name: one.default for name, one in known.items() if not one.required}
+    return defaults | {key: value for key, value in spec.items() if key != "name"}
