@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["ComponentError", "DataError", "Problem", "RecipeError", "UsageError", "VlcliError", "shown"]
+_MOST_SHOWN = 8
 
 
 class VlcliError(Exception):
@@ -59,7 +60,8 @@ def shown(value: object, most: int = 200) -> str:
 
 def did_you_mean(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> str:
     """Returns a hint at the known words that are spelt nearly as ``word``; empty if there are none."""
-    close = difflib.get_close_matches(word, list(known), count, cutoff)
+    by_letters = {one.lower(): one for one in known}
+    close = [by_letters[one] for one in difflib.get_close_matches(word.lower(), list(by_letters), count, cutoff)]
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -95,6 +97,7 @@ class Problem:
     Attributes:
         key: dotted path inside the recipe, e.g. ``stages.pretrain.optimizer.lr``.
         code: exit code of this fault alone (3 recipe, 4 component, 5 data).
+        also: keys of other stages, rows or places with the same fault.
     """
 
     key: str
@@ -104,19 +107,34 @@ class Problem:
     expected: str = ""
     hint: str = ""
     code: int = 3
+    also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        rows = [("got", self.got), ("expected", self.expected), ("next", self.hint)]
+        also = ", ".join(self.also[:_MOST_SHOWN]) + (", ..." if len(self.also) > _MOST_SHOWN else "")
+        rows = [("got", self.got), ("expected", self.expected), ("also", also), ("next", self.hint)]
         return "\n".join([f"{place}{self.key}: {self.what}", *(f"  {label}: {text}" for label, text in rows if text)])
 
 
+def each_once(problems: Iterable[Problem]) -> list[Problem]:
+    """Merges equal faults: what is missing (code 5) counts once, anything else once for all rows of a table."""
+    merged: dict[tuple[object, ...], Problem] = {}
+    for one in problems:
+        place = () if one.code == DataError.exit_code else (one.where, one.key.rpartition(": ")[2], one.expected)
+        alike = (one.what, one.got, one.code, *place)
+        first = merged.setdefault(alike, one)
+        keys = dict.fromkeys((first.key, *first.also, one.key, *one.also))
+        merged[alike] = replace(first, also=tuple(keys)[1:])
+    return list(merged.values())
+
+
 class RecipeError(VlcliError):
-    """A recipe is invalid; ``problems`` lists every fault, not only the first."""
+    """A recipe is invalid; ``problems`` lists every fault once, not only the first."""
 
     exit_code = 3
 
     def __init__(self, problems: list[Problem], recipe: str = "") -> None:
+        problems = each_once(problems)
         count = f"{len(problems)} problem" + ("" if len(problems) == 1 else "s")
         super().__init__(f"{count} in recipe {recipe}".rstrip())
         self.problems = problems

@@ -88,6 +88,14 @@ def test_dry_run_does_nothing(vlcli, tmp_path):
     assert json.loads(blocked.out)["stages"][0]["action"] == "blocked"
 
 
+def test_a_run_that_was_asked_for_one_stage_is_done(vlcli, cli):
+    assert vlcli("run", "mine.yaml", "--only", "pretrain").code == 0
+    listed = json.loads(cli("runs", "--json").out)["runs"][0]
+    assert (listed["state"], listed["stages"]["tune"]) == ("done", "not begun")
+    assert vlcli("run", "mine.yaml", env={"FAKE_FAIL": "tune"}).code == 1
+    assert json.loads(cli("runs", "--json").out)["runs"][0]["state"] == "failed"
+
+
 def test_exit_codes_and_one_message(vlcli):
     for words, code in [
         (("run", "mine.yaml", "seed=x"), 3),

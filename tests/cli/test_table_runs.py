@@ -115,7 +115,11 @@ def test_a_dry_run_tells_what_would_be_wrong(vlcli, tmp_path):
 BAD = [
     ("  a: {}", "rows.yaml:10", "rows.a: this row changes nothing"),
     ("  a: {seed: 3}\n  b: {seed: 3}", "rows.yaml:11", "rows.b: this row is like the row 'a'"),
-    ("  a: {seed: 3, published: {top1: 0.5}}", "rows.yaml:10", "rows.a.published.top1: the table has no such metric"),
+    (
+        '  a: {seed: 3, published: {"top1 on dev": 0.5}}',
+        "rows.yaml:10",
+        "rows.a.published.top1 on dev: the table has no such metric",
+    ),
     ("  a: {seed: 3}\nreference: b", "rows.yaml:11", "reference: no row has this label"),
 ]
 

@@ -12,6 +12,7 @@ import pytest
 import timm
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from vlcli import registry
 from vlcli.errors import ComponentError
@@ -34,6 +35,32 @@ def test_eager_and_sdpa_agree(name, encoding):
         plain = fm.made(name)()
     assert torch.allclose(eager, sdpa, atol=1e-5)
     assert not torch.allclose(eager, plain, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", [name for name in fm.MODELS if hasattr(fm.made(name).model, "config")])
+def test_the_callers_configuration_stays_as_it_was(name):
+    """And makes the next model, which has no encoding."""
+    encoding = next((one for one in fm.ENCODINGS if fm.cell(fm.made(name), one) not in fm.REASONS), None)
+    assert encoding is not None
+    foreign, plain = fm.made(name), fm.made(name)
+    config, before = foreign.model.config, copy.deepcopy(foreign.model.config)
+    equip(foreign.model, fm.ENCODINGS[encoding], **foreign.options)
+    assert settings(config) == settings(before)
+    torch.manual_seed(0)
+    plain.model = type(foreign.model)(config)
+    fm.enliven(plain.model)
+    plain.model.eval()
+    with torch.no_grad():
+        assert torch.equal(plain(), fm.made(name)())
+        foreign()
+
+
+def settings(config):
+    """All of a configuration, what is never written to its file too."""
+    parts = {
+        key: settings(value) if isinstance(value, PreTrainedConfig) else value for key, value in vars(config).items()
+    }
+    return {**parts, "attention": config._attn_implementation}
 
 
 def test_an_implementation_chosen_afterwards_keeps_the_encoding():

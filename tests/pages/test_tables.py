@@ -10,7 +10,8 @@ from run_folders import accuracies, answers, write_recipe, write_stage
 from vlcli.pages.report import ReportOptions, render
 from vlcli.pages.tables import page_table, table_on_page
 from vlcli.progress import Silent
-from vlcli.tables.results import Published, RowResults, RunResults, TableResults
+from vlcli.recipe.locate import Published
+from vlcli.tables.results import RowResults, RunResults, TableResults
 from vlcli.tools.run_folder import read_run
 
 PLAIN = ReportOptions(samples=0, model=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from vlcli.errors import RecipeError, UsageError
 from vlcli.recipe import rows as row_keys
 from vlcli.recipe.load import load
+from vlcli.recipe.locate import Published
 from vlcli.recipe.plan import _folder_names
 from vlcli.recipe.table import is_table, load_table
 
@@ -17,8 +19,9 @@ BASE = """\
 model: {name: lxmert, hidden: 32}
 stages:
   pretrain: {data: {name: jsonl, file: a}, objectives: [mlm], epochs: 2}
-  test: {kind: evaluate, from: pretrain, task: nlvr2}
+  test: {kind: evaluate, from: pretrain, task: nlvr2, split: dev}
 table: {rows: {dev: test}, metrics: [accuracy, "accuracy/*"]}
+published_in: {split: dev, table: 3, page: 7}
 """
 ROWS = """\
 reference: small
@@ -44,6 +47,9 @@ reference: base/short
 """
 
 
+DEV_NUMBER = Published(0.6, 0.01, "dev", "share", "3", "7", measures="dev")
+
+
 def write(folder: Path, text: str, name: str = "t.yaml") -> str:
     (folder / name).write_text(text)
     return str(folder / name)
@@ -63,7 +69,7 @@ class TestRows:
         assert list(table.rows) == ["small", "large", "as-is"]
         assert table.written.reference == "small"
         assert [table.member(label).recipe.model["hidden"] for label in table.rows] == [16, 64, 32]
-        assert table.rows["large"].published == {"accuracy": (0.6, 0.01)}
+        assert table.rows["large"].published == {"accuracy": DEV_NUMBER}
         assert (table.rows["large"].about, table.member("large").recipe.about) == ("more of it",) * 2
 
     def test_one_row_is_named_behind_a_colon(self, tmp_path):
@@ -77,7 +83,7 @@ class TestRows:
 
     def test_a_row_is_exactly_the_recipe_that_extends(self, tmp_path):
         row = load(f"{write(tmp_path, BASE + ROWS)}:small")
-        write(tmp_path, BASE, "base.yaml")
+        write(tmp_path, TestPublishedNumbers.BASE, "base.yaml")
         child = load(write(tmp_path, "extends: base.yaml\nmodel: {hidden: 16}\n", "child.yaml"))
         assert row.recipe.model_copy(update={"extends": None}) == child.recipe.model_copy(update={"extends": None})
 
@@ -133,7 +139,7 @@ class TestGrids:
         assert table.written.skipped == {"narrow/short": "learns nothing"}
         cell = table.member("narrow/long")
         assert (cell.recipe.model["hidden"], cell.stages["pretrain"].epochs, cell.name) == (16, 9, "t-narrow-long")
-        assert table.rows["base/long"].published == {"accuracy": (0.7, None)}
+        assert table.rows["base/long"].published == {"accuracy": replace(DEV_NUMBER, value=0.7, spread=None)}
         assert table.rows["narrow/long"].about == "nine epochs"
         with pytest.raises(UsageError, match="left out"):
             load(f"{tmp_path / 't.yaml'}:narrow/short")
@@ -144,28 +150,34 @@ class TestGrids:
     def test_a_huge_grid_needs_a_yes(self, tmp_path):
         axes = "".join(f"  {axis}: {{{', '.join(f'x{n}: {{seed: {n}}}' for n in range(40))}}}\n" for axis in "ab")
         file = write(tmp_path, BASE + "rows:\n" + axes)
-        assert faults(file) == ["6 rows: the grid is very large"]
+        assert faults(file) == ["7 rows: the grid is very large"]
         assert load_table(file, rows=["x1/x2"]).chosen == ["x1/x2"]
 
 
 BAD = [
-    ("  a: {model: {hidden: 32}}", "7 rows.a: this row changes nothing"),
-    ("  a: {}", "7 rows.a: this row changes nothing"),
-    ("  a: {seed: 3}\n  b: {seed: 3, about: the same}", "8 rows.b: this row is like the row 'a'"),
-    ("  a: {seed: 3, unchanged: true}", "7 rows.a: this row says `unchanged: true`, and it changes something"),
-    ("  a: {seed: 3, published: {top1: 0.5}}", "7 rows.a.published.top1: the table has no such metric"),
-    ("  a: {seed: 3, published: {accuracy: high}}", "7 rows.a.published.accuracy: a published number is a number"),
-    ("  a: {seed: 3, published: 0.5}", "7 rows.a.published: published numbers are a mapping"),
-    ("  a: {seed: 3}\nreference: b", "8 reference: no row has this label"),
-    ("  a: {seed: 3}\npublished: {b: {accuracy: 1}}", "8 published.b: no row has this label"),
-    ("  a: 7", "7 rows.a: a row is a mapping"),
-    ("  a: {seed: 3, rows: {}}", "7 rows.a.rows: this key belongs to the table"),
-    ("  'a:b': {seed: 3}", "7 rows.a:b: this cannot be the label"),
-    ("  a b: {seed: 3}\n  a-b: {seed: 4}", "8 rows.a-b: this label differs from 'a b' only in signs"),
-    ("  a: {seed: 3}\n  b: {modle: {hidden: 4}}", "8 rows.b.modle: 'modle' is no key of a recipe"),
-    ("  x: {a: {seed: 1}}\n  y: {b: {seed: 2}}\nskip: [b/a]", "9 skip[0]: no cell of the grid"),
-    ("  x: {a: {seed: 1}}\n  y: {b: {seed: 2}, c: {seed: 2}}", "8 rows.y.c: this row is like the row"),
-    ("  x: {a: {seed: 1, published: {accuracy: 1}}}\n  y: {b: {seed: 2}}", "7 rows.x.a.published: a published number"),
+    ("  a: {model: {hidden: 32}}", "8 rows.a: this row changes nothing"),
+    ("  a: {}", "8 rows.a: this row changes nothing"),
+    ("  a: {seed: 3}\n  b: {seed: 3, about: the same}", "9 rows.b: this row is like the row 'a'"),
+    ("  a: {seed: 3, unchanged: true}", "8 rows.a: this row says `unchanged: true`, and it changes something"),
+    ("  a: {seed: 3, published: {top1: 0.5}}", "8 rows.a.published.top1: the table has no such metric"),
+    ("  a: {seed: 3, published: {accuracy: high}}", "8 rows.a.published.accuracy: a published number is a number"),
+    ("  a: {seed: 3, published: 0.5}", "8 rows.a.published: published numbers are a mapping"),
+    ("  a: {seed: 3}\nreference: b", "9 reference: no row has this label"),
+    ("  a: {seed: 3}\npublished: {b: {accuracy: 1}}", "9 published.b: no row has this label"),
+    ('  a: {seed: 3, published: {"accuracy on dev": 1, accuracy: 2}}', "8 rows.a.published.accuracy: two published"),
+    (
+        "  a: {seed: 3, published: {accuracy: 1}}\npublished: {a: {accuracy: 2}}",
+        "9 published.a.accuracy: two published",
+    ),
+    ("  a: {seed: 3}\nreference: other:b", "9 reference: no row has this label"),
+    ("  a: 7", "8 rows.a: a row is a mapping"),
+    ("  a: {seed: 3, rows: {}}", "8 rows.a.rows: this key belongs to the table"),
+    ("  'a:b': {seed: 3}", "8 rows.a:b: this cannot be the label"),
+    ("  a b: {seed: 3}\n  a-b: {seed: 4}", "9 rows.a-b: this label differs from 'a b' only in signs"),
+    ("  a: {seed: 3}\n  b: {modle: {hidden: 4}}", "9 rows.b.modle: 'modle' is no key of a recipe"),
+    ("  x: {a: {seed: 1}}\n  y: {b: {seed: 2}}\nskip: [b/a]", "10 skip[0]: no cell of the grid"),
+    ("  x: {a: {seed: 1}}\n  y: {b: {seed: 2}, c: {seed: 2}}", "9 rows.y.c: this row is like the row"),
+    ("  x: {a: {seed: 1, published: {accuracy: 1}}}\n  y: {b: {seed: 2}}", "8 rows.x.a.published: a published number"),
 ]
 
 
@@ -175,11 +187,58 @@ def test_a_fault_is_told_with_row_and_line(tmp_path, rows, told):
     assert any(one.startswith(told) for one in found), found
 
 
+class TestPublishedNumbers:
+    BASE = BASE.replace("published_in: {split: dev, table: 3, page: 7}\n", "")
+
+    def test_a_number_without_its_split_is_refused(self, tmp_path):
+        rows = "rows:\n  a: {seed: 3, published: {accuracy: 1}}\n"
+        assert faults(write(tmp_path, self.BASE + rows)) == [
+            "7 rows.a.published.accuracy: a published number needs the split that it is of"
+        ]
+        table = load_table(write(tmp_path, self.BASE + rows.replace("accuracy:", '"accuracy on test-U":')))
+        assert table.rows["a"].published == {"accuracy on test-U": Published(1.0, None, "test-U", measures="dev")}
+
+    def test_split_and_table_may_differ_by_label_and_metric(self, tmp_path):
+        base = self.BASE.replace("test:", "other: {kind: evaluate, from: pretrain, task: vqa, split: val}\n  test:")
+        base = base.replace("{dev: test}", "{VQA: other, NLVR2: test}")
+        source = "published_in: {split: {VQA: test-standard, accuracy: dev}, table: {NLVR2: 2, VQA: 1}}\n"
+        numbers = "{VQA/accuracy: 0.7, NLVR2/accuracy: 0.6, NLVR2/accuracy on test-P: 0.5}"
+        rows = f"rows:\n  a: {{seed: 3, published: {numbers}}}\n"
+        published = load_table(write(tmp_path, base + source + rows)).rows["a"].published
+        assert {key: (one.split, one.measures, one.table) for key, one in published.items()} == {
+            "VQA/accuracy": ("test-standard", "val", "1"),
+            "NLVR2/accuracy": ("dev", "dev", "2"),
+            "NLVR2/accuracy on test-P": ("test-P", "dev", "2"),
+        }
+        told = published["VQA/accuracy"].told("VQA/accuracy")
+        assert told == "published VQA/accuracy on test-standard: 0.7; this stage measures val"
+
+    @pytest.mark.parametrize(
+        ("source", "told"),
+        [
+            ("test", "6 published_in: this value does not fit"),
+            ("{split: dev, tabel: 3}", "6 published_in.tabel: unknown key 'tabel'"),
+        ],
+    )
+    def test_what_is_said_of_the_numbers_is_checked(self, tmp_path, source, told):
+        rows = 'rows:\n  a: {seed: 3, published: {"accuracy on dev": 1}}\n'
+        assert any(
+            one.startswith(told) for one in faults(write(tmp_path, f"{self.BASE}published_in: {source}\n{rows}"))
+        )
+
+    def test_a_misspelt_metric_of_another_split_is_refused(self, tmp_path):
+        rows = 'rows:\n  a: {seed: 3, published: {"acuracy on test-U": 1}}\n'
+        assert (
+            "7 rows.a.published.acuracy on test-U: the table has no such metric"
+            in faults(write(tmp_path, self.BASE + rows))[0]
+        )
+
+
 def test_a_fault_in_a_row_has_the_line_in_the_row(tmp_path):
     file = write(tmp_path, f"{BASE}rows:\n  a:\n    stages:\n      pretrain: {{epochs: 0}}\n")
     with pytest.raises(RecipeError) as error:
         load(f"{file}:a")
-    assert (error.value.problems[0].where, error.value.what) == (f"{file}:9", f"1 problem in recipe {file}:a")
+    assert (error.value.problems[0].where, error.value.what) == (f"{file}:10", f"1 problem in recipe {file}:a")
 
 
 class TestDefaults:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from vlcli.errors import DataError
-from vlcli.tables.results import FILE, Published, RowResults, RunResults, TableResults, read_results, write_results
+from vlcli.recipe.locate import Published
+from vlcli.tables.results import FILE, RowResults, RunResults, TableResults, read_results, write_results
 
 
 def made(folder: Path) -> TableResults:

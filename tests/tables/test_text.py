@@ -14,9 +14,10 @@ from PIL import Image
 from table_rows import plain_row, row_of
 
 from vlcli.errors import UsageError
+from vlcli.recipe.locate import Published
 from vlcli.tables.heat import heat_map
 from vlcli.tables.outputs import write_plot, write_table
-from vlcli.tables.results import Published, RowResults, RunResults, TableResults, read_results
+from vlcli.tables.results import RowResults, RunResults, TableResults, read_results
 from vlcli.tables.summary import summarise
 from vlcli.tables.text import aligned, blocks, comma_separated, latex, markdown
 

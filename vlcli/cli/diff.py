@@ -11,6 +11,7 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
+from vlcli.cli.listing import published_of
 from vlcli.cli.words import number
 
 if TYPE_CHECKING:
@@ -69,11 +70,18 @@ def _recipe(name: str) -> dict[str, Any]:
 
     if not is_table(name):
         value: dict[str, Any] = load(name, plugins=False).document.value
-        return value
+        return {**value, "published": _told(published_of(name))}
     table = load_table(name, [], plugins=False)
     levels = {label: [level.value for level in table.rows[label].levels] for label in table.chosen}
     rows = {label: {key: item for value in values for key, item in value.items()} for label, values in levels.items()}
+    for label, row in table.rows.items():
+        if row.published:
+            rows[label]["published"] = _told({key: asdict(one) for key, one in row.published.items()})
     return {**table.document.value, "rows": rows}
+
+
+def _told(published: dict[str, Any]) -> dict[str, str]:
+    return {key: f"{one['value']:g} on {one['split']} (table {one['table']})" for key, one in published.items()}
 
 
 def _document(comparison: Comparison) -> dict[str, Any]:

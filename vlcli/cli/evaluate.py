@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +13,8 @@ from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, one_stage, requested
-from vlcli.cli.run import QUICKSTART, carry_out, run_one
-from vlcli.errors import DataError, UsageError
+from vlcli.cli.run import QUICKSTART, carry_out, chosen, run_one
+from vlcli.errors import DataError, UsageError, VlcliError
 
 
 @guarded
@@ -58,7 +59,7 @@ def evaluate(
     elif names and recipe is not None:
         raise UsageError("Name a task or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
     elif not names:
-        run_one(recipe or QUICKSTART, overrides, request, verb="evaluate")
+        run_one(chosen(recipe, "eval", request), overrides, request, verb="evaluate")
     else:
         _evaluate_task(names, overrides, request, checkpoint, split, root)
 
@@ -111,8 +112,23 @@ def newest(task: str, output: Path) -> Path:
         f"No finished fine-tuning of {task!r} was found.",
         where=str(output),
         expected="a finetune stage with this task, or --stage FOLDER",
-        hint=f"make one: vlcli finetune --recipe RECIPE (one with a finetune stage of task {task}; vlcli ls recipes)",
+        hint=f"make one: vlcli run {_recipe_of(task)}",
     )
+
+
+def _recipe_of(task: str) -> str:
+    """Returns the first packaged recipe that fine-tunes on a task: the quickstart, then those on generated data."""
+    from vlcli import registry
+    from vlcli.recipe.load import load
+
+    names = registry.names("recipes")
+    for name in sorted(names, key=lambda name: (name != QUICKSTART, not name.startswith("tiny/"), name)):
+        with suppress(VlcliError):  # a table
+            resolved = load(name, plugins=False)
+            tuned = [getattr(resolved.stages[one], "task", None) for one in resolved.of_kind("finetune")]
+            if any(spec is not None and spec["name"] == task for spec in tuned):
+                return name
+    return f"RECIPE, one with a finetune stage of task {task} (vlcli ls recipes)"
 
 
 def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | None) -> dict[str, Any]:

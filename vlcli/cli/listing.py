@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,20 +150,28 @@ def _list_rows(name: str, as_json: bool) -> None:
     table = load_table(name, [], plugins=False)
     rows: list[dict[str, Any]] = []
     for label, row in table.rows.items():
-        published = {metric: mean for metric, (mean, _) in row.published.items()}
+        published = {metric: asdict(number) for metric, number in row.published.items()}
         facts = {"name": f"{table.reference}:{label}", "about": row.about}
         rows.append({**facts, "reference": label == table.written.reference, "published": published})
     if as_json:
         skipped = [{"cell": cell, "why": why} for cell, why in table.written.skipped.items()]
         console.out_json({"recipe": table.reference, "title": table.title, "rows": rows, "skipped": skipped})
         return
-    metrics = list(dict.fromkeys(metric for row in rows for metric in row["published"]))
+    numbers = {(key, one.split): one for row in table.rows.values() for key, one in row.published.items()}
     cells = [
         [row["name"] + (" (reference)" if row["reference"] else ""), row["about"]]
-        + [f"{row['published'][metric]:g}" if metric in row["published"] else "-" for metric in metrics]
+        + [f"{row['published'][key]['value']:g}" if key in row["published"] else "-" for key, _ in numbers]
         for row in rows
     ]
-    console.table(["row", "about", *(f"published {metric}" for metric in metrics)], cells, table.title)
+    heads = [f"published {key.removesuffix(f' on {split}')} on {split}" for key, split in numbers]
+    console.table(["row", "about", *heads], cells, table.title)
+    for head, one in zip(heads, numbers.values(), strict=True):
+        if not one.is_compared:
+            console.err(f"{head}: not compared, this stage measures {one.measures or 'another split'}")
+    tables = {f"{one.table}, page {one.page}" if one.page else one.table: "" for one in numbers.values()}
+    if numbers:
+        units = ", ".join({one.unit: "" for one in numbers.values()})
+        console.err(f"published in table {'; '.join(tables) or '(not said)'}; units: {units}")
 
 
 @guarded
@@ -176,14 +185,15 @@ def show(
     json_: o.Json = False,
 ) -> None:
     """Describe a component (what it does, its paper, its parameters), or a recipe resolved with its parents."""
-    from vlcli.recipe.locate import is_recipe
+    from vlcli.recipe.locate import is_recipe, locate
     from vlcli.registry import FILES, KINDS, describe, names
     from vlcli.registry.contract import incomplete
 
     name, overrides = o.one_name(words)
     plain = name.rpartition(":")[2]
     is_named = kind in (None, "recipes") and is_recipe(name)
-    kinds = [k for k in ([kind] if kind else KINDS) if k not in FILES and plain in names(k)]
+    is_row = is_named and bool(locate(name).row)  # TABLE:ROW may end in a component's name
+    kinds = [k for k in ([kind] if kind else KINDS) if k not in FILES and plain in names(k) and not is_row]
     components = [describe(k, name) for k in kinds]
     recipe = _recipe(name, overrides) if is_named else None
     if not components and recipe is None:
@@ -227,7 +237,19 @@ def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
         return {**_sources(table, table.loading.words), "rows": list(table.chosen), "resolved": value}
     resolved = load(name, overrides, plugins=False)
     stages = {name: {"kind": stage.kind} for name, stage in resolved.stages.items()}
-    return {**_sources(resolved, resolved.words), "stages": stages, "resolved": resolved.document.value}
+    facts = {**_sources(resolved, resolved.words), "stages": stages, "resolved": resolved.document.value}
+    return {**facts, "published": published_of(name)}
+
+
+def published_of(name: str) -> dict[str, Any]:
+    """Returns the published numbers of a row (``TABLE:ROW``) by metric."""
+    from vlcli.recipe.locate import locate
+    from vlcli.recipe.table import load_table
+
+    source = locate(name)
+    if not source.row:
+        return {}
+    return {key: asdict(one) for key, one in load_table(name, plugins=False).rows[source.row].published.items()}
 
 
 def _sources(recipe: Any, words: Sequence[str]) -> dict[str, Any]:
@@ -258,10 +280,14 @@ def _show_component(item: dict[str, Any]) -> None:
 
 
 def _show_recipe(recipe: dict[str, Any]) -> None:
+    from vlcli.recipe.locate import Published
     from vlcli.recipe.yaml import to_yaml
 
     for index, source in enumerate(recipe["sources"]):
         console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
+    for metric, number in recipe.get("published", {}).items():
+        told = Published(**number).told(metric.removesuffix(f" on {number['split']}"))
+        console.out(f"# {told}" + (f" (table {number['table']})" if number["table"] else ""))
     console.out(to_yaml({k: v for k, v in recipe["resolved"].items() if k != "extends"}).rstrip())
 
 

@@ -74,7 +74,8 @@ RecipesAndWords = Annotated[list[str] | None, _MANY]
 RecipesToLookAt = Annotated[list[str], _MANY]
 RecipeAndWords = Annotated[list[str], names("RECIPE [KEY=VALUE]...", "A recipe's name or path, then overrides.")]
 Recipe = Annotated[
-    str, typer.Option("--recipe", help="The recipe: a registered name or a path.", autocompletion=complete_recipes)
+    str | None,
+    typer.Option("--recipe", help="A registered name or a path; default: quickstart.", autocompletion=complete_recipes),
 ]
 RunRecipe = Annotated[
     str | None, typer.Option("--recipe", help="Run this recipe's stages of the kind.", autocompletion=complete_recipes)

@@ -11,7 +11,7 @@ from vlcli.cli import console
 from vlcli.cli.guard import as_vlcli, report
 from vlcli.cli.request import RunRequest
 from vlcli.cli.words import main_metrics, spent
-from vlcli.errors import Problem, RecipeError, VlcliError
+from vlcli.errors import Problem, RecipeError, VlcliError, each_once
 from vlcli.progress import Progress
 from vlcli.recipe import plan as planning
 from vlcli.recipe.locate import Resolved
@@ -40,7 +40,7 @@ def render_plan(resolved: Resolved, request: RunRequest) -> int:
     planner, steps, problems = read_plan(resolved, request.options)
     rows = [step_row(step) for step in steps]
     if request.json_:
-        faults = [vars(problem) for problem in problems]
+        faults = [vars(problem) for problem in each_once(problems)]
         facts = {"recipe": resolved.name, "folder": str(planner.folder), "overrides": resolved.words}
         console.out_json({**facts, "stages": rows, "problems": faults})
     else:

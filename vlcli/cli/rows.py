@@ -14,7 +14,7 @@ from vlcli.cli.guard import as_vlcli, report
 from vlcli.cli.request import RunRequest
 from vlcli.cli.tables import tell
 from vlcli.cli.words import main_metrics, spent
-from vlcli.errors import Problem, RecipeError, UsageError, VlcliError
+from vlcli.errors import Problem, RecipeError, UsageError, VlcliError, each_once
 from vlcli.recipe import plan
 from vlcli.recipe.locate import slug
 from vlcli.recipe.stage_record import digest
@@ -104,15 +104,20 @@ def table_folder(table: RowTable, output: Path) -> Path:
 
 def _tell_failures(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> None:
     told: set[str] = set()  # a fault that several runs share is told once
+    problems: list[Problem] = []
     for run in runs:
         if run.state == "done":
             continue
         console.err(f"{table.reference}:{run.label}, seed {run.seed}: {run.state}")
         if run.error is None:
             render.render_failures([one for one in run.outcomes if one.error is None], request)
+        elif isinstance(run.error, RecipeError):
+            problems += [replace(one, key=f"{run.label}: {one.key}") for one in run.error.problems]
         elif str(run.error) not in told:
             told.add(str(run.error))
             report(run.error, verbose=request.verbose)
+    if problems:
+        report(RecipeError(problems, table.reference), verbose=request.verbose)
 
 
 def _document(run: RowRun) -> dict[str, Any]:
@@ -125,15 +130,14 @@ def _plan(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> tuple
     # a stage that an earlier row will have made is reused
     rows: list[dict[str, Any]] = []
     makers: dict[str, str] = {}
-    problems: dict[tuple[str, str, str], Problem] = {}
+    problems: list[Problem] = []
     code = 0
     for run in runs:
         if run.resolved is None:
             code = report(run.error or UsageError("This row cannot be loaded."), verbose=request.verbose)
             continue
         _, steps, faults = render.read_plan(run.resolved, request.options)
-        for one in faults:
-            problems.setdefault((one.where, one.key, one.what), replace(one, key=f"{run.label}: {one.key}"))
+        problems += [replace(one, key=f"{run.label}: {one.key}") for one in faults]
         for step in steps:
             row = render.step_row(step, row=run.label, seed=run.seed)
             if step.works and makers.get(step.key, run.label) != run.label:
@@ -146,8 +150,8 @@ def _plan(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> tuple
         columns = ["row", "seed", "stage", "kind", "action", "why", "folder"]
         console.table(columns, [[str(row[column]) for column in columns] for row in rows])
     if problems:
-        code = report(RecipeError(list(problems.values()), table.reference), verbose=request.verbose)
-    return code, {"recipe": table.reference, "stages": rows, "problems": [vars(one) for one in problems.values()]}
+        code = report(RecipeError(problems, table.reference), verbose=request.verbose)
+    return code, {"recipe": table.reference, "stages": rows, "problems": [vars(one) for one in each_once(problems)]}
 
 
 STEM = "seeds"

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"
+_TIME = "about 8 min"
+"""What the quickstart takes on two idle cores (README)."""
+
+
+def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
+    """Returns the recipe that is named; without one the quickstart, and a line that says so."""
+    if recipe is None and not (request.quiet or request.worker):
+        folder = request.folder or request.output / QUICKSTART
+        another = "vlcli run RECIPE" if verb == "run" else f"vlcli {verb} --recipe RECIPE"
+        time = f"{_TIME} for the whole recipe on two idle cores"
+        console.err(f"recipe {QUICKSTART}, folder {folder}, {time}; another: {another} (vlcli ls recipes)")
+    return recipe or QUICKSTART
 
 
 @guarded
@@ -58,11 +70,11 @@ def run(
 
         run_tables(names, overrides, request, rows, seeds, yes)
     elif len(names) <= 1 and (seeds or 1) == 1 and not table:
-        run_one(names[0] if names else QUICKSTART, overrides, request)
+        run_one(chosen(names[0] if names else None, "run", request), overrides, request)
     else:
         from vlcli.cli.rows import sweep
 
-        sweep(names or [QUICKSTART], overrides, request, seeds or 1)
+        sweep(names or [chosen(None, "run", request)], overrides, request, seeds or 1)
 
 
 def _names_rows(names: list[str], rows: str | None) -> bool:
@@ -80,19 +92,20 @@ def _names_rows(names: list[str], rows: str | None) -> bool:
 def stage_verb(kind: str, about: str) -> Any:
     """Returns the command that runs a recipe's stages of one kind, with what they build on."""
 
-    def run_kind(recipe: str, words: list[str], request: RunRequest) -> None:
+    def run_kind(recipe: str | None, words: list[str], request: RunRequest) -> None:
         names, overrides = o.split_words(words)
         if names:
             hint = f"name the recipe so: vlcli {kind} --recipe {names[0]}"
             raise UsageError("These words are no overrides.", got=" ".join(names), hint=hint)
-        run_one(recipe, overrides, replace(request, kind=None if request.only else kind), verb=kind)
+        request = replace(request, kind=None if request.only else kind)
+        run_one(chosen(recipe, kind, request), overrides, request, verb=kind)
 
-    def command(words: o.Words = None, recipe: o.Recipe = QUICKSTART, *, request: RunRequest) -> None:
+    def command(words: o.Words = None, recipe: o.Recipe = None, *, request: RunRequest) -> None:
         run_kind(recipe, words or [], request)
 
     def extraction(
         words: o.Words = None,
-        recipe: o.Recipe = QUICKSTART,
+        recipe: o.Recipe = None,
         strict: Annotated[bool, typer.Option("--strict", help="A picture that cannot be used is an error.")] = False,
         *,
         request: RunRequest,

@@ -39,18 +39,16 @@ def validate(
     name, overrides = o.one_name(words)
     if is_table(name):
         table = load_table(name, overrides or [], trust=trust, deep=deep, many=yes)
-        problems: dict[tuple[str, str, str], Problem] = {}
+        problems: list[Problem] = []
         rows = []
         for label in table.chosen:
             try:
                 _check(table.member(label), deep, output, verbose)
                 rows.append(label)
             except RecipeError as error:
-                for one in error.problems:
-                    problem = replace(one, key=f"{label}: {one.key}")
-                    problems.setdefault((problem.where, problem.key, problem.what), problem)
+                problems += [replace(one, key=f"{label}: {one.key}") for one in error.problems]
         if problems:
-            raise RecipeError(list(problems.values()), table.reference)
+            raise RecipeError(problems, table.reference)
         facts: dict[str, Any] = {"recipe": table.name, "rows": rows}
         count, unit = len(rows), "row"
     else:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         image_difference,
         layer_facts,
         layer_names,
+        learned,
         random_images,
         random_text,
         text_difference,

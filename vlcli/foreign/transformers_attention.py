@@ -6,6 +6,7 @@ modules that are not equipped.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable
@@ -57,13 +58,17 @@ class TransformersEquipper(AttentionEquipper):
         """The registered function finds ``equipped`` by itself."""
 
     def finish(self, model: nn.Module) -> None:
-        from transformers import AttentionInterface, PreTrainedModel
+        from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
         for usual, ours in OURS.items():
             AttentionInterface.register(ours, _eager if usual == "eager" else _sdpa)
             AttentionMaskInterface.register(ours, ALL_MASK_ATTENTION_FUNCTIONS[usual])
+        copies: dict[int, Any] = {}  # parts that share a configuration share its copy
         for module in model.modules():
+            for name, value in list(vars(module).items()):
+                if isinstance(value, PreTrainedConfig):  # other models may be made from the caller's
+                    setattr(module, name, copy.deepcopy(value, copies))
             if isinstance(module, PreTrainedModel):
                 module.register_forward_pre_hook(_choose)
         _choose(model)

@@ -64,8 +64,8 @@ def model_macs(model: Model, needs: InputSpec, data_spec: DataSpec, images: int 
     light.eval().requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
     try:
         return _passes(light, needs, data_spec, images, "meta")
-    except NotImplementedError as error:
-        if "meta" not in str(error):  # the model lacks a method
+    except RuntimeError as error:  # NotImplementedError is one
+        if "meta" not in str(error):  # a fault of the model
             raise
         # Shapes depend on values, e.g. a row for each real box.
         real = copy.deepcopy(light).to_empty(device="cpu")

@@ -107,7 +107,8 @@ def _panel(summary: Summary, name: str) -> Panel:
         spread = "" if published is None or published.spread is None else f" ± {number(published.spread)}"
         row = {"label": line.label, "kind": line.kind, "seeds": line.seeds, "error": line.error, "mark": mark}
         row["measured"] = show_estimate(estimate)
-        row["published"] = "" if published is None else number(published.value) + spread
+        split = f" ({published.split})" if published is not None and published.split else ""
+        row["published"] = "" if published is None else number(published.value) + spread + split
         row["difference"] = show_contrast(line.contrasts[name]) if name in line.contrasts else ""
         rows.append((row, mark))
     baselines = [mark.at for row, mark in rows if row["kind"] == "baseline" and mark.at is not None]

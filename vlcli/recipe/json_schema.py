@@ -75,6 +75,7 @@ def recipe_schema() -> Schema:
         ),
         "skip": {"type": ["object", "array", "string", "null"]},
         "published": _mapping(_ref("published")),
+        "published_in": {"type": "object", "description": "Table, page, split and unit of the published numbers."},
     }
     keys = {key: {"$ref": f"#/properties/{key}"} for key in properties if key not in NOT_IN_ROWS}
     keys |= {"published": _ref("published"), "unchanged": {"type": "boolean"}}

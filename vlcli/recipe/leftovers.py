@@ -53,14 +53,14 @@ class Run:
 
     @property
     def state(self) -> str:
-        """``running``, ``failed``, ``stopped`` (interrupted or killed), ``unfinished``, ``done`` or ``empty``."""
+        """``running``, ``failed``, ``stopped`` (killed), ``done`` (what was asked), ``damaged`` or ``empty``."""
         states = {*self.stages.values(), *([self.progress.status] if self.progress is not None else [])}
         for state in ("running", "failed", "stopped"):
             if state in states:
                 return state
         if states <= {"not begun"}:
             return "empty"
-        return "done" if states == {"done"} else "unfinished"
+        return "done" if states <= {"done", "not begun"} else "damaged"
 
 
 def sweep_stage(folder: Path) -> None:

@@ -12,8 +12,36 @@ from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import find, names
 from vlcli.registry.packages import package_folder
 
-Published = tuple[float, float | None]
-"""Mean, and its spread over runs if the paper gives one."""
+
+@dataclass(frozen=True)
+class Published:
+    """A number that a paper prints.
+
+    Attributes:
+        spread: standard deviation or half width beside it; None where the paper prints none.
+        split: of which it is, in the words of the recipe.
+        unit: ``share`` is the paper's per cent divided by 100.
+        table: of the paper; ``page`` likewise, empty where it is not known.
+        measures: the split that the recipe's evaluate stage reads.
+    """
+
+    value: float
+    spread: float | None = None
+    split: str = ""
+    unit: str = "share"
+    table: str = ""
+    page: str = ""
+    measures: str = ""
+
+    @property
+    def is_compared(self) -> bool:
+        """True if the stage measures the same split."""
+        return self.split == self.measures
+
+    def told(self, metric: str) -> str:
+        """Returns the number in words: ``published accuracy on test-standard: 0.725; this stage measures minival``."""
+        text = f"published {metric} on {self.split}: {self.value:g}"
+        return text if self.is_compared else f"{text}; this stage measures {self.measures or 'another split'}"
 
 
 @dataclass(frozen=True)
@@ -25,7 +53,7 @@ class Row:
         parts: the label on each axis; ``(label,)`` if the rows are no grid.
         path: in the recipe; in a grid, of the last axis that changes something.
         levels: mappings that are merged over the recipe, in order.
-        published: the paper's numbers by metric, in the metric's unit.
+        published: the paper's numbers by metric; of a further split by ``METRIC on SPLIT``.
         unchanged: the row declares that it changes nothing.
     """
 
@@ -109,7 +137,7 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     table, _, row = reference.rpartition(":")
     of_table = _whole(table, beside) if table and row else None
     if of_table is not None:
-        return replace(of_table, name=reference, row=row)
+        return replace(of_table, name=f"{of_table.name}:{row}", row=row)
     if reference.endswith((".yaml", ".yml")):
         folder = beside.file.parent if beside else Path()
         where = str(folder / Path(reference).expanduser())
@@ -129,9 +157,10 @@ def is_recipe(reference: str) -> bool:
 
 
 def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
-    is_path, known = reference.endswith((".yaml", ".yml")), names("recipes")
+    is_path, known = reference.endswith((".yaml", ".yml")), {name.lower() for name in names("recipes")}
     head, _, tail = reference.rpartition(":")
-    if not is_path and tail in known and head not in known:  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
+    is_named = tail.lower() in known and head.lower() not in known  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
+    if is_named and not is_path:
         return registered_file("recipes", reference)
     folder = beside.file.parent if beside else Path()
     file = folder / Path(reference).expanduser()
@@ -148,6 +177,7 @@ def registered_file(kind: str, reference: str) -> RecipeFile:
         UsageError: the file is not there.
     """
     entry = find(kind, reference)
+    reference = reference.removesuffix(reference.rpartition(":")[2]) + entry.name  # as it is registered
     if isinstance(entry.loaded, str | Path):
         return RecipeFile(reference, Path(entry.loaded))
     package, _, stem = entry.value.partition(":")

@@ -21,12 +21,16 @@ from vlcli.recipe.locate import Published, Row, slug
 from vlcli.recipe.schema import Recipe
 from vlcli.recipe.yaml import Document, Path_
 
-OF_TABLES = ("rows", "reference", "skip", "published", "seeds")
+OF_TABLES = ("rows", "reference", "skip", "published", "published_in", "seeds")
 """Keys that make a recipe a table."""
 MOST_CELLS = 1000
 """A grid of more rows needs ``--yes``."""
 _OF_ROWS = ("published", "unchanged")
-NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "schema", "name", "jobs", "hang_timeout")
+_ON = " on "
+"""Between a published metric and its split."""
+_OF_PUBLISHED = ("table", "page", "split", "unit")
+"""Keys of ``published_in``."""
+NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "published_in", "schema", "name", "jobs", "hang_timeout")
 """Keys of a table that its rows cannot have."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]*\Z")
 _EXPECTED = "a letter or digit, then letters, digits, spaces and . _ + ( ) -"
@@ -204,14 +208,34 @@ def _numbers(written: Any, path: Path_, table: Rows) -> dict[str, Published]:
         what, expected = "published numbers are a mapping from metrics to numbers", "{accuracy: 0.72}"
         table.fault(path, what, shown(written, 60), expected)
         return published
-    for metric, value in (written or {}).items():
+    for key, value in (written or {}).items():
+        metric, _, split = key.partition(_ON)
         numbers = value if isinstance(value, list) else [value]
+        split = split or _source(table, metric, "split")
+        name = metric if split == _source(table, metric, "split") else f"{metric}{_ON}{split}"
         if len(numbers) not in (1, 2) or not all(_is_number(one) for one in numbers):
             what = "a published number is a number, or [mean, spread]"
-            table.fault((*path, metric), what, shown(value, 60), "0.72 or [0.72, 0.003]")
+            table.fault((*path, key), what, shown(value, 60), "0.72 or [0.72, 0.003]")
+        elif not split:
+            what, expected = "a published number needs the split that it is of", "published_in: {split: SPLIT}"
+            table.fault((*path, key), what, key, expected, f'or name it behind the metric: "{metric}{_ON}SPLIT"')
+        elif name in published:
+            table.fault((*path, key), "two published numbers stand for one cell", f"{metric} on {split}")
         else:
-            published[metric] = float(numbers[0]), float(numbers[1]) if len(numbers) == 2 else None
+            spread = float(numbers[1]) if len(numbers) == 2 else None
+            more = {word: found for word in ("unit", "table", "page") if (found := _source(table, metric, word))}
+            published[name] = Published(float(numbers[0]), spread, split, **more)
     return published
+
+
+def _source(table: Rows, metric: str, word: str) -> str:
+    """Returns what ``published_in`` says of a number: for the whole table, or by metric, label or label's metric."""
+    written = table.document.value.get("published_in")
+    value = written.get(word) if isinstance(written, dict) else None
+    if not isinstance(value, dict):
+        return "" if value is None else str(value)
+    names = (metric, metric.partition("/")[0], metric.rpartition("/")[2])
+    return next((str(value[name]) for name in names if value.get(name) is not None), "")
 
 
 def _is_number(value: Any) -> bool:
@@ -236,12 +260,18 @@ def _skip(table: Rows) -> None:
 
 def _beside(table: Rows) -> None:
     reference, seeds, published = (table.document.value.get(key) for key in ("reference", "seeds", "published"))
+    source = table.document.value.get("published_in")
+    if source is not None and not isinstance(source, dict):
+        table.fault(("published_in",), "this value does not fit", shown(source, 60), "{table: 2, split: test}")
+    for key in [key for key in source or () if isinstance(source, dict) and key not in _OF_PUBLISHED]:
+        table.fault(("published_in", key), f"unknown key {key!r}", expected=", ".join(_OF_PUBLISHED))
     if reference is not None:
         table.reference = str(reference)
         values = [value for axis in table.axes.values() for value in axis]  # of a grid: the cell beside each
         if table.reference not in [*table.rows, *values] and not table.problems:
             expected = ", ".join(list(table.rows)[:20])
-            table.fault(("reference",), "no row has this label", table.reference, expected)
+            hint = "a reference is a row of the same table" if ":" in table.reference else ""
+            table.fault(("reference",), "no row has this label", table.reference, expected, hint)
     if isinstance(seeds, int) and seeds >= 1:
         table.seeds = seeds
     if published is None:
@@ -253,6 +283,8 @@ def _beside(table: Rows) -> None:
     for label, numbers in published.items():
         read = _numbers(numbers, ("published", label), table)
         if label in table.rows:
+            for metric in table.rows[label].published.keys() & read.keys():
+                table.fault(("published", label, metric), "two published numbers stand for one cell", metric)
             table.rows[label].published.update(read)
         elif label not in table.skipped and not table.problems:
             what, expected = "no row has this label", ", ".join(list(table.rows)[:20])

@@ -346,9 +346,9 @@ class ImageOptions(fields.Section):
 class Recipe(fields.Section):
     """A whole recipe; ``stages`` has one of :data:`STAGES` per name, in order.
 
-    ``rows``, ``reference``, ``skip``, ``published`` and ``seeds`` make it a table (``vlcli.recipe.rows``); ``defaults``
-    are keys that the stages of a kind share (``vlcli.recipe.defaults``). A resolved recipe has none of them. A training
-    without progress for ``hang_timeout`` seconds counts as hung.
+    ``rows``, ``reference``, ``skip``, ``published``, ``published_in`` and ``seeds`` make it a table
+    (``vlcli.recipe.rows``); ``defaults`` are keys that the stages of a kind share (``vlcli.recipe.defaults``). A
+    resolved recipe has none of them. A training without progress for ``hang_timeout`` seconds counts as hung.
     """
 
     schema_version: Annotated[int, bounds.Between(1, 1), Field(alias="schema")] = 1
@@ -373,4 +373,5 @@ class Recipe(fields.Section):
     reference: str | int | float | None = None
     skip: dict[str, Any] | list[str] | str | None = None
     published: dict[str, Any] = {}
+    published_in: dict[str, Any] = {}
     seeds: Annotated[int, bounds.Between(1, 1000)] = 1

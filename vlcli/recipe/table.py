@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from vlcli.errors import Problem, RecipeError, UsageError
+from vlcli.plain import as_list
 from vlcli.recipe import overrides
 from vlcli.recipe.check import by_place
 from vlcli.recipe.load import Loading, merged, no_such_row, resolve, with_row
@@ -171,15 +172,30 @@ def _effect(document: Document) -> str:
 def _published(row: Row, merged_row: Document, document: Document) -> list[Problem]:
     labels, patterns = metrics_of(merged_row.value)
     problems = []
-    for metric in row.published:
-        if not takes(metric, labels, patterns):
-            key: Path_ = (*row.path, "published", metric)
-            path = key if key in document.places else ("published", row.label, metric)
+    for key, number in list(row.published.items()):
+        metric = key.removesuffix(f" on {number.split}")
+        label = next((one for one in labels if metric.startswith(f"{one}/")), labels[0] if len(labels) == 1 else "")
+        row.published[key] = replace(number, measures=_measured_split(merged_row.value, label))
+        if (label or row.published[key].is_compared) and not takes(metric, labels, patterns):
+            path: Path_ = (*row.path, "published", key)
+            path = path if path in document.places else ("published", row.label, key)
             shown = patterns or ["*"]
             names = [f"{label}/{one}" for label in labels for one in shown] if len(labels) > 1 else shown
             what = "the table has no such metric, with which this published number could be compared"
             problems.append(document.fault(path, what, metric, ", ".join(names)))
     return problems
+
+
+def _measured_split(value: dict[str, Any], label: str) -> str:
+    """Returns the split that the evaluate stage of a label reads; empty if the recipe leaves it to the task."""
+    layout, stages = value.get("table"), value.get("stages")
+    rows = layout.get("rows") if isinstance(layout, dict) else None
+    name = rows.get(label) if isinstance(rows, dict) else label
+    stage = stages.get(name) if isinstance(stages, dict) else None
+    if not isinstance(stage, dict):
+        return ""
+    specs = [one for one in as_list(stage.get("data")) if isinstance(one, dict)]
+    return "+".join(str(one) for one in as_list(stage.get("split") or next((one.get("split") for one in specs), None)))
 
 
 def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:

@@ -67,8 +67,7 @@ def faults(
     problems = shallow(resolved, chosen)
     keys_of_faults = {problem.key for problem in problems}
     problems += [fault for fault in parameters(resolved, chosen) if f"{fault.key}.name" not in keys_of_faults]
-    once = {(one.key, one.what, one.got): one for one in reversed(problems)}  # e.g. one root of several stages
-    return sorted(once.values(), key=by_place) or _missing_files(resolved, chosen, artifacts or {})
+    return sorted(problems, key=by_place) or _missing_files(resolved, chosen, artifacts or {})
 
 
 def parameters(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
@@ -146,8 +145,8 @@ def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str])
     path: Path_ = ("stages", name, "root") if stage.root else ("root",)
     if not root.is_dir():
         word = stage.root or resolved.recipe.root
-        hint = "point `root` at the folder that holds the data: root=DATA"
-        expected = f"a folder, or an earlier stage: {', '.join(earlier) or 'none'}"
+        hint = f"point `root` at the folder that holds the data: root=DATA{_sources_of(resolved)}"
+        expected = "a folder" + (f", or an earlier stage: {', '.join(earlier)}" if earlier else "")
         return [resolved.document.fault(path, "the data root is not there", word, expected, hint, code=5)]
     problems = []
     for field in ("images", "boxes"):
@@ -171,13 +170,18 @@ def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[s
         for value in wiring.missing_places(resolved.recipe, stage, words, {}):
             path: Path_ = ("stages", name, key)
             what, expected = "there is no such stage, file or folder", ", ".join(earlier) or "a file or folder"
-            hint = "check the path and `root`"
+            hint = f"check the path and `root`{_sources_of(resolved)}"
             if key == "features":
                 hint = "make a store: vlcli extract, or vlcli features import"
             if wiring.is_hub_name(value):
-                hint = f"where there is a network: hf download {value}; or name a file or folder"
+                hint = f"where there is a network: hf download {value}{_sources_of(resolved)}"
             problems.append(resolved.document.fault(path, what, value, expected, hint, code=5))
     return problems
+
+
+def _sources_of(resolved: Resolved) -> str:
+    of_file = resolved.sources and not any(char.isspace() for char in resolved.reference)
+    return f"; where to get it: vlcli data where {resolved.reference}" if of_file else ""
 
 
 def _fit_faults(resolved: Resolved, name: str) -> list[Problem]:

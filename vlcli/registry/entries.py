@@ -77,11 +77,14 @@ def names(kind: str) -> list[str]:
 def find(kind: str, name: str) -> Entry:
     """Returns the entry of ``NAME``, or of ``DISTRIBUTION:NAME`` if two packages use one name.
 
+    The case of a recipe's name does not matter.
+
     Raises:
         ComponentError: unknown (with suggestions and the list), or ambiguous (naming the distributions).
     """
     distribution, _, plain = name.rpartition(":")
-    matches = [e for e in entries(kind) if e.name == plain and distribution in ("", e.distribution)]
+    near = [e for e in entries(kind) if e.name.lower() == plain.lower() and distribution in ("", e.distribution)]
+    matches = [e for e in near if e.name == plain] or (near if kind == "recipes" else [])
     if len(matches) == 1:
         return matches[0]
     if matches:

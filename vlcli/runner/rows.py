@@ -24,7 +24,6 @@ from vlcli.tables.results import (
     FAILED,
     REFUSED,
     UNFINISHED,
-    Published,
     RowResults,
     RunResults,
     TableResults,
@@ -247,12 +246,12 @@ def _row(table: RowTable, row: str, label: str, runs: Sequence[RowRun], prefixed
     written = table.written.rows[row]
     prefix = f"{label}/" if prefixed else ""
     published = {
-        metric.removeprefix(prefix): Published(*numbers)
-        for metric, numbers in written.published.items()
-        if metric.startswith(prefix)
+        metric.removeprefix(prefix): number for metric, number in written.published.items() if metric.startswith(prefix)
     }
+    compared = {metric: number for metric, number in published.items() if number.is_compared}
+    apart = {metric: number for metric, number in published.items() if not number.is_compared}
     cell = written.parts if table.written.axes else ()
-    return RowResults(row, [_measured(run, label) for run in runs if run.label == row], published, cell)
+    return RowResults(row, [_measured(run, label) for run in runs if run.label == row], compared, apart, cell)
 
 
 def _measured(run: RowRun, label: str) -> RunResults:

@@ -14,20 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from vlcli.errors import DataError
 from vlcli.files import write_json
+from vlcli.recipe.locate import Published
 
 FILE = "table.json"
 """The file of a table's results in the folder of a run."""
 DONE, FAILED, STOPPED, REFUSED, UNFINISHED = "done", "failed", "stopped", "refused", "unfinished"
 """States of a run: with metrics; ended by an error; interrupted; impossible, for the reason in ``error``; not begun."""
 VERSION = 1
-
-
-@dataclass(frozen=True)
-class Published:
-    """A number that a paper prints, with the standard deviation or half width beside it; None where it prints none."""
-
-    value: float
-    spread: float | None = None
 
 
 @dataclass
@@ -68,13 +61,22 @@ class RowResults:
 
     Attributes:
         label: what the row is called; unique in the table.
+        published: numbers of the split that was measured.
+        apart: published numbers of other splits, which are told and not compared.
         cell: where the row stands in a grid: one value per axis of the table; empty where the table is no grid.
     """
 
     label: str
     runs: list[RunResults] = field(default_factory=list)
     published: dict[str, Published] = field(default_factory=dict)
+    apart: dict[str, Published] = field(default_factory=dict)
     cell: tuple[str, ...] = ()
+
+    @property
+    def told_apart(self) -> list[str]:
+        """A sentence for each published number of another split."""
+        numbers = [(metric.removesuffix(f" on {one.split}"), one) for metric, one in self.apart.items()]
+        return [f"{self.label}: {one.told(metric)}" for metric, one in numbers]
 
     @property
     def done(self) -> list[RunResults]:

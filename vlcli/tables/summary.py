@@ -10,7 +10,8 @@ from typing import Any
 from vlcli.errors import UsageError
 from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 from vlcli.plain import comma_list
-from vlcli.tables.results import DONE, REFUSED, Published, RowResults, RunResults, TableResults
+from vlcli.recipe.locate import Published
+from vlcli.tables.results import DONE, REFUSED, RowResults, RunResults, TableResults
 from vlcli.tables.statistics import Contrast, Estimate, contrast, estimate, holm
 
 MOST_FREQUENT = "most frequent answer"
@@ -122,7 +123,7 @@ def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
         contrasts, holm([line.contrasts[name] for line, name in contrasts]), strict=True
     ):
         line.contrasts[name] = corrected
-    notes = _notes(lines, table.reference)
+    notes = [*_notes(lines, table.reference), *(line for row in table.rows for line in row.told_apart)]
     lines = lines + _baselines(table.rows, names)
     return Summary(table.title, names, lines, table.reference, table.axes, notes, table.about, table.conclusions)
 

@@ -14,6 +14,7 @@ NARROW = 2
 """Metrics up to which one block shows everything."""
 CSV_COLUMNS = [
     *("row", "kind", "seeds", "metric", "mean", "low", "high", "over", "count", "published", "published_spread"),
+    "published_split",
     *("difference", "difference_low", "difference_high", "paired_by", "pairs", "p", "p_holm", "seeds_to_decide"),
     "error",
 ]
@@ -44,7 +45,7 @@ def blocks(summary: Summary) -> list[Block]:
     if len(names) <= NARROW:
         shown = [(summary.title, [cell for name in names for cell in _everything(summary, name)])]
     elif summary.has("published"):
-        shown.append(("published", [(name, _published(name)) for name in names]))
+        shown.append(("published", [(f"{name}{_split(summary, name)}", _published(name)) for name in names]))
     if len(names) > NARROW and summary.has("contrasts"):
         shown.append((f"difference to {summary.reference}", [(name, _difference(name)) for name in names]))
     result = [_block(summary, title, cells, not number) for number, (title, cells) in enumerate(shown)]
@@ -91,7 +92,7 @@ def _everything(summary: Summary, name: str) -> list[Cell]:
     start = "" if len(summary.metrics) == 1 else f"{name}: "
     cells: list[Cell] = [(name, _measured(name))]
     if any(name in line.published for line in summary.lines):
-        cells.append((f"{start}published", _published(name)))
+        cells.append((f"{start}published{_split(summary, name)}", _published(name)))
     if any(name in line.contrasts for line in summary.lines):
         cells.append((f"{start}difference", _difference(name)))
         cells.append((f"{start}p (Holm)", lambda line: _p(line.contrasts.get(name))))
@@ -102,6 +103,11 @@ def _everything(summary: Summary, name: str) -> list[Cell]:
 
 def _measured(name: str) -> Callable[[Line], str]:
     return lambda line: show_estimate(line.estimates.get(name))
+
+
+def _split(summary: Summary, name: str) -> str:
+    splits = dict.fromkeys(line.published[name].split for line in summary.lines if name in line.published)
+    return f" ({', '.join(splits)})" if any(splits) else ""
 
 
 def _published(name: str) -> Callable[[Line], str]:
@@ -199,7 +205,7 @@ def comma_separated(summary: Summary) -> str:
 def _values(line: Line, name: str) -> list[object]:
     e, p, c = line.estimates.get(name), line.published.get(name), line.contrasts.get(name)
     measured = [None] * 5 if e is None else [e.mean, e.low, e.high, e.over, e.count]
-    published = [None] * 2 if p is None else [p.value, p.spread]
+    published = [None] * 3 if p is None else [p.value, p.spread, p.split]
     shown = [None] * 8 if c is None else [c.difference, c.low, c.high, c.over, c.count, c.p, c.holm, c.seeds]
     return [_cell(line.label), line.kind, line.seeds, _cell(name), *measured, *published, *shown, _cell(line.error)]
 
