@@ -52,8 +52,8 @@ def evaluate(
             raise UsageError(
                 "Predictions are scored against the data of a task or a finished stage.",
                 got=" ".join([*names[1:], *overrides]),
-                expected="one task with --root and --split, --checkpoint STAGE, or --recipe RECIPE --only STAGE",
-                hint="for data of your own, run an evaluate stage once and name it: --checkpoint runs/RECIPE/STAGE",
+                expected="one task with --root and --split, --stage STAGE, or --recipe RECIPE --only STAGE",
+                hint="for data of your own, run an evaluate stage once and name it: --stage runs/RECIPE/STAGE",
             )
         _rescore(predictions, _stage(request, recipe, checkpoint), names, split, root, request)
     elif names and recipe is not None:
