@@ -146,3 +146,14 @@ def test_a_list_of_pictures_is_part_of_a_stage_s_key(tmp_path):
     taken = {"/".join(name.split("/")[-2:]) for example in reader.examples() for name in example.images}
     assert taken < listed
     assert 10 < len(taken) < 50
+
+
+def test_parts_whose_folders_are_no_classes_are_left_aside(tmp_path):
+    """Tiny ImageNet: train/CLASS/images, but val/images with a list and test/images without one."""
+    kinds = ("n01", "n02", "n03")
+    photos(tmp_path, [f"train/{kind}/images/{kind}_{n}.JPEG" for kind in kinds for n in range(12)])
+    photos(tmp_path, [f"{part}/images/{part}_{n}.JPEG" for part in ("val", "test") for n in range(6)])
+    plan = plan_for(look(tmp_path, fallback=True), "image-classification", HERE)
+    assert plan.source.entry["images"] == "train"
+    assert sum(part.examples for part in plan.parts.values()) == 36
+    assert any("test, val lie in no folder of a class" in note for note in plan.notes)

@@ -72,6 +72,12 @@ def test_a_model_below_a_baseline_says_so_first_and_names_the_best(tmp_path: Pat
     assert second.startswith("Pictures add")
 
 
+def test_a_difference_that_may_be_0_says_so(tmp_path: Path) -> None:
+    first, *_ = made(tmp_path / "run", 0.3, 0.2, {"words": 0.31})
+    assert first.startswith("The trained model is below a baseline: words has 31.0 %")
+    assert first.endswith("The interval of the difference contains 0.")
+
+
 def test_a_model_below_the_most_frequent_answer_says_so_without_baselines(tmp_path: Path) -> None:
     first, *_ = made(tmp_path / "run", 0.04, None)
     assert first.startswith("The trained model is below a baseline: the most frequent answer has 5.0 %")

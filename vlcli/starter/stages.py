@@ -341,7 +341,8 @@ def _training(
     """Return epochs, batch and optimizer; without ``lr`` the engine's rule chooses the rate (docs/training.md)."""
     section: dict[str, Any] = {"epochs": epochs or plan.epochs}
     if stops:
-        patience = max(4, plan.epochs // 5)  # more validations where an epoch has few steps
+        # More validations where an epoch has few steps, and where a few hundred answers judge a small, cheap model.
+        patience = max(4, plan.epochs // (2 if is_pooled(plan) else 5))
         why = f"ends after {patience} validations without a better score"
         section["stop"] = Noted({"patience": patience}, why)
     section["batch_size"] = batch or plan.batch

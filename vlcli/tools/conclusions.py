@@ -122,11 +122,12 @@ def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored])
     sure = None if row is None else contrast(model.row, row, metric)
     text = f"{_in_words(metric, values[best])}, {model.label} {_in_words(metric, score)}"
     text += f" ({_difference(metric, sure, score - values[best])})"
+    bounds = () if sure is None or sure.low is None or sure.high is None else (sure.low, sure.high)
+    doubt = " The interval of the difference contains 0." if bounds and bounds[0] <= 0 <= bounds[1] else ""
     if score < values[best]:
-        return f"The trained model is below a baseline: {best} has {text}.", True
+        return f"The trained model is below a baseline: {best} has {text}.{doubt}", True
     if len(values) == 1 and row is None:
         return "", False  # the most frequent answer is named beside what pictures add
-    doubt = "" if sure is None or sure.low is None or sure.low > 0 else " The difference is within its interval of 0."
     return f"The best baseline is {best}: it has {text}.{doubt}", False
 
 

@@ -199,7 +199,12 @@ class ImageFolder(Reader):
         paths = [Path(one).relative_to(base).parts for one in pictures.folders]
         names = sorted({path[0] for path in paths})
         parts = parts_of(names)
-        classes = {path[1] if len(path) > 1 else "" for path in paths} if parts else set(names)
+        inner = {name: {path[1] if len(path) > 1 else "" for path in paths if path[0] == name} for name in names}
+        unlike = [name for name in names if parts and not inner[name] & inner[_train_folder(parts)]]
+        if unlike:
+            base = str(PurePosixPath(base, _train_folder(parts)))
+            names, parts = sorted(inner[_train_folder(parts)]), {}
+        classes = set().union(*inner.values()) if parts else set(names)
         if len(classes) < 2 or "" in classes or _LABEL_MAPS & classes:
             return []
         images = str(PurePosixPath(base, "{split}")) if parts else base
@@ -208,6 +213,7 @@ class ImageFolder(Reader):
         columns = {"image": "file", "label": "folder"}
         reasons = {"parts": "the folders are named after the parts"}
         record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
+        record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
         return [record if parts else _with_lists(folder, record, classes)]
 
     def __init__(self, root: Path, *, images: str = "images", label: bool = False, **options: Any) -> None:
@@ -242,6 +248,11 @@ class ImageFolder(Reader):
         name = self.note(image_id(path), str(path.absolute()))
         targets = {"label": self._names.index(_class_of(folder, path))} if self.with_label else {}
         return Example(name, None, [name], targets=targets)
+
+
+def _train_folder(parts: dict[str, dict[str, Any]]) -> str:
+    named = parts["train"]["split"]
+    return str(named if isinstance(named, str) else named[0])
 
 
 def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recognised:
