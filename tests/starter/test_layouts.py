@@ -15,6 +15,7 @@ from tests.starter.public_layouts import PUBLIC
 from vlcli.builders.readers import build_reader
 from vlcli.cli import app
 from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.data.holdout import read_files
 from vlcli.errors import DataError
 from vlcli.recipe.load import load
 from vlcli.starter.look import look, plan_for
@@ -141,7 +142,7 @@ def test_a_list_of_pictures_is_part_of_a_stage_s_key(tmp_path):
     reader = build_reader(
         {"name": "folder", "label": True, "ids": "path", "take": "in:meta/train.txt & first:0.5"}, tmp_path
     )
-    assert tmp_path / "meta/train.txt" in reader.every_file()
+    assert tmp_path / "meta/train.txt" in read_files(reader)
     listed = set((tmp_path / "meta/train.txt").read_text().split())
     taken = {"/".join(name.split("/")[-2:]) for example in reader.examples() for name in example.images}
     assert taken < listed

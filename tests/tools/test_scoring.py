@@ -167,4 +167,4 @@ def test_words_that_would_be_passed_over_are_refused(more, tmp_path):
     ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 2
     assert more.split("=")[0] in ended.stderr
-    assert "--checkpoint" in ended.stderr
+    assert "--stage" in ended.stderr

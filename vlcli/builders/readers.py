@@ -13,6 +13,7 @@ from torch import Tensor
 from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.data.answers import AnswerList
+from vlcli.data.holdout import read_files
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
@@ -133,7 +134,7 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
 
 def missing(reader: Reader) -> Path | None:
     """Returns the first missing file of a data set, or None."""
-    return next((file for file in reader.every_file() if not file.exists()), None)
+    return next((file for file in read_files(reader) if not file.exists()), None)
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:

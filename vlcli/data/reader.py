@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from vlcli.data.checks import check_keys, check_texts, empty, missing, senseless
 from vlcli.data.files import inside
-from vlcli.data.holdout import listed_files, select
+from vlcli.data.holdout import select
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -120,10 +120,6 @@ class Reader(NamedPictures):
             NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
-
-    def every_file(self) -> list[Path]:
-        """Return :meth:`files` and the lists of pictures that ``take`` names; called for keys and digests."""
-        return [*self.files(), *listed_files(self.take or "", self.root)]
 
     def listed_folders(self) -> list[Path]:
         """Return the folders whose files decide on the examples.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
+from vlcli.data.holdout import read_files
 from vlcli.errors import ComponentError
 from vlcli.files import is_remote
 from vlcli.recipe import stage_record
@@ -123,9 +124,9 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
         reader = registry.build("datasets", spec, root)
-        files += reader.every_file() + [folder for folder in _listed(reader) if folder.is_dir()]
+        files += read_files(reader) + [folder for folder in _listed(reader) if folder.is_dir()]
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
-        optional = registry.build("datasets", spec, root).every_file()
+        optional = read_files(registry.build("datasets", spec, root))
         files += optional if all(file.exists() for file in optional) else []
     if isinstance(stage, Extract):
         boxes = stage.boxes if isinstance(stage.boxes, list) else [stage.boxes]

@@ -27,7 +27,7 @@ from vlcli.data.columns.cells import UnwritableError, dumps, loads
 from vlcli.data.columns.picture_paths import PicturePaths, PicturePathsWriter
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
 from vlcli.data.files import megabytes_of
-from vlcli.data.holdout import select_rows
+from vlcli.data.holdout import read_files, select_rows
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.files import locked, new_folder, sweep, walk, write_json
@@ -69,7 +69,7 @@ def opened(reader: Any) -> ColumnExamples | None:
     """
     if reader.cache is None or reader.reads_folders:
         return None
-    files = reader.every_file()
+    files = read_files(reader)
     if not reader.files() or sum(file.stat().st_size for file in files) < smallest():
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -104,12 +104,13 @@ class WebDataset(Reader):
     def _read_shard(self, shard: Path) -> Iterator[Example]:
         seen: set[str] = set()
         try:
-            for name, parts in groupby(self._members(shard), _key):
-                if name in seen:
+            for name, group in groupby(self._members(shard), _key):
+                parts = list(group)
+                if name in seen and not _is_pair(parts):  # a whole pair of the same name is a double id: refused later
                     self.left_out[APART] += 1
                 else:
                     seen.add(name)
-                    yield from self._group(shard, name, list(parts))
+                    yield from self._group(shard, name, parts)
         except BadShardError as error:
             if not seen:
                 hint = "fetch it anew, or leave it out of `shards`"
@@ -165,10 +166,14 @@ class WebDataset(Reader):
 
 def _has_pairs(shard: Path) -> bool:
     try:
-        first = [_extension(part) for part in islice(members(shard), 4)]
+        return _is_pair(islice(members(shard), 4))
     except BadShardError:
         return False
-    return bool(IMAGE_SUFFIXES & set(first)) and bool({".txt", ".json"} & set(first))
+
+
+def _is_pair(parts: Iterable[Member]) -> bool:
+    endings = {_extension(part) for part in parts}
+    return bool(IMAGE_SUFFIXES & endings) and bool({".txt", ".json"} & endings)
 
 
 def _texts_beside(folder: Folder) -> list[str]:
