@@ -215,11 +215,8 @@ class RayCluster:
             self._hire()
         if sent.batch is None:
             self.false_starts += 1
-            what, where, hint = (
-                "Workers of the Ray cluster die as they start.",
-                "",
-                "is vlcli installed on all machines?",
-            )
+            what, where = "Workers of the Ray cluster die as they start.", ""
+            hint = "is vlcli installed on all machines?"
         else:
             self.again.append(replace(sent, deaths=sent.deaths + 1))
             what, where = "Workers of the Ray cluster die over the same pictures.", str(sent.batch[0].path)

@@ -102,7 +102,7 @@ FAULTS = {
     "an identifier twice": ("id: mine-t2-large", "id: mine-t1-better", 16, "this identifier is taken"),
     "an identifier of another paper": ("id: mine-t2-large", "id: other-t2", 16, "begin with the paper"),
     "a word that is no key": ("rows: [new, old]\n    metric:", "rows: [new, old]\n    metrics:", 12, "did you mean"),
-    "none without a reason": ("\n    reason: There is one size of model in small.", "", 16, "'reason' must be given with"),
+    "none without a reason": ("\n    reason: There is one size of model in small.", "", 16, "must be given with"),
     "a direction that is none": ("higher\n    small: {", "better\n    small: {", 14, "'higher' or 'lower'"),
     "a number that is a word": ("published: [82.4, 80.9]", "published: [much, 80.9]", 21, "valid number"),
 }  # fmt: skip

@@ -109,9 +109,7 @@ def of_store(path: Path, name: str) -> Extraction:
     record = stage_record.read(path.parent)
     if record is None or record.kind != "extract" or not isinstance(record.config.get("extractor"), dict):
         extractor, parameters = facts.get("extractor"), facts.get("parameters")
-        spec = {}
-        if isinstance(extractor, str) and isinstance(parameters, dict):
-            spec = {"name": extractor, **parameters}
+        spec = {"name": extractor, **parameters} if extractor and isinstance(parameters, dict) else {}
         return Extraction(spec, name, str(store.dtype), provenance=facts)
     spec = dict(record.config["extractor"])
     weights = _weights(record, path.parent, spec.pop("weights", None))

@@ -13,7 +13,7 @@ from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, one_stage, requested
-from vlcli.cli.run import QUICKSTART, run_one
+from vlcli.cli.run import chosen, run_one
 from vlcli.errors import UsageError
 
 
@@ -42,7 +42,8 @@ def export(
         if format_ or out:
             got = " ".join(word for word, is_there in {"--format": format_, "-o": out}.items() if is_there)
             raise UsageError("Say which model to export.", got=got, expected="vlcli export MODEL --format hub -o OUT")
-        run_one(recipe or QUICKSTART, options, replace(request, kind=None if request.only else "export"), verb="export")
+        request = replace(request, kind=None if request.only else "export")
+        run_one(chosen(recipe, "export", request), options, request, verb="export")
         return
     if recipe or len(names) > 1 or not format_:
         expected = "vlcli export MODEL --format hub, onnx, safetensors or transformers; or vlcli export --recipe RECIPE"

@@ -270,9 +270,8 @@ def _show_component(item: dict[str, Any]) -> None:
     for label, text in facts.items():
         if text:
             console.out(f"{label}: {text}")
-    rows = [
-        [p["name"], p["type"], "(must be given)" if p["required"] else repr(p["default"])] for p in item["parameters"]
-    ]
+    needed = "(must be given)"
+    rows = [[p["name"], p["type"], needed if p["required"] else repr(p["default"])] for p in item["parameters"]]
     if rows:
         console.out("")
         console.table(["parameter", "type", "default"], rows)

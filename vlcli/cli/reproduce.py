@@ -127,9 +127,8 @@ def _tell(judged: list[Judged], pages: list[Path], list_: bool, json_: bool) -> 
         console.out_json({**facts, "counts": counts(judged), "claims": rows})
         return
     if list_:
-        cells = [
-            [row["id"], one.word, row["claim"], row["test"]] for one in judged for row in [registered(one.registered)]
-        ]
+        said = [(registered(one.registered), one.word) for one in judged]
+        cells = [[row["id"], word, row["claim"], row["test"]] for row, word in said]
         console.table(["claim", "verdict", "what the paper says", "tested by"], cells)
     elif lines := short(judged):
         console.table(["claim", "verdict", "difference", ""], lines)
