@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from vlcli import registry
-from vlcli.data.holdout import read_files
 from vlcli.errors import ComponentError
 from vlcli.files import is_remote
 from vlcli.recipe import stage_record
@@ -120,6 +119,8 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
 
     The files need not exist. ``defaults`` adds those of the task's own data set (imports the task).
     """
+    from vlcli.data.holdout import read_files
+
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
