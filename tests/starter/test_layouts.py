@@ -15,8 +15,8 @@ from tests.starter.public_layouts import PUBLIC
 from vlcli.builders.readers import build_reader
 from vlcli.cli import app
 from vlcli.data.files import IMAGE_SUFFIXES
-from vlcli.data.holdout import read_files
 from vlcli.errors import DataError
+from vlcli.recipe.digests import read_files
 from vlcli.recipe.load import load
 from vlcli.starter.look import look, plan_for
 from vlcli.starter.machine import Machine

@@ -13,7 +13,6 @@ from torch import Tensor
 from vlcli import registry
 from vlcli.builders.context import StageContext
 from vlcli.data.answers import AnswerList
-from vlcli.data.holdout import read_files
 from vlcli.data.reader import Reader
 from vlcli.errors import DataError, Problem, RecipeError
 from vlcli.features import FeatureStore
@@ -22,6 +21,7 @@ from vlcli.nn.model import InputSpec
 from vlcli.plain import as_list
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.components import split_options
+from vlcli.recipe.digests import read_files
 from vlcli.registry import Spec, as_spec
 
 

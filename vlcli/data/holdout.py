@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from vlcli.data.files import inside, read_text
 from vlcli.data.sample import Example
@@ -39,14 +38,10 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
     return [examples[row] for row in select_rows(examples, take, root)]
 
 
-def read_files(reader: Any) -> list[Path]:
-    """Return the files that a reader reads, and the lists of pictures that its ``take`` names."""
-    take = getattr(reader, "take", None) or ""
+def listed_files(take: str, root: Path) -> list[Path]:
+    """Return the lists of pictures that ``take`` names."""
     parts = (part.partition(":") for part in take.split(_AND))
-    return [
-        *reader.files(),
-        *(inside(reader.root, file) for kind, _, file in parts if kind in ("in", "not-in") and file),
-    ]
+    return [inside(root, file) for kind, _, file in parts if kind in ("in", "not-in") and file]
 
 
 def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from vlcli.data.checks import check_keys, check_texts, empty, missing, senseless
 from vlcli.data.files import inside
-from vlcli.data.holdout import select
+from vlcli.data.holdout import listed_files, select
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -120,6 +120,14 @@ class Reader(NamedPictures):
             NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
+
+    def picture_lists(self) -> list[Path]:
+        """Return the lists of pictures that ``take`` names; called for the keys of stages and the digests of columns.
+
+        Returns:
+            Files under the root; empty where ``take`` names none.
+        """
+        return listed_files(self.take or "", self.root)
 
     def listed_folders(self) -> list[Path]:
         """Return the folders whose files decide on the examples.

@@ -15,6 +15,7 @@ from vlcli.errors import ComponentError
 from vlcli.files import is_remote
 from vlcli.recipe import stage_record
 from vlcli.recipe.components import of_recipe, of_stage, split_options
+from vlcli.recipe.digests import read_files
 from vlcli.recipe.resolve import Kept, named_model, resolve
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, Training, TrainVocabulary
 from vlcli.registry import Entry
@@ -119,8 +120,6 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
 
     The files need not exist. ``defaults`` adds those of the task's own data set (imports the task).
     """
-    from vlcli.data.holdout import read_files
-
     stage = recipe.stages[name]
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):

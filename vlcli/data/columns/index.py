@@ -27,11 +27,11 @@ from vlcli.data.columns.cells import UnwritableError, dumps, loads
 from vlcli.data.columns.picture_paths import PicturePaths, PicturePathsWriter
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
 from vlcli.data.files import megabytes_of
-from vlcli.data.holdout import read_files, select_rows
+from vlcli.data.holdout import select_rows
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.files import locked, new_folder, sweep, walk, write_json
-from vlcli.recipe.digests import data_digests
+from vlcli.recipe.digests import data_digests, read_files
 
 # Version of the folders; another number has other keys.
 FORMAT = 2
