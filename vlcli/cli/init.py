@@ -31,6 +31,8 @@ def init(
     vlcli init photos -o photos.yaml
     """
     from vlcli.files import write_text
+    from vlcli.recipe.load import from_mapping
+    from vlcli.recipe.yaml import parse
     from vlcli.starter.look import look, plan_for
     from vlcli.starter.plan import GOALS, unknown_answers
     from vlcli.starter.recipe import recipe_text
@@ -45,7 +47,7 @@ def init(
     columns = {role: column for role, column in named.items() if column is not None}
     scanned = look(folder, columns, fallback=task is not None)
     plan = plan_for(scanned, task)
-    recipe = recipe_text(plan, str(folder), output.name)
+    recipe = from_mapping("init", parse(recipe_text(plan, str(folder), output.name)).value).recipe
     times = times_of(plan, recipe)
     plan.notes += unknown_answers(recipe, folder)
     facts = _facts(scanned, plan, times)

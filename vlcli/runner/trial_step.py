@@ -23,6 +23,7 @@ from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.engine.training_module import Part, StepResult, TrainingModule, build_training_module, check_capabilities
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
 from vlcli.features.concepts import ConceptStore
+from vlcli.images.shards import is_there
 from vlcli.nn.fake import without_memory
 from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Objective
@@ -236,7 +237,8 @@ def _rehearsal(
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
     pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
     if as_it_is and real is not None:
-        examples = list(real.examples()[:count])
+        there = (one for one in real.examples() if all(is_there(real.locate(name)) for name in one.images))
+        examples = list(itertools.islice(there, count))
     else:
         real, examples = None, invented.invented_examples(real, data_spec, pictures, count)
     examples = invented.lengthened(examples, data_spec.text_length) if whole else examples

@@ -18,8 +18,7 @@ from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
-from vlcli.recipe import yaml
-from vlcli.recipe.load import from_mapping
+from vlcli.recipe.schema import Recipe
 from vlcli.starter.machine import Machine
 from vlcli.starter.seen import Row, Seen, Weights
 
@@ -251,14 +250,8 @@ def add_notes(plan: Plan, seen: Seen, readers: Iterable[Reader], examples: list[
         plan.notes.append(f"the weights in {seen.weights.file} are not used: the model of this task learns from pixels")
 
 
-def unknown_answers(text: str, root: Path) -> list[str]:
-    """Return lines on examples of the test part whose answers the training part does not have.
-
-    Args:
-        text: of the recipe.
-        root: its data root.
-    """
-    recipe = from_mapping("recipe", yaml.parse(text, "recipe").value).recipe
+def unknown_answers(recipe: Recipe, root: Path) -> list[str]:
+    """Return lines on examples of the test part whose answers the training part does not have."""
     return never_right(recipe, lambda _, spec: build_reader(spec, root))
 
 

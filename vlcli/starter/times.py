@@ -13,10 +13,8 @@ from vlcli.builders.readers import build_reader
 from vlcli.data.reader import Reader
 from vlcli.engine.schedule import StepPlan
 from vlcli.nn.model import DataSpec
-from vlcli.recipe.load import from_mapping
 from vlcli.recipe.schema import Recipe, Training
 from vlcli.recipe.wiring import root_folder
-from vlcli.recipe.yaml import parse
 from vlcli.runner.trial_step import rehearse
 from vlcli.starter.machine import fastest, seconds_a_picture
 from vlcli.starter.plan import Plan
@@ -58,16 +56,15 @@ def span(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def times_of(plan: Plan, text: str) -> Times:
+def times_of(plan: Plan, recipe: Recipe) -> Times:
     """Estimate for a machine on which nothing else runs, and trainings that last to their bound.
 
     docs/init.md compares with measured times.
 
     Args:
         plan: of the recipe.
-        text: the recipe. A step of each of its trainings is taken, on real examples with invented features.
+        recipe: the plan's. A step of each of its trainings is taken, on real examples with invented features.
     """
-    recipe = from_mapping("init", parse(text).value).recipe
     with TemporaryDirectory() as folder:
         trained, forward = _trained(recipe, plan, Path(folder))
     test = plan.parts["test"]
