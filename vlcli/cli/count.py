@@ -1,7 +1,5 @@
 """``vlcli count`` and ``vlcli plan``: counts parameters and operations, and estimates what a training costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -7,8 +7,6 @@ part (the same text, another letter case, an ending added, another ending), and 
 Unicode form and with backslashes is the same text. Anything else is ambiguous, and refused.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

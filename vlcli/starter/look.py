@@ -1,7 +1,5 @@
 """Looks at a folder, and plans what is learnt from it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

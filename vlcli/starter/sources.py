@@ -1,7 +1,5 @@
 """Asks every registered reader which data of a folder it can read."""
 
-from __future__ import annotations
-
 import re
 from difflib import get_close_matches
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """Writes pictures inside Parquet and Arrow tables as files, with a table of JSON lines beside them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

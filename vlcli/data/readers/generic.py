@@ -1,7 +1,5 @@
 """One's own data with no class to write: JSON lines, JSON, CSV, Parquet and Arrow, and a folder of pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sets of classified pictures as they are published: ImageNet, Stanford Cars and CUB-200-2011."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

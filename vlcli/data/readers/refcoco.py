@@ -1,7 +1,5 @@
 """Referring expressions in the layout of the refer toolkit: RefCOCO, RefCOCO+, RefCOCOg."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Guesses what the columns of a table mean, by their content first, then by their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Recognises data sets in tables of any columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

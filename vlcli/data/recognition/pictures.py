@@ -1,7 +1,5 @@
 """Indexes the pictures of a folder, and finds those that a column of a table names."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

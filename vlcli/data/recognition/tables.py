@@ -1,7 +1,5 @@
 """Reads tables of a folder: format, encoding and rows are recognised by their content."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io
