@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from safetensors.numpy import save_file
@@ -289,21 +287,8 @@ def _few(folder):
     table(folder / "all.csv", [["image", "caption"], *([n[7:], "a dog on a chair"] for n in NAMES[:4])])
 
 
-def _in_a_table(folder):
-    cells = [{"bytes": b"x", "path": None}]
-    (folder / "data").mkdir(parents=True)
-    pq.write_table(pa.table({"image": cells, "text": ["a dog"]}), folder / "data/train-00000-of-00001.parquet")
-
-
-def _packed(folder):
-    folder.mkdir()
-    (folder / "train2014.zip").write_bytes(b"PK")
-
-
 BAD = [
     (_empty, "holds no pictures", 5),
-    (_in_a_table, "vlcli data unpack folder --out folder-unpacked, then vlcli init folder-unpacked", 5),
-    (_packed, "unpack train2014.zip here, and call init again", 5),
     (_no_table, "Nothing in this folder says", 5),
     (_no_such_column, "the column name names pictures such as 'x0.jpg', and fewer than half of them are in the", 5),
     (_two_of_one_name, "Several files fit the picture name p003", 5),
