@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from vlcli.version import __version__
 
 if TYPE_CHECKING:
-    from vlcli.api import Loaded, load, model
+    from vlcli.api import Loaded, load, load_state_dict, model
 
-__all__ = ["Loaded", "__version__", "load", "model"]
+__all__ = ["Loaded", "__version__", "load", "load_state_dict", "model"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the Python interface (and torch with it) on first use."""
-    if name in ("Loaded", "load", "model"):
+    if name != "__version__" and name in __all__:
         return getattr(importlib.import_module("vlcli.api"), name)
     raise AttributeError(f"module 'vlcli' has no attribute {name!r}")

@@ -25,6 +25,7 @@ from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import fingerprint
+from vlcli.engine.state_dict import load_state_dict
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import UsageError
 from vlcli.features import FeatureStore
@@ -42,7 +43,7 @@ from vlcli.tasks.answering import GenerativeVQA
 from vlcli.tasks.base import Task
 from vlcli.tools.search import Index, make_index
 
-__all__ = ["Loaded", "Picture", "RegionFeatures", "load", "model"]
+__all__ = ["Loaded", "Picture", "RegionFeatures", "load", "load_state_dict", "model"]
 
 AT_ONCE = 64
 """Texts that are embedded at a time."""

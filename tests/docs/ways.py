@@ -177,6 +177,7 @@ WAYS: dict[str, Way] = {
     "vlcli plugin new my-paper": Way("pyproject.toml"),
     "vlcli plugin check my-paper": Way("interface", instead=("plugin", "check", "--quick", "bag-contrast")),
     "vlcli plugin check --quick lxmert": Way("masks"),
+    "vlcli plugin check vilt --against transformers:ViltModel": Way("pooled"),
     "vlcli run my-paper/small": Way("skip", instead=("run", "quickstart.yaml", *DRY)),  # run by test_new_package
     "vlcli run quickstart --from nlvr2 --until test": Way("skip"),
     "vlcli run quickstart --force --only nlvr2": Way("run"),
@@ -347,6 +348,8 @@ WAYS: dict[str, Way] = {
     "vlcli run gated.yaml --trust": Way("gated", DRY),  # run in earnest by test_docs
     "vlcli run statements.yaml --trust": Way("tune", DRY),  # run in earnest by test_docs
     "vlcli run patches.yaml --trust": Way("patches", DRY),  # run in earnest by test_docs
+    "vlcli run one_stream.yaml --trust": Way("joint", DRY),  # run in earnest by test_docs
+    "vlcli plugin check one-stream --plugin one_stream.py --against transformers:ViltModel": Way("pooled"),
     "vlcli data make shapes world --images 60 'parts=[snli-ve]'": Way(
         "hypotheses", instead=("data", "make", "shapes", "statements-world", "--images", "20", "parts=[snli-ve]")
     ),
