@@ -147,6 +147,13 @@ WAYS: dict[str, Way] = {
         "verdicts.html", instead=("report", NUMBERS, "-o", "verdicts.html")
     ),
     "vlcli run quickstart --seed 2": Way("run", DRY),
+    "vlcli table quickstart --format model-index": Way("model-index:"),
+    "vlcli run quickstart 'stages.pretrain.trackers=[jsonl, trackio]'": Way(
+        instead=("run", "quickstart.yaml", "stages.pretrain.trackers=[jsonl, tensorboard]", "--dry-run")
+    ),
+    "vlcli plugin new my-paper --only model,objective": Way(
+        "objective.py", instead=("plugin", "new", "other-paper", "--only", "model,objective")
+    ),
     "vlcli table quickstart --reference without": Way(
         "95 % intervals over", instead=("table", "runs/quickstart", "--reference", "without")
     ),
