@@ -9,7 +9,7 @@ vectors = model.encode_text("a red circle is left of a blue square")
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -35,6 +35,7 @@ from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorde
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.prediction.batches import Answerer
+from vlcli.prediction.looking import look
 from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Failure, Picture, Prediction, RegionFeatures, Request, Use, name_of
 from vlcli.prediction.sources import Sources, find_model, find_sources, load_any
@@ -203,6 +204,7 @@ class Loaded:
             about = Use("outputs", "other", 0, "none", "what the objectives predict")
             names = [name_of(one, index) for index, one in enumerate(pictures)]
             prediction = Prediction(about, "", names, said, None)
+        prediction.pictures, prediction.look = pictures, partial(look, self, said or "", pictures)
         if self.task is None and task is None:
             prediction.row = {**self.outputs(said, pictures), **prediction.row}
         return prediction
