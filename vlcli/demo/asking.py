@@ -11,13 +11,13 @@ from typing import Any
 from PIL import Image
 
 from vlcli.api import Loaded
-from vlcli.demo.looking import look
 from vlcli.demo.samples import Sample
 from vlcli.demo.turns import Turns
 from vlcli.demo.uploads import Remembered, Upload, Uploads, preview
 from vlcli.errors import DataError, UsageError
 from vlcli.images.files import BadImageError, open_image, read_content
 from vlcli.prediction import MAX_TEXT, Prediction
+from vlcli.prediction.looking import look
 from vlcli.prediction.sources import SMALL_FOLDER
 from vlcli.tools.search import Index
 

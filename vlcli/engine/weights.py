@@ -128,6 +128,9 @@ class LoadReport:
     allowed: list[str] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
     def lines(self) -> list[str]:
         """Return one line for each list: its count and first names."""
         lines = [*self.choices, f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]

@@ -192,7 +192,7 @@ def _installed() -> tuple[Entry, ...]:
             seen.add(name)
         version = distribution.version if points else ""
         needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
-        interface = next((p.value for p in points if p.group == "vlcli.interface"), "")
+        interface = next((p.value.removeprefix("v") for p in points if p.group == "vlcli.interface"), "")
         for point in points:
             kind = point.group[6:]
             if kind == "packages":
