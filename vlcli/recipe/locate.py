@@ -10,6 +10,9 @@ from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import find, names
 from vlcli.registry.packages import package_folder
 
+COUNTED = "count"
+"""In place of a split: a published number of parameters or operations, which ``vlcli count`` counts too."""
+
 
 @dataclass(frozen=True)
 class Published:
@@ -36,9 +39,16 @@ class Published:
         """True if the stage measures the same split."""
         return self.split == self.measures
 
+    @property
+    def text(self) -> str:
+        """The value without its spread: ``0.725``, ``22,050,000``."""
+        return f"{self.value:,.12g}"
+
     def told(self, metric: str) -> str:
         """Returns the number in words: ``published accuracy on test-standard: 0.725; this stage measures minival``."""
-        text = f"published {metric} on {self.split}: {self.value:g}"
+        if self.split == COUNTED:
+            return f"published {metric}: {self.text}; the command count has ours"
+        text = f"published {metric} on {self.split}: {self.text}"
         return text if self.is_compared else f"{text}; this stage measures {self.measures or 'another split'}"
 
 
