@@ -19,7 +19,7 @@ from vlcli.recipe.validate import uses
 
 WIDTH = 48
 """Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions stay as they are."""
-EPOCHS, STEPS, BATCH, TAKEN = 2, 4, 4, 6
+EPOCHS, STEPS, BATCH, TAKEN = 2, 4, 8, 6
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "models": {"hidden": WIDTH, "text_hidden": WIDTH, "intermediate": 4 * WIDTH},
     "objectives": {"queue": 64},

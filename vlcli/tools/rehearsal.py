@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -150,15 +151,21 @@ class Scene:
             self._vocabularies[self._place(root / text.vocabulary)] = text.lowercase
 
     def _shared_out(self) -> dict[Path, dict[str, None]]:
-        # an image lies in one of the stores that a stage reads; stages that read fewer stores decide first
-        stores: dict[Path, dict[str, None]] = {}
-        for paths, images in sorted(self._reads, key=lambda one: len(one[0])):
-            for path in paths:
-                stores.setdefault(path, {})
+        # an image lies in the store that most of the stages which need it read; no store stays empty
+        stores: dict[Path, dict[str, None]] = {path: {} for paths, _ in self._reads for path in paths}
+        wanted: dict[str, list[list[Path]]] = {}
+        for paths, images in self._reads:
             for image in images if paths else ():
-                if not any(image in stores[path] for path in paths):
-                    stores[paths[0]][image] = None
-        return stores
+                wanted.setdefault(image, []).append(paths)
+        for number, (image, lists) in enumerate(wanted.items()):
+            concepts = [paths for paths in lists if _holds_concepts(paths[0])]
+            for rest in (concepts, [paths for paths in lists if paths not in concepts]):
+                while rest:
+                    counts = Counter(path for paths in rest for path in paths)
+                    best = [path for path, count in counts.items() if count == max(counts.values())]
+                    stores[best[number % len(best)]][image] = None
+                    rest = [paths for paths in rest if best[number % len(best)] not in paths]
+        return {path: images or {"unread": None} for path, images in stores.items()}
 
 
 def _data(recipe: Recipe, stage: Stage) -> list[Spec]:
