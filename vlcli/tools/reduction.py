@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,20 @@ import torch
 
 from vlcli import registry
 from vlcli.recipe.components import Use
+from vlcli.recipe.load import load
 from vlcli.recipe.locate import Resolved
 from vlcli.recipe.schema import Average, Evaluate, Extract, Stage, Training
 from vlcli.recipe.validate import uses
 
 WIDTH = 48
-"""Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions stay as they are."""
+"""Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions are as they were."""
 EPOCHS, STEPS, BATCH, TAKEN = 2, 4, 8, 6
+EXPORT = "rehearsed-export"
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "models": {"hidden": WIDTH, "text_hidden": WIDTH, "intermediate": 4 * WIDTH},
     "objectives": {"queue": 64},
     "extractors": {"short": 96, "long": 160},
+    "tasks": {"short": 160, "stride": 107},
     "transforms": {"shorts": [64], "longest": 96, "before_crop": [64], "crop_sides": [48, 64]},
     "worlds": {
         "images": 32,
@@ -40,20 +44,56 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 _TAKE = re.compile(r"\b\d+\b")
 
 
-def reductions(resolved: Resolved) -> list[str]:
-    """Returns the overrides that make a recipe small enough to be rehearsed.
+@dataclass(frozen=True)
+class Reduced:
+    """A recipe, and its reduction.
+
+    Attributes:
+        words: the overrides that reduce it.
+    """
+
+    full: Resolved
+    small: Resolved
+    words: list[str]
+
+    @property
+    def told(self) -> list[str]:
+        """The overrides in few words: those of several stages once, with the names of the stages."""
+        stages: dict[str, list[str]] = {}
+        for word in self.words:
+            path, equals, value = word.partition("=")
+            first, _, rest = path.partition(".")
+            name, _, key = rest.partition(".") if first == "stages" else ("", "", path)
+            stages.setdefault(f"{key}{equals}{value}", []).append(name)
+        return [change if names == [""] else f"{change} ({', '.join(names)})" for change, names in stages.items()]
+
+
+def reduced(full: Resolved, overrides: Sequence[str] = (), trust: bool = False) -> Reduced:
+    """Returns a recipe in small: narrow models, few steps, small batches and worlds; nothing else is changed.
+
+    A recipe that trains and does not export gets a stage that exports its last model.
 
     Args:
-        resolved: the full recipe.
+        full: the recipe.
+        overrides: with which it was loaded.
+        trust: run the files of ``plugins:``.
     """
-    changes = {name: change for use in uses(resolved) for name, change in _of_component(use)}
-    for name, stage in resolved.stages.items():
+    changes = {name: change for use in uses(full) for name, change in _of_component(use)}
+    for name, stage in full.stages.items():
         changes |= {("stages", name, *path): value for path, value in _of_stage(stage)}
-    root = Path(resolved.recipe.root)
+    root = Path(full.recipe.root)
     if root.is_absolute():
         changes["root",] = root.name
-    written = ((_as_written(resolved.document.value, path), value) for path, value in changes.items())
-    return [f"{path}={json.dumps(value)}" for path, value in written]
+    trained = [name for name, stage in full.stages.items() if isinstance(stage, Training)]
+    if trained and not full.of_kind("export"):
+        changes["stages", EXPORT] = {"kind": "export", "from": trained[-1]}
+    words = [f"{_as_written(full.document.value, path)}={json.dumps(value)}" for path, value in changes.items()]
+    return Reduced(full, load(full.reference, [*overrides, *words], trust=trust), words)
+
+
+def side(pixels: int) -> int:
+    """Returns the reduced side of a picture in pixels: 64 for 224, and patches of 16 or 32 still fit into it."""
+    return min(pixels, max(64, round(pixels * 2 / 7 / 32) * 32))
 
 
 def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -61,6 +101,12 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
         first, *seed = _TAKE.findall(str(use.spec["take"]))
         yield (*use.path, "take"), ":".join([str(use.spec["take"]).split(":")[0], str(min(TAKEN, int(first))), *seed])
     known = registry.parameters(registry.load(use.kind, use.spec["name"])) if use.kind in SIZES else {}
+    if (
+        {"image_size", "patch"} <= known.keys()
+        and "window" not in known
+        and use.spec.get("image", "pixels") == "pixels"
+    ):
+        yield (*use.path, "image_size"), side(int(use.spec.get("image_size", known["image_size"].default)))
     for name, most in SIZES.get(use.kind, {}).items():
         if name in known:
             value = use.spec.get(name, None if known[name].required else known[name].default)

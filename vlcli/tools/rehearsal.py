@@ -1,11 +1,12 @@
-"""Rehearses recipes: miniature data sets, random weights in released layouts, and the recipe itself at reduced sizes."""
+"""Rehearses recipes: miniature data sets, random weights in released layouts, the recipe itself at reduced sizes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,10 @@ from vlcli.builders.readers import build_reader
 from vlcli.data.miniature import ANSWERS, BOXES, SIZE, Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.vocabulary import Tokenizer
-from vlcli.errors import UsageError
+from vlcli.errors import UsageError, VlcliError
 from vlcli.features import FeatureWriter, Record
 from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
+from vlcli.files import writing
 from vlcli.progress import Progress
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.components import of_recipe, of_stage
@@ -26,7 +28,9 @@ from vlcli.recipe.schema import Extract, Recipe, Stage, Training
 from vlcli.registry import Spec
 from vlcli.runner.execute import StageOutcome
 from vlcli.runner.run import run_recipe
+from vlcli.tools.reduction import Reduced
 from vlcli.tools.released import write_released
+from vlcli.tools.training_cost import Wanted, training_cost
 
 REGIONS, CONCEPT_COUNT, WORDS_MADE = 36, 40, 400
 VLP_CLASSES, CLASSES, ATTRIBUTES = 1601, 1600, 400
@@ -34,18 +38,15 @@ VLP_CLASSES, CLASSES, ATTRIBUTES = 1601, 1600, 400
 
 
 def rehearse(
-    recipes: Sequence[Resolved],
-    folder: Path,
-    device: str | None,
-    progress: Progress,
-    begins: Callable[[Resolved], None] = lambda _: None,
-) -> Iterator[tuple[Resolved, list[StageOutcome]]]:
+    recipes: Sequence[Reduced], folder: Path, device: str | None, progress: Progress
+) -> Iterator[tuple[Reduced, list[StageOutcome]]]:
     """Runs reduced recipes in a folder on miniatures of all that they read; yields each with its outcomes.
 
     Args:
-        recipes: reduced by :func:`vlcli.tools.reduction.reductions`, with relative data roots.
+        recipes: with relative data roots.
         folder: an empty one; all files are written below it.
-        begins: called with each recipe before it runs.
+        device: overrides every stage's.
+        progress: where to report.
 
     Raises:
         UsageError: something that a recipe reads has no miniature, or a path leaves the folder.
@@ -53,12 +54,41 @@ def rehearse(
     """
     with chdir(folder):
         scene = Scene(folder)
-        for resolved in recipes:
-            scene.add(resolved)
-        scene.finish()
-        for resolved in recipes:
-            begins(resolved)
-            yield resolved, run_recipe(resolved, RunOptions(Path("runs"), device=device, jobs=1), progress)
+        with writing(folder):
+            for one in recipes:
+                scene.add(one.small)
+            scene.finish()
+        for one in recipes:
+            yield one, run_recipe(one.small, RunOptions(Path("runs"), device=device, jobs=1), progress)
+
+
+def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]:
+    """Returns what each training stage of a full recipe takes, as ``vlcli plan`` counts and assumes it.
+
+    Args:
+        full: the recipe.
+        gpus: a process each.
+        memory: bytes of one GPU.
+
+    Returns:
+        ``stage``, ``memory`` (bytes of a GPU), ``hours`` where the recipe names its steps, else ``hours_a_million``
+        examples in all epochs, and ``disk`` (bytes of the checkpoints that are kept); or ``why`` it is not known.
+    """
+    costs: list[dict[str, Any]] = []
+    for name, stage in full.stages.items():
+        if isinstance(stage, Training):
+            try:
+                found = training_cost(full, Wanted(gpus, memory, disk=1.0), name)
+            except VlcliError as error:
+                costs.append({"stage": name, "why": error.what})
+                continue
+            values = {cost.name: cost.value for part in ("memory", "time") for cost in found[part]}
+            time, million = values.get("training"), None
+            if time is None and stage.epochs:
+                million = stage.epochs * 1e6 / values["examples read"] / 3600
+            facts = {"hours": None if time is None else time / 3600, "hours_a_million": million}
+            costs.append({"stage": name, "memory": values["all"], **facts, "disk": stage.keep * values["checkpoint"]})
+    return costs
 
 
 class Scene:
@@ -159,12 +189,13 @@ class Scene:
                 wanted.setdefault(image, []).append(paths)
         for number, (image, lists) in enumerate(wanted.items()):
             concepts = [paths for paths in lists if _holds_concepts(paths[0])]
-            for rest in (concepts, [paths for paths in lists if paths not in concepts]):
-                while rest:
-                    counts = Counter(path for paths in rest for path in paths)
+            for needed in (concepts, [paths for paths in lists if paths not in concepts]):
+                while needed:
+                    counts = Counter(path for paths in needed for path in paths)
                     best = [path for path, count in counts.items() if count == max(counts.values())]
-                    stores[best[number % len(best)]][image] = None
-                    rest = [paths for paths in rest if best[number % len(best)] not in paths]
+                    chosen = best[number % len(best)]
+                    stores[chosen][image] = None
+                    needed[:] = [paths for paths in needed if chosen not in paths]
         return {path: images or {"unread": None} for path, images in stores.items()}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from vlcli.checkpoints.load import every
 from vlcli.engine.weights import save_tensors
 from vlcli.errors import UsageError
-from vlcli.tools.reduction import WIDTH
+from vlcli.tools.reduction import WIDTH, side
 
 State = dict[str, Tensor]
 SAME = {
@@ -20,8 +20,9 @@ SAME = {
     "vlp-detector.safetensors": "e2e_faster_rcnn_X-101-64x4d-FPN_2x-vlp.pkl",
 }
 """Published files under the names that the recipes have for them."""
-NARROW = {"hidden": WIDTH, "inner": 4 * WIDTH, "stem": 8, "width": 16, "pyramid": 16, "queue": 64}
-"""Sizes of layouts that a rehearsal reduces; of detectors ``inner`` is the width of a bottleneck."""
+NARROW = {"hidden": WIDTH, "inner": 4 * WIDTH, "queue": 64, "side": 4, "cells": 16}
+NARROW_DETECTOR = {"stem": 8, "width": 16, "inner": 16, "pyramid": 16}
+"""Sizes of layouts that a rehearsal reduces."""
 
 
 def write_released(name: str, path: Path, words: int) -> None:
@@ -35,7 +36,7 @@ def write_released(name: str, path: Path, words: int) -> None:
         UsageError: nothing is known of its layout.
     """
     state = _state(name, words)
-    if path.suffix == ".safetensors" or not path.suffix or "/" in name and path.suffix not in (".bin", ".pth", ".pt"):
+    if path.suffix == ".safetensors" or not path.suffix or ("/" in name and path.suffix not in (".bin", ".pth", ".pt")):
         file = path if path.suffix == ".safetensors" else path / "model.safetensors"
         file.parent.mkdir(parents=True, exist_ok=True)
         save_tensors(file, state)
@@ -50,7 +51,7 @@ def _state(name: str, words: int) -> State:
     checkpoint = known.get(name) or known.get(SAME.get(last, last))
     torch.manual_seed(0)
     if checkpoint is not None:
-        tensors = checkpoint.sized(**NARROW, words=words)
+        tensors = checkpoint.sized(**(NARROW_DETECTOR if checkpoint.layout.extractor else NARROW), words=words)
         return {key: _random(one.shape, getattr(torch, one.dtype), key) for key, one in tensors.items()}
     build = next((build for part, build in _OTHERS.items() if part in name), None)
     if build is None:
@@ -80,13 +81,13 @@ def _bert(words: int) -> State:
 def _vit(_: int) -> State:
     from transformers import ViTConfig, ViTModel
 
-    return ViTModel(ViTConfig(hidden_size=WIDTH, intermediate_size=4 * WIDTH)).state_dict()
+    return ViTModel(ViTConfig(image_size=side(224), hidden_size=WIDTH, intermediate_size=4 * WIDTH)).state_dict()
 
 
 def _deit(_: int) -> State:
     import timm
 
-    return dict(timm.create_model("deit_base_patch16_224", embed_dim=WIDTH).state_dict())
+    return dict(timm.create_model("deit_base_patch16_224", embed_dim=WIDTH, img_size=side(224)).state_dict())
 
 
 def _resnet(_: int) -> State:

@@ -50,7 +50,8 @@ class _Coco(SplitFileReader):
         numbers = miniature.numbers(
             "val2014-val" if part == "val2014" else part if part[-1].isdigit() else str(file), 12
         )
-        names = {n: miniature.picture(self.image_folder / form.format(n)) for n in numbers}
+        home = self.image_folder / part if part.endswith("2014") else self.image_folder
+        names = {n: miniature.picture(home / form.format(n)) for n in numbers}
         return miniature.instances(list(names.values()), list(names)), names
 
     def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:

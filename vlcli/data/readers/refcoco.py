@@ -88,7 +88,7 @@ class RefCOCO(Reader):
         names: dict[int, str] = {}
         for split in self.splits:
             for n in miniature.numbers("train2014" if split == "train" else f"train2014-{split}"):
-                names[n] = miniature.picture(self.image_folder / f"COCO_train2014_{n:012d}.jpg")
+                names[n] = miniature.picture(self.image_folder / "train2014" / f"COCO_train2014_{n:012d}.jpg")
                 refs += [
                     {
                         "ref_id": 10 * n + i,

@@ -122,7 +122,7 @@ class VQA(Reader):
                 for i in range(2)
             ]
             for row in rows:
-                miniature.picture(self.image_folder / f"{image_form(year).format(row['image_id'])}.jpg")
+                miniature.picture(self.image_folder / year / f"{image_form(year).format(row['image_id'])}.jpg")
             if listed:
                 miniature.write(
                     self._find(self.questions, ("vqa/{split}.json",), split), _as_list(rows, year, miniature)
