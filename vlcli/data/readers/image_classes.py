@@ -11,6 +11,7 @@ import numpy as np
 
 from vlcli.data.checks import twice
 from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -72,6 +73,19 @@ class StanfordCars(FolderReader):
         if names.suffix == ".csv":
             return [line.strip().strip('"') for line in read_text(names).splitlines() if line.strip()]
         return [str(name) for name in _matrix(names, "class_names")]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        from scipy.io import savemat
+
+        home = self.folder / "devkit"
+        for split in self.splits:
+            kinds = [("fname", object), ("class", int), *((f"bbox_{side}", int) for side in ("x1", "y1", "x2", "y2"))]
+            names = [f"{n:05d}.jpg" for n in miniature.numbers(f"cars-{split}")]
+            rows = np.array([(name, 1 + i % 2, 1, 1, 40, 40) for i, name in enumerate(names)], kinds)
+            for name in names:
+                miniature.picture(self.folder / f"cars_{split}" / name)
+            savemat(home / miniature.made(home / f"cars_{split}_annos_withlabels.mat"), {"annotations": rows})
+        savemat(home / "cars_meta.mat", {"class_names": np.array(["AM General Hummer", "Acura RL"], object)})
 
     def _annotations(self, split: str) -> Path:
         return next(_car_files(self.folder, split), self.folder / "devkit" / f"cars_{split}_annos.mat")
@@ -135,6 +149,16 @@ class CUB200(FolderReader):
 
     def files(self) -> list[Path]:
         return [self.folder / name for name in self.tables]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        kinds = ["001.Black_footed_Albatross", "002.Laysan_Albatross"]
+        numbers = miniature.numbers("cub", 2 * PICTURES)
+        names = {n: f"{kinds[n % 2]}/Bird_{n:04d}.jpg" for n in numbers}
+        for name in names.values():
+            miniature.picture(self.folder / "images" / name)
+        rows: list[dict[int, Any]] = [names, {n: 1 + n % 2 for n in numbers}, {n: n // 2 % 2 for n in numbers}]
+        for file, lines in zip(self.files(), [*rows, dict(enumerate(kinds, 1))], strict=True):
+            miniature.write(file, "".join(f"{key} {one}\n" for key, one in lines.items()))
 
     def read(self) -> list[Example]:
         images, labels, train, classes = (_table(file) for file in self.files())
@@ -280,6 +304,12 @@ class ImageNet(FolderReader):
 
     def files(self) -> list[Path]:
         return [table for folder in self.folders() if (table := _label_table(folder)) is not None]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for folder in self.folders():
+            for i, n in enumerate(miniature.numbers(str(folder))):
+                kind = (self.chosen or ["n01440764", "n01443537"])[i % 2]
+                miniature.picture(folder / kind / f"{kind}_{n}.JPEG")
 
     def listed_folders(self) -> list[Path]:
         return self.folders()
