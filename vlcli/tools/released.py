@@ -1,7 +1,5 @@
 """Writes random weights in the layouts of published files, at the width of a rehearsal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
