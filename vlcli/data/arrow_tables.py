@@ -24,14 +24,6 @@ def arrow_rows(file: Path, batch: int = 4096) -> Iterator[dict[str, Any]]:
 
 
 def _record_batches(file: Path, rows: int) -> Iterator[Any]:
-    """Yield record batches of a Parquet file, or of an Arrow stream or file.
-
-    Args:
-        rows: of a batch of a Parquet file; those of Arrow files are as they were written.
-
-    Raises:
-        DataError: it is none of these, or damaged.
-    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
