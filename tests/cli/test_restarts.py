@@ -156,7 +156,7 @@ def test_a_second_job_in_the_same_folder_is_refused_with_one_message(folder):  #
     assert all(code for code, _ in second)
     told = "".join(text for _, text in second)
     assert told.count("error: ") == 1, told
-    assert "Another vlcli is working on this stage" in told
+    assert "Another vlcli is running in this folder" in told
     assert "Traceback" not in told
     time.sleep(5)
     assert [process.poll() for process in first.ranks] == [None, None]  # the time it stood still is no hang

@@ -73,7 +73,7 @@ def test_the_recipe_runs_and_ends_in_its_table(rooms, tmp_path):
     assert ended.exit_code == 0, ended.stderr
     document = json.loads(ended.stdout)
     labels = ["with pictures", "question alone", "most frequent", "best answer to the same text", "bag of words"]
-    assert [row["label"] for row in document["table"]["rows"]] == [*labels, "bag of words * pooled image"]
+    assert [row["label"] for row in document["table"]["rows"]] == [*labels, "bag of words times pooled image"]
     tests = [stage["metrics"] for stage in document["stages"] if stage["kind"] == "evaluate"]
     assert len(tests) == 6
     assert all({"accuracy", "most_frequent"} <= set(found) for found in tests)

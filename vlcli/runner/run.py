@@ -63,6 +63,13 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
 
 def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
     """Runs what :func:`prepare` planned."""
+    # The other processes wait for this one from here on: where the folder is another's, they end with it.
+    group = ranks.joined(prepared.planner.options.device, prepared.planner.resolved.recipe.hang_timeout)
+    with group if ranks.several() else nullcontext():
+        return _run_prepared(prepared, progress)
+
+
+def _run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
     if not prepared.planner.options.check:  # a process whose parent holds the folder and keeps the state
         return _in_order(prepared, Unwatched(progress))
     with held(prepared, progress) as now:
@@ -80,17 +87,15 @@ def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
 
 def _in_order(prepared: Prepared, watch: Watch | Unwatched) -> list[StageOutcome]:
     planner, chosen = prepared.planner, {step.name for step in prepared.steps}
-    group = ranks.joined(planner.options.device, planner.resolved.recipe.hang_timeout)
     states: dict[str, PlannedStage] = {}
     outcomes = []
-    with group if ranks.several() else nullcontext():
-        for name in planner.graph:
-            states[name] = planner.decide(name, states)
-            if name in chosen:
-                watch.begins(states[name])
-                outcomes.append(watch.ends(settle(planner, states, name, watch.of(name), execute)))
-        if ranks.several():
-            ranks.announce(None)
+    for name in planner.graph:
+        states[name] = planner.decide(name, states)
+        if name in chosen:
+            watch.begins(states[name])
+            outcomes.append(watch.ends(settle(planner, states, name, watch.of(name), execute)))
+    if ranks.several():
+        ranks.announce(None)
     return outcomes
 
 
