@@ -52,7 +52,6 @@ def _headline(column: Column, row: Measured | None) -> dict[str, str]:
         "between": between(row),
         "count": f"{row.count:,} example{'s' * (row.count != 1)}"
         + (f" of {row.images:,} images" if 0 < row.images < row.count else ""),
-        + (f" of {row.images:,} images" if 0 < row.images < row.count else ""),
         "baseline": "" if row.baseline is None else f"{row.by}: {fraction(row.baseline)}",
     }
 
