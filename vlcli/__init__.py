@@ -3,8 +3,6 @@
 ``import vlcli`` is cheap: torch is imported by the first name that needs it.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

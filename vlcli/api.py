@@ -6,8 +6,6 @@ model = vlcli.load("runs/quickstart/nlvr2", features="runs/quickstart/regions")
 vectors = model.encode_text("a red circle is left of a blue square")
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables and pages of runs in Python and in notebooks: ``vlcli.table("quickstart")``, ``vlcli.page("quickstart")``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

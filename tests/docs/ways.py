@@ -351,6 +351,9 @@ WAYS: dict[str, Way] = {
     "vlcli plan vlmo --stage pairs --gpus 64 --memory 80GB --examples 10000000 --disk 500MB": Way("casts", slow=True),
     "vlcli plan ace-rpe --gpus 8 --memory 80GB --examples 5000000 --disk 500MB": Way("activations", slow=True),
     "vlcli plan quickstart --gpus 4 --memory 80GB": Way("activations"),
+    "vlcli rehearse lxmert --gpus 4 --memory 40GB": Way("rehearsed-export", slow=True),
+    "vlcli rehearse irpe/table1 --rows original": Way("rehearsed-export", slow=True),
+    "vlcli rehearse vlmo --folder rehearsal": Way("rehearsed-export", slow=True),
     "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
     "vlcli run gated.yaml --trust": Way("gated", DRY),  # run in earnest by test_docs
     "vlcli run statements.yaml --trust": Way("tune", DRY),  # run in earnest by test_docs

@@ -1,7 +1,5 @@
 """``vlcli plugin``: writes a package to begin with, and checks components; adds packages' commands to groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Answers the page's requests to one model: its uses, search in a folder, samples; as plain data."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

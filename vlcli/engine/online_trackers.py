@@ -1,7 +1,5 @@
 """Trackers of services, through accelerate's classes: Weights & Biases, MLflow, Comet, trackio."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

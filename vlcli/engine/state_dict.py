@@ -1,7 +1,5 @@
 """Loads weights that a program has in memory into a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType

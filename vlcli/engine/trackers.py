@@ -1,7 +1,5 @@
 """Trackers: write the numbers of a run while it trains."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import partial

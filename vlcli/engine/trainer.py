@@ -1,7 +1,5 @@
 """Trains a model: the loop of epochs and steps, validation, and the log."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping

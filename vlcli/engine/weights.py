@@ -1,7 +1,5 @@
 """Reads and writes weights as safetensors, tied tensors once, and loads them with a report."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping

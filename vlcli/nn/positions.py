@@ -1,7 +1,5 @@
 """Absolute position encodings (learned, sinusoid, box, none), and combinations of several encodings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce

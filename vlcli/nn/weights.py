@@ -1,7 +1,5 @@
 """Reads files of weights without unpickling, and loads them completely."""
 
-from __future__ import annotations
-
 import fnmatch
 import hashlib
 import pickle

@@ -1,7 +1,5 @@
 """Chooses examples of a group of evaluate stages, with their pictures, regions, references and predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest

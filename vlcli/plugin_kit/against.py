@@ -1,7 +1,5 @@
 """Compares a model's outputs with those of a class of transformers that has the same weights."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of each kind of component, on invented data and small models."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Writes a package to begin with: ``vlcli plugin new`` fills the files of ``package_template`` with a name."""
 
-from __future__ import annotations
-
 import importlib.util
 import keyword
 import re

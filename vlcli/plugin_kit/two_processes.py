@@ -1,7 +1,5 @@
 """Compares a training step on two processes (gloo, on the CPU) with the same step on one."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Draws predictions on their pictures: boxes with labels, answers with probabilities below."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Returns attention from the words of a text to the regions or patches of each picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

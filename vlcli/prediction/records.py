@@ -1,7 +1,5 @@
 """Records of requests to a trained model and of its predictions; reads requests from a command line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

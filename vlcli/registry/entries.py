@@ -1,7 +1,5 @@
 """Lists the installed components from entry-point metadata, and registers components at run time."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

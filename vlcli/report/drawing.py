@@ -1,7 +1,5 @@
 """Draws boxes, labels, attention and heat on a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Differences have the interval of ``vlcli.tables.statistics.contrast``: over seeds, or over examples clustered by image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

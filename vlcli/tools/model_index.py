@@ -1,7 +1,5 @@
 """Writes a table as the metadata ``model-index`` of Hugging Face model cards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
