@@ -33,6 +33,7 @@ from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorde
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.prediction.batches import Answerer
+from vlcli.prediction.drawing import png
 from vlcli.prediction.looking import look
 from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Failure, Picture, Prediction, RegionFeatures, Request, Use, name_of
@@ -202,7 +203,7 @@ class Loaded:
             about = Use("outputs", "other", 0, "none", "what the objectives predict")
             names = [name_of(one, index) for index, one in enumerate(pictures)]
             prediction = Prediction(about, "", names, said, None)
-        prediction.pictures, prediction.look = pictures, partial(look, self, said or "", pictures)
+        prediction.shown = partial(png, prediction, pictures, partial(look, self, said or "", pictures))
         if self.task is None and task is None:
             prediction.row = {**self.outputs(said, pictures), **prediction.row}
         return prediction

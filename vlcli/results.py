@@ -57,7 +57,7 @@ class Page:
 def table(
     *runs: str | Path, metrics: Sequence[str] = (), reference: str | None = None, output: str | Path = "runs"
 ) -> Table:
-    """Returns what runs measured, as ``vlcli table`` prints it.
+    """Returns what runs measured, as the verb ``table`` prints it.
 
     Args:
         runs: folders or names below ``output``, stages (``RUN/STAGE``), or a recipe's ``table.json``.
@@ -75,7 +75,7 @@ def table(
 def page(
     *runs: str | Path, samples: int = 36, model: bool = True, output: str | Path = "runs", device: str = "auto"
 ) -> Page:
-    """Returns the report of one run or several, as ``vlcli report`` writes it.
+    """Returns the report of one run or several, as the verb ``report`` writes it.
 
     Args:
         runs: folders, or names below ``output``.

@@ -16,10 +16,10 @@ from tiny_contrast import make_model
 
 import vlcli
 from vlcli.demo.asking import Demo, Limits
-from vlcli.demo.looking import MOST, views_of
 from vlcli.demo.server import FILES, Server
 from vlcli.demo.turns import Busy, Turns
 from vlcli.errors import UsageError
+from vlcli.prediction.looking import MOST, views_of
 
 from .conftest import serving
 

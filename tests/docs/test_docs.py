@@ -159,6 +159,13 @@ def test_one_stream_of_the_page_runs_and_equals_transformers(page):
     assert vlcli(page, *words, "--quick").code == 0
 
 
+@pytest.mark.slow
+def test_one_stream_of_the_page_passes_every_check_on_two_processes_too(page):
+    checked = vlcli(page, "plugin", "check", "one-stream", "--plugin", "one_stream.py", "--json")
+    assert checked.code == 0, checked.err
+    assert {row["check"]: row["state"] for row in json.loads(checked.out)["checks"]}["processes"] == "passed"
+
+
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
     """An environment with the page's package and one whose import raises; returns its Python."""

@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from vlcli.prediction.drawing import png
+from vlcli.prediction.records import Prediction, Use
+
 from .pages import PROJECT, run
 
 CELLS = json.loads((PROJECT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -78,10 +81,9 @@ def test_the_notebook_is_kept_without_outputs():
 
 
 def test_a_prediction_about_no_file_shows_its_words(tmp_path):
-    from vlcli.prediction.records import Prediction, Use
-
     use = Use("vqa", "answer", 1, "needed", "")
-    for pictures in ((), ("an-id-in-a-store",), (str(tmp_path / "gone.png"),)):
-        shown = Prediction(use, "k", ["7"], "what is it", "a cat", pictures=pictures)
-        assert shown._repr_png_() is None
-        assert repr(shown) == "<vqa: 'what is it' of 7: a cat>"
+    shown = Prediction(use, "k", ["7"], "what is it", "a cat")
+    assert repr(shown) == "<vqa: 'what is it' of 7: a cat>"
+    assert shown._repr_png_() is None
+    for picture in ("an-id-in-a-store", str(tmp_path / "gone.png")):
+        assert png(shown, [picture], lambda: None) is None

@@ -147,7 +147,9 @@ WAYS: dict[str, Way] = {
         "verdicts.html", instead=("report", NUMBERS, "-o", "verdicts.html")
     ),
     "vlcli run quickstart --seed 2": Way("run", DRY),
-    "vlcli table quickstart --format model-index": Way("model-index:"),
+    "vlcli table quickstart --format model-index": Way(
+        "model-index:", instead=("table", "runs/quickstart", "--format", "model-index")
+    ),
     "vlcli run quickstart 'stages.pretrain.trackers=[jsonl, trackio]'": Way(
         instead=("run", "quickstart.yaml", "stages.pretrain.trackers=[jsonl, tensorboard]", "--dry-run")
     ),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -75,3 +76,20 @@ def test_weights_of_8_bits_are_read_as_numbers(tmp_path: Path) -> None:
     save_file({f"a{SCALE}": torch.ones(1)}, tmp_path / "odd.safetensors")
     with pytest.raises(DataError, match="cannot be read"):
         read_tensors(tmp_path / "odd.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("text", "strange"),
+    [
+        ("how many circles are there?", ""),
+        ("is there a red-circle, please tell", "2 of 7 words: please, tell"),
+        ("wie viele Kreise gibt es", "4 of 5 words: wie, viele, Kreise, gibt"),
+        ("图片里有几个圆", "1 of 1 words: 图片里有几个圆"),
+        ("كم دائرة هناك؟", "3 of 3 words: كم, دائرة, هناك"),
+    ],
+)
+def test_words_of_a_language_that_it_never_saw_are_told(text: str, strange: str) -> None:
+    notes = vlcli.load("small").predict(text, Image.new("RGB", (112, 112), "white")).notes
+    assert [note for note in notes if "never learnt" in note] == (
+        [f"the model never learnt {strange}"] if strange else []
+    )

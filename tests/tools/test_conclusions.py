@@ -157,3 +157,13 @@ def test_table_and_report_say_it_first(cli: Any, tmp_path: Path) -> None:
     page = (tmp_path / "runs" / "mine" / "report.html").read_text()
     assert page.index("The trained model is below a baseline") < page.index('class="headline"')
     assert "300 examples of 100 images" in page
+
+
+def test_a_model_that_equals_the_most_frequent_answer_is_neither_below_it_nor_told_of_code(tmp_path: Path) -> None:
+    first, tried = made(tmp_path / "run", 0.05, None)
+    assert first.startswith("The trained model has no more than a baseline: the most frequent answer has 5.0 %, ")
+    assert first.endswith("with pictures 5.0 % (+0.0 points).")
+    assert (
+        tried
+        == "Try next: more epochs (stages.answer.epochs) or more examples: the most frequent answer needs no model."
+    )

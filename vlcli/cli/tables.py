@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,7 +55,7 @@ def table(
         raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
     results = collect(runs, output, reference)
     summary = summarise(results, metric or ())
-    forms = {**FORMATS, "model-index": partial(model_index, results)}
+    forms: dict[str, Callable[[Summary], str]] = {**FORMATS, "model-index": partial(model_index, results)}
     if out is not None:
         if form == "json":
             write_results(results, out, statistics=summary.as_dict())

@@ -71,7 +71,7 @@ def line_chart(title: str, series: Mapping[str, Points], *, log: bool = False) -
     lines = []
     for number, (label, points) in enumerate(shown.items()):
         places = [f"{across(x):g},{up(height(y)):g}" for x, y in points]
-        path = f"M{places[0]}h.01" if len(places) == 1 else "M" + "L".join(places)
+        path = f"M{places[0]}m-5,0h10" if len(places) == 1 else "M" + "L".join(places)
         lines.append(Line(label, number % COLOURS, label.endswith("validation"), path, points))
     ys = [Tick(up(height(y)), short(y)) for y in (_log_ticks(low, high) if log else nice_ticks(low, high))]
     whole = [x for x in nice_ticks(min(steps), max(steps), most=5) if x == int(x)]
@@ -125,9 +125,10 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def short(value: float) -> str:
-    """Return a number in few letters: ``12k``, ``0.003``, ``2e-05``."""
-    if value and (abs(value) < 1e-4 or abs(value) >= 1e6):
-        return f"{value:.0e}" if float(f"{value:.0e}") == value else f"{value:.1e}"
+    """Return a number in few letters: ``12k``, ``0.003``, ``1.25e-4``."""
+    if value and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        digits, power = f"{value:.2e}".split("e")
+        return f"{float(digits):g}e{int(power)}"
     return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{value:.4g}"
 
 

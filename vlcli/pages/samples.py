@@ -253,6 +253,7 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
         sample.pictures += [_shown(name, source, album)] if name in source.files else []
         if first is not None and first.text:
             sample.text = cut(f"Ranked first: {first.text}")
+        sample.truth = sample.truth or cut(source.sentences.get(name, ""))
         return
     sample.example, sample.text = example.key, cut(example.text or "")
     sample.truth = sample.truth or _truth(example.targets)

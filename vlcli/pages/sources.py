@@ -59,6 +59,12 @@ class Source:
         return {example.key: example for reader in self._readers for example in reader.examples()}
 
     @cached_property
+    def sentences(self) -> dict[str, str]:
+        """The first sentence of each picture."""
+        pairs = [(image, one.text) for one in self.examples.values() if one.text for image in one.images]
+        return dict(reversed(pairs))
+
+    @cached_property
     def files(self) -> dict[str, Path]:
         """Picture files by the pictures' ids."""
         return {name: path for reader in self._readers for name, path in reader.image_files().items()}

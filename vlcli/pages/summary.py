@@ -48,7 +48,8 @@ def _headline(column: Column, row: Measured | None) -> dict[str, str]:
         "metric": row.name,
         "value": fraction(row.value),
         "between": between(row),
-        "count": f"{row.count:,} examples" + (f" of {row.images:,} images" if 0 < row.images < row.count else ""),
+        "count": f"{row.count:,} example{'s' * (row.count != 1)}"
+        + (f" of {row.images:,} images" if 0 < row.images < row.count else ""),
         "baseline": "" if row.baseline is None else f"{row.by}: {fraction(row.baseline)}",
     }
 

@@ -105,7 +105,7 @@ def _network(kind: Any, entry: Entry, model: Model) -> Any:
 
 def _arguments(kind: Any, inputs: dict[str, Tensor], alone: bool) -> dict[str, Tensor]:
     known = inspect.signature(kind.forward).parameters
-    read = {}
+    read: dict[str, Tensor] = {}
     for name, value in inputs.items():
         first = value if alone or name in ("ids", "text_mask") else value[:, 0]  # one picture of each example
         read |= {theirs: first for theirs in INPUTS.get(name, ()) if theirs in known}
@@ -117,7 +117,7 @@ def _differences(step: ForwardPasses, theirs: dict[str, Any], name: str) -> dict
     fused = step.fused() if "fuse" in able else None
     text = fused.text if fused else step.text() if "text" in able else None
     image = fused.image if fused else step.image() if "image" in able else None
-    one = fused or text or image
+    one, first = fused or text or image, text or image
     states, words = theirs.get("last_hidden_state"), text.hidden.shape[1] if text else 0
     wanted = {
         "words": (text, theirs.get("language_output", states[:, :words] if states is not None else None)),
@@ -125,9 +125,11 @@ def _differences(step: ForwardPasses, theirs: dict[str, Any], name: str) -> dict
     }
     pairs = {key: _apart(ours, other, key, name) for key, (ours, other) in wanted.items() if ours and other is not None}
     pooled = theirs.get("pooler_output", theirs.get("pooled_output"))
-    first = (text or image).hidden[:, 0] if text or image else None  # a model without a pooler returns it
-    if one and one.pooled is not None and pooled is not None and not torch.equal(one.pooled, first):
-        pairs["pooled"] = float((one.pooled - pooled).abs().max())
+    vectors = None if one is None else one.pooled
+    pools = vectors is not None and first is not None and not torch.equal(vectors, first.hidden[:, 0])
+    if vectors is not None and pools and pooled is not None:  # a model without a pooler returns the first token
+        _same_shape(vectors, pooled, "pooled", name)
+        pairs["pooled"] = float((vectors - pooled).abs().max())
     if not pairs:
         expected = "last_hidden_state, language_output, vision_output, pooler_output or pooled_output"
         raise ComponentError(f"{name} returns nothing to compare.", got=", ".join(theirs), expected=expected)
@@ -136,11 +138,15 @@ def _differences(step: ForwardPasses, theirs: dict[str, Any], name: str) -> dict
 
 def _apart(ours: EncoderOutput, theirs: Tensor, what: str, name: str) -> float:
     """Tokens of a picture may come in another order: ViLT's of transformers are shuffled."""
-    if ours.hidden.shape != theirs.shape:
-        got, expected = f"{what}: {tuple(ours.hidden.shape)}", f"{tuple(theirs.shape)}, as {name} returns"
-        raise ComponentError("The outputs have other shapes.", got=got, expected=expected)
+    _same_shape(ours.hidden, theirs, what, name)
     hidden, valid = ours.hidden, ours.layout.valid.expand(ours.hidden.shape[:2])[..., None]  # (P, T, 1)
     apart = (hidden - theirs).masked_fill(~valid, 0).abs().max()
     if what == "image" and bool(valid.all()):
         apart = torch.minimum(apart, (hidden.sort(1).values - theirs.sort(1).values).abs().max())
     return float(apart)
+
+
+def _same_shape(ours: Tensor, theirs: Tensor, what: str, name: str) -> None:
+    if ours.shape != theirs.shape:
+        got, expected = f"{what}: {tuple(ours.shape)}", f"{tuple(theirs.shape)}, as {name} returns"
+        raise ComponentError("The outputs have other shapes.", got=got, expected=expected)

@@ -64,8 +64,10 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
 def _templates() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader, lines = PackageLoader("vlcli.plugin_kit", "package_template"), {"trim_blocks": True, "lstrip_blocks": True}
-    return Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, **lines)  # noqa: S701 (no HTML)
+    loader = PackageLoader("vlcli.plugin_kit", "package_template")
+    return Environment(  # noqa: S701 (no HTML)
+        loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+    )
 
 
 def _checked_name(name: str) -> str:

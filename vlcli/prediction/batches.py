@@ -1,5 +1,6 @@
 """Requests to predictions: checked, read, batched, answered; a request at fault does not stop the others."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,11 +16,14 @@ from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, UsageError, VlcliError, shown
 from vlcli.images.boxes import BoxList
 from vlcli.nn.model import DataSpec, device_of
+from vlcli.plain import comma_list
 from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Box, Choice, Failure, Picture, Prediction, RegionFeatures, Request, name_of
 from vlcli.prediction.uses import Asked, rows_of
 from vlcli.tasks.detection import Detection
 
+SPELT, HAN = 3, "\u2e80"
+"""Least pieces of a word that is spelt out; letters from here on are words of their own in many vocabularies."""
 MAX_TEXT = 10_000
 """Characters of a text; models read some tens or hundreds of word pieces."""
 
@@ -168,12 +172,30 @@ class Answerer:
     def _notes(self, request: Request) -> list[str]:
         notes = []
         if request.text and self.tokenizer is not None and self.data_spec.text_length:
-            pieces, most = len(self.tokenizer.encode(request.text, "", None).ids), self.data_spec.text_length
-            if pieces > most:
-                notes.append(f"the text has {pieces} word pieces, of which the model reads the first {most}")
+            sample, most = self.tokenizer.encode(request.text, "", None), self.data_spec.text_length
+            if len(sample.ids) > most:
+                notes.append(f"the text has {len(sample.ids)} word pieces, of which the model reads the first {most}")
+            plain = self.tokenizer.encode(re.sub(r"\W+", " ", request.text), "", None)
+            if strange := unknown_words(plain, self.data_spec.unk_id):
+                words = len(plain.raw.split())
+                notes.append(f"the model never learnt {len(strange)} of {words} words: {comma_list(strange, 4)}")
         pairs = zip(request.images, request.names(), strict=True)
         fresh = [name for image, name in pairs if not isinstance(image, RegionFeatures)]
         return notes + list(dict.fromkeys(line for lines in self.reader.fresh.notes(fresh) for line in lines))
+
+
+def unknown_words(sample: TextSample, unk_id: int) -> list[str]:
+    """Return the words of a text that are unknown to a vocabulary, or spelt out in pieces of a letter or two."""
+    pieces: dict[int, list[int]] = {}
+    for word, number in zip(sample.words, sample.ids, strict=True):
+        if word >= 0:
+            pieces.setdefault(word, []).append(number)
+    words = sample.raw.split()
+    return [
+        words[at]
+        for at, ids in pieces.items()
+        if at < len(words) and (unk_id in ids or (len(ids) >= max(SPELT, len(words[at]) / 2) and max(words[at]) < HAN))
+    ]
 
 
 def _pixels(image: ImageSample) -> np.ndarray:

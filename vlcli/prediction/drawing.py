@@ -1,8 +1,9 @@
 """Draws predictions on their pictures: boxes with labels, answers with probabilities below."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -44,16 +45,20 @@ def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: 
     return sheet
 
 
-def png(prediction: Prediction) -> bytes | None:
-    """Draw a prediction for a notebook, where the model looks beside each picture; None without its pictures."""
-    if not prediction.pictures:
-        return None
+def png(
+    prediction: Prediction, images: Sequence[Picture], attended: Callable[[], dict[str, Any] | None]
+) -> bytes | None:
+    """Draw a prediction for a notebook, where the model looks beside each picture; None if a picture is no file.
+
+    Args:
+        attended: returns attention as :func:`vlcli.prediction.looking.look` does.
+    """
     try:
         cells = []
-        looks = (prediction.look() or {}).get("pictures") or [None] * len(prediction.pictures)
-        for number, (image, seen) in enumerate(zip(prediction.pictures, looks, strict=True)):
+        looks = (attended() or {}).get("pictures") or [None] * len(images)
+        for number, (image, seen) in enumerate(zip(images, looks, strict=True)):
             picture = _picture(prediction, image, number)
-            cells.append(Cell(picture, _lines(prediction, number, len(prediction.pictures))))
+            cells.append(Cell(picture, _lines(prediction, number, len(images))))
             if seen is not None:
                 weights = np.asarray(seen["weights"][0]).mean(0)  # of all layers, heads and words: (N,)
                 dark = draw_attention(picture, scaled(np.asarray(seen["boxes"]), picture), weights)

@@ -113,8 +113,7 @@ class Prediction(Mapping[str, Any]):
         sizes: height and width of each picture in pixels.
         notes: what a reader of the answer should know, such as a text that was cut.
         row: the task's own row.
-        pictures: those of the request, for notebooks.
-        look: returns attention as :func:`vlcli.prediction.looking.look` does, for notebooks; None: there is none.
+        shown: draws pictures, answer and attention as PNG, for notebooks; returns None where no picture is a file.
     """
 
     use: Use
@@ -128,17 +127,14 @@ class Prediction(Mapping[str, Any]):
     sizes: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     row: dict[str, Any] = field(default_factory=dict)
-    pictures: Sequence[Picture] = ()
-    look: Callable[[], dict[str, Any] | None] = lambda: None
+    shown: Callable[[], bytes | None] = lambda: None
 
     def __repr__(self) -> str:
         asked = f"{self.text!r} of {', '.join(self.images)}" if self.text else ", ".join(self.images)
         return f"<{self.use.name}: {asked}: {self.words()}>"
 
     def _repr_png_(self) -> bytes | None:
-        from vlcli.prediction.drawing import png
-
-        return png(self)
+        return self.shown()
 
     def __getitem__(self, key: str) -> Any:
         return self.row[key]

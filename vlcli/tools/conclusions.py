@@ -20,6 +20,9 @@ GAP = 0.2
 """Difference of training and validation scores that is told."""
 UNSHARED = ("about", "task", "objectives", "threads", "device", "trackers", "workers", "hang_timeout")
 """Keys of a training stage in which a control may differ from its model (of the task: in ``only``)."""
+SAME = 1e-9
+"""Scores that differ by less are equal: sums in another order."""
+CHANCE_NAME, COMMON_NAME = "chance", "the most frequent answer"
 SCALED = ("accuracy", "top1", "top5", "map", "AP", "mean_iou", "r_mean", "image", "text", "aacc")
 """Metrics written in percent and in points, by the first part of their names."""
 
@@ -112,26 +115,28 @@ def _collapse(one: _Scored) -> str:
     return "" if record is None else str(record.facts.get("collapsed") or "")
 
 
-def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored]) -> tuple[str, bool]:
-    """Return a sentence about the best baseline, and whether the model is below it."""
+def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored]) -> tuple[str, str]:
+    """Return a sentence about the best baseline, and its name if the model has no more."""
     values = {one.label: value for one in baselines if (value := one.value(metric)) is not None}
     name, score = beside(metric, model.stage.metrics), model.value(metric)
     if name is not None:
         values.setdefault(_who(name), model.stage.metrics[name])
     if not values or score is None:
-        return "", False
+        return "", ""
     best = max(values, key=lambda label: values[label])
     row = next((one.row for one in baselines if one.label == best), None)
     sure = None if row is None else contrast(model.row, row, metric)
     text = f"{_in_words(metric, values[best])}, {model.label} {_in_words(metric, score)}"
-    text += f" ({_difference(metric, sure, score - values[best])})"
+    gap = score - values[best]
+    text += f" ({_difference(metric, sure, 0.0 if abs(gap) <= SAME else gap)})"
     bounds = () if sure is None or sure.low is None or sure.high is None else (sure.low, sure.high)
     doubt = " The interval of the difference contains 0." if bounds and bounds[0] <= 0 <= bounds[1] else ""
-    if score < values[best]:
-        return f"The trained model is below a baseline: {best} has {text}.{doubt}", True
+    if score <= values[best] + SAME:
+        how = "has no more than" if score >= values[best] - SAME else "is below"
+        return f"The trained model {how} a baseline: {best} has {text}.{doubt}", best
     if len(values) == 1 and row is None:
-        return "", False  # the most frequent answer is named beside what pictures add
-    return f"The best baseline is {best}: it has {text}.{doubt}", False
+        return "", ""  # the most frequent answer is named beside what pictures add
+    return f"The best baseline is {best}: it has {text}.{doubt}", ""
 
 
 def _control(model: _Scored, metric: str, others: Sequence[_Scored]) -> tuple[_Scored | None, list[str]]:
@@ -173,7 +178,7 @@ def _unlike(model: _Scored, control: _Scored) -> list[str]:
     return [f"{row.key} {row.values[1]}, not {row.values[0]}" for row in rows]
 
 
-def _next(model: _Scored, metric: str, control: _Scored | None, *, below: bool) -> str:
+def _next(model: _Scored, metric: str, control: _Scored | None, *, below: str) -> str:
     """Return advice from the training log and the scores."""
     stage = model.trained
     assert stage is not None
@@ -185,6 +190,8 @@ def _next(model: _Scored, metric: str, control: _Scored | None, *, below: bool) 
     if names and known is not None and fitted > known + GAP:
         gap = f"the training score ({fitted:.2f}) is far above validation ({known:.2f})"
         return f"more pictures, or more dropout and weight decay: {gap}"
+    if below in (CHANCE_NAME, COMMON_NAME):
+        return f"more epochs (stages.{stage.name}.epochs) or more examples: {below} needs no model"
     if below:
         return f"a lower rate (stages.{stage.name}.optimizer.lr) or fewer layers: a page of code reaches more"
     pair = None if control is None else contrast(model.row, control.row, metric)
@@ -198,7 +205,7 @@ def _config(stage: StageFacts | None) -> Mapping[str, Any]:
 
 
 def _who(name: str) -> str:
-    return "chance" if name.startswith(CHANCE) else "the most frequent answer"
+    return CHANCE_NAME if name.startswith(CHANCE) else COMMON_NAME
 
 
 def _in_words(metric: str, value: float) -> str:
