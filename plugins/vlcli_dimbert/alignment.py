@@ -1,7 +1,5 @@
 """Defines UNITER's word-region alignment: optimal transport between the words and the regions of a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

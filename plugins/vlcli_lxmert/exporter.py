@@ -1,7 +1,5 @@
 """Exports LXMERT and BUTD to transformers (``transformers-lxmert``, ``transformers-butd``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar, Literal
 

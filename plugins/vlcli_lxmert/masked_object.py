@@ -1,7 +1,5 @@
 """Predicts the features, detected labels and attributes of masked regions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Literal

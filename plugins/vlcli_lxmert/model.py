@@ -1,7 +1,5 @@
 """Defines LXMERT: a language encoder, an object-relationship encoder and a cross-modality encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal

@@ -3,8 +3,6 @@
 The two public layouts differ in the prefix of the backbone alone (``bert.`` and ``lxmert.``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Defines VLMo: one transformer that encodes texts, images, and both together."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal

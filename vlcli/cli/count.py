@@ -1,7 +1,5 @@
 """``vlcli count`` and ``vlcli plan``: counts parameters and operations, and estimates what a training costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +9,7 @@ from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import as_vlcli, guarded, report
 from vlcli.cli.listing import published_of
-from vlcli.cli.words import size
+from vlcli.cli.words import bytes_of, size
 from vlcli.errors import UsageError, VlcliError
 
 
@@ -117,9 +115,6 @@ def _show(name: str, facts: dict[str, Any]) -> None:
         console.table(["stage", "model", "with heads"], cells)
 
 
-_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-
-
 @guarded
 def plan(
     words: o.RecipesToLookAt,
@@ -143,8 +138,8 @@ def plan(
 
     name, overrides = o.one_name(words)
     resolved = load(name, overrides, only=stage, trust=trust)
-    rate = None if disk is None else _bytes(disk, "--disk")
-    wanted = Wanted(gpus, _bytes(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
+    rate = None if disk is None else bytes_of(disk, "--disk")
+    wanted = Wanted(gpus, bytes_of(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
     costs = training_cost(resolved, wanted, stage)
     parts = {key: costs[key] for key in ("memory", "time")}
     if json_:
@@ -158,17 +153,6 @@ def plan(
     console.table(["memory of a GPU", "", "from", "how"], cells["memory"], title)
     console.out("")
     console.table(["time and traffic", "", "from", "how"], cells["time"])
-
-
-def _bytes(text: str, option: str) -> float:
-    unit = text[-2:].upper()
-    try:
-        count = float(text[:-2]) * _UNITS[unit]
-    except (KeyError, ValueError):
-        count = 0.0
-    if not 0 < count < 1e18:
-        raise UsageError("This is no size.", where=option, got=text, expected="a number and KB, MB, GB or TB: 80GB")
-    return count
 
 
 def _shown(value: float, unit: str) -> str:

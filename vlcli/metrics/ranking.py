@@ -4,8 +4,6 @@ Equal scores have no order. Counting a tie as won lets a constant model look per
 rounding did; here the expectation over all orders of the tied candidates is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Softmax classification of a sentence with its pictures; with labels softened by a momentum copy, too."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Parameters of components are not part of it: looking them up imports the components (``vlcli validate --deep``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel

@@ -1,7 +1,5 @@
 """Finds the file of a recipe by a registered name, a path, or a row of a table, and holds what is loaded from it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ A row is a mapping of a recipe's keys that is merged over the recipe as a child 
 a row is ``LABEL/LABEL``.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -3,8 +3,6 @@
 Components (``model``, ``objectives``) stay mappings: ``vlcli.registry.check`` checks them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator

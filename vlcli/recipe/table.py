@@ -4,8 +4,6 @@ table = load_table("irpe/table4")
 table.member("7").recipe.model          # the model of row 7
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Summarises a table for every output: rows' numbers, differences to the reference row, and the baselines below."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
