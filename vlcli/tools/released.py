@@ -94,6 +94,12 @@ def _resnet(_: int) -> State:
     return dict(torchvision.models.resnet50().state_dict())
 
 
+def _vgg(_: int) -> State:
+    import torchvision
+
+    return dict(torchvision.models.vgg16().state_dict())
+
+
 def _fc7(_: int) -> State:
     return {"fc7.weight": torch.randn(2048, 2048) * 0.02, "fc7.bias": torch.zeros(2048)}
 
@@ -103,6 +109,7 @@ _OTHERS: dict[str, Callable[[int], State]] = {
     "vit-base": _vit,
     "deit_base": _deit,
     "resnet50": _resnet,
+    "vgg16": _vgg,
     "fc7": _fc7,
 }
 """Makers of weights that no layout describes, by a part of their name."""
