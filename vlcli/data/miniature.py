@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +78,32 @@ class Miniature:
             content = "".join(f"{json.dumps(row)}\n" for row in content) if rows else json.dumps(content)
         place.write_text(content, encoding="utf-8")
 
+    def pictures(self, part: str, folder: Path, form: str = "{}.jpg", count: int = PICTURES) -> dict[int, str]:
+        """Draw the pictures of a part and return their file names by number.
+
+        Args:
+            part: see :meth:`numbers`.
+            folder: of the pictures.
+            form: of a file's name, which takes the number.
+            count: of the pictures.
+        """
+        return {number: self.picture(folder / form.format(number)) for number in self.numbers(part, count)}
+
     def made(self, path: Path) -> str:
         """Make the folder of a file that the caller writes, and return the file's name."""
         return self._place(path).name
 
-    def instances(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, Any]:
-        """Return COCO's file of boxes of pictures by file name and number."""
-        width, height = SIZE
-        images = [
-            {"id": number, "file_name": name, "width": width, "height": height}
-            for name, number in zip(names, numbers, strict=True)
-        ]
+    def instances(self, names: Mapping[int, str]) -> dict[str, Any]:
+        """Return COCO's file of boxes of pictures, given their file names by number."""
+        images = [{"id": n, "file_name": name, "width": SIZE[0], "height": SIZE[1]} for n, name in names.items()]
+        kinds = {1: "person", 3: "car", 90: "toothbrush"}
         notes = [
-            {"id": 10 * number + i, "image_id": number, "category_id": kind, "bbox": box, "area": 400, "iscrowd": 0}
-            for number in numbers
-            for i, (box, kind) in enumerate(zip(BOXES, (1, 3, 90), strict=True))
+            {"id": 10 * n + i, "image_id": n, "category_id": kind, "bbox": box, "area": 400, "iscrowd": 0}
+            for n in names
+            for i, (box, kind) in enumerate(zip(BOXES, kinds, strict=True))
         ]
-        kinds = [{"id": kind, "name": name} for kind, name in ((1, "person"), (3, "car"), (90, "toothbrush"))]
-        return {"images": images, "annotations": notes, "categories": kinds}
+        categories = [{"id": kind, "name": name} for kind, name in kinds.items()]
+        return {"images": images, "annotations": notes, "categories": categories}
 
     def _place(self, path: Path) -> Path:
         place = path if path.is_absolute() else self.folder / path

@@ -64,7 +64,7 @@ class Reduced:
             path, equals, value = word.partition("=")
             first, _, rest = path.partition(".")
             name, _, key = rest.partition(".") if first == "stages" else ("", "", path)
-            stages.setdefault(f"{key}{equals}{value}", []).append(name)
+            stages.setdefault(f"{key or 'added'}{equals}{value}", []).append(name)
         return [change if names == [""] else f"{change} ({', '.join(names)})" for change, names in stages.items()]
 
 
