@@ -164,11 +164,12 @@ class Scene:
             folder = self._place(root / stage.images)
             for number in self.miniature.numbers("pictures"):
                 self.miniature.picture(folder / f"{number}.jpg")
-        for file in stage.boxes:
+        for number, file in enumerate(stage.boxes):
             width, height = SIZE
             boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES]
+            own = list(images)[number :: len(stage.boxes)]
             size = {"width": width, "height": height, "boxes": boxes}
-            self.miniature.write(root / file, [{"file_name": f"{image}.jpg", **size} for image in images])
+            self.miniature.write(root / file, [{"file_name": f"{image}.jpg", **size} for image in own])
         if isinstance(weights := stage.extractor.get("weights"), str):
             self._weights[self._place(root / weights)] = weights
 
