@@ -50,9 +50,9 @@ def rehearse(
     recipes = [reduced(one, overrides, device, trust) for one in full]
     documents, codes = [], []
     with ExitStack() as stack:
-        place = stack.enter_context(_place(folder))
+        room = stack.enter_context(_room(folder))
         progress = console.progress(verbose, quiet)
-        runs = stack.enter_context(closing(rehearse(recipes, place, device, progress)))
+        runs = stack.enter_context(closing(rehearse(recipes, room, device, progress)))
         for one, outcomes in runs:
             costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
             stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
@@ -85,10 +85,10 @@ def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> 
 
 
 @contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
+def _room(folder: Path | None) -> Iterator[Path]:
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="vlcli-rehearsal-") as place:
-            yield Path(place).resolve()
+        with tempfile.TemporaryDirectory(prefix="vlcli-rehearsal-") as room:
+            yield Path(room).resolve()
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = "name another, or leave --folder out: a temporary one is taken"

@@ -81,7 +81,7 @@ class StanfordCars(FolderReader):
             names = miniature.pictures(f"cars-{split}", self.folder / f"cars_{split}", "{:05d}.jpg").values()
             rows = [(name, 1 + i % 2) for i, name in enumerate(names)]
             table = {"annotations": np.array(rows, [("fname", object), ("class", int)])}
-            savemat(home / miniature.made(home / f"cars_{split}_annos_withlabels.mat"), table)
+            savemat(home / miniature.ready(home / f"cars_{split}_annos_withlabels.mat"), table)
         savemat(home / "cars_meta.mat", {"class_names": np.array(["AM General Hummer", "Acura RL"], object)})
 
     def _annotations(self, split: str) -> Path:
