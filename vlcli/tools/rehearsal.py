@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ VLP_CLASSES, CLASSES, ATTRIBUTES = 1601, 1600, 400
 
 def rehearse(
     recipes: Sequence[Reduced], folder: Path, device: str | None, progress: Progress
-) -> Iterator[tuple[Reduced, list[StageOutcome]]]:
+) -> Generator[tuple[Reduced, list[StageOutcome]], None, None]:
     """Runs reduced recipes in a folder on miniatures of all that they read; yields each with its outcomes.
 
     Args:
