@@ -1,7 +1,5 @@
 """Reads LXMERT's pre-training data: the authors' files, or the official files of the five data sets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

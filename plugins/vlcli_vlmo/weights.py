@@ -1,7 +1,5 @@
 """Renames and fits weights between vlcli's VLMo, its released files and BEiT."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib.util
 import math
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
-from vlcli.metrics.clustered import difference_interval, score_interval
+from vlcli.metrics.clustered import Groups, difference_interval, score_ends, score_interval
 from vlcli.metrics.interval import Interval
 
 ANSWERS = st.lists(st.tuples(st.sampled_from([0.0, 0.3, 0.6, 1.0]), st.integers(0, 9)), min_size=1, max_size=60)
@@ -53,9 +54,9 @@ def test_of_12_answers_about_3_pictures_it_is_the_one_computed_by_hand() -> None
     """Pictures with 4, 3 and 1 right answers of 4: variance of their sums, effective answers, Wilson."""
     values = {f"{image}{n}": float(n < right) for image, right in enumerate((4, 3, 1)) for n in range(4)}
     low, high = _ends(score_interval(values, {key: key[0] for key in values}))
-    size, total = 4, 12 + 2 * 4 / 16
-    mean = (8 + 4 / 16) / total
-    sums = sum((right - size * mean) ** 2 for right in (4, 3, 1)) + size**2 / 16 * ((1 - mean) ** 2 + mean**2)
+    size, total = 4, 12 + 2 * 4 / 8
+    mean = (8 + 4 / 8) / total
+    sums = sum((right - size * mean) ** 2 for right in (4, 3, 1)) + size**2 / 8 * ((1 - mean) ** 2 + mean**2)
     independent = mean * (1 - mean) / total
     count = 12 * independent / (sums / total**2) * (stats.t.ppf(0.975, 11) / stats.t.ppf(0.975, 2)) ** 2
     z = stats.norm.ppf(0.975)
@@ -119,12 +120,6 @@ def test_the_interval_of_a_difference_holds_the_difference(answers: list[tuple[f
     assert 0 <= found.p <= 1
 
 
-def test_two_models_that_agree_on_every_answer_differ_by_0_and_little() -> None:
-    found = difference_interval([{str(n): 0.0 for n in range(100)}])
-    assert (found.mean, found.p) == (0.0, 1.0)
-    assert 0 < (found.half or 0) < 0.02
-
-
 def test_numbers_outside_0_and_1_have_students_interval() -> None:
     values = {str(n): float(n % 7) for n in range(40)}
     found = score_interval(values)
@@ -147,17 +142,118 @@ def coverage() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(("pictures", "score"), [(30, 0.5), (30, 0.9), (100, 0.98)])
-def test_intervals_hold_the_truth_as_often_as_they_say(coverage: ModuleType, pictures: int, score: float) -> None:
+@pytest.mark.parametrize("each", [5, 0], ids=["five answers a picture", "one to thirty"])
+@pytest.mark.parametrize(("pictures", "score"), [(30, 0.5), (30, 0.9), (100, 0.02)])
+def test_intervals_hold_the_truth_as_often_as_they_say(
+    coverage: ModuleType, pictures: int, score: float, each: int
+) -> None:
     """With 800 repetitions the share has a standard error of .008."""
-    rng = np.random.default_rng(11)
-    samples = (coverage.scores(rng, pictures, 5, score, 0.3) for _ in range(800))
-    found = coverage.cover(samples, score, paired=False)
-    assert 0.93 <= found.clustered[0] <= 0.985
-    assert found.independent[0] < 0.93
+    sizes = coverage.sizes_of(pictures, each)
+    held, independent = coverage.cover_score(np.random.default_rng(11), 800, sizes, score, 0.5)
+    assert 0.93 <= held <= 0.985
+    assert independent < 0.9
 
 
-def test_differences_hold_the_truth_as_often_as_they_say(coverage: ModuleType) -> None:
-    rng = np.random.default_rng(12)
-    samples = (coverage.differences(rng, 100, 5, (0.9, 0.93), 0.4, 0.5) for _ in range(800))
-    assert 0.93 <= coverage.cover(samples, 0.03, paired=True).clustered[0] <= 0.985
+@pytest.mark.parametrize("pictures", [100, 300])
+def test_differences_hold_the_truth_as_often_as_they_say(coverage: ModuleType, pictures: int) -> None:
+    sizes, rng = coverage.sizes_of(pictures, 5), np.random.default_rng(12)
+    held, independent, _ = coverage.cover_difference(rng, 800, sizes, (0.9, 0.93), 0.7, 0.5)
+    assert 0.93 <= held <= 0.98
+    assert independent < 0.9
+    held, independent, _ = coverage.cover_difference(rng, 800, coverage.sizes_of(100, 1), (0.98, 0.96), 0.0, 0.95)
+    assert held >= 0.94, "no difference is seen in one of seven samples; the truth is .02"
+    assert independent < 0.9
+
+
+def test_models_that_are_no_better_are_called_so_in_5_percent(coverage: ModuleType) -> None:
+    sizes, rng = coverage.sizes_of(300, 5), np.random.default_rng(13)
+    assert 0.025 <= coverage.cover_difference(rng, 800, sizes, (0.5, 0.5), 0.3, 0.7)[2] <= 0.07
+    assert coverage.cover_difference(rng, 800, sizes, (0.98, 0.98), 0.3, 0.95)[2] <= 0.06
+    assert coverage.holm_errors(rng, 100, sizes, 0.5, 0.3) <= 0.1
+
+
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_intervals_of_seeds_hold_the_truth_and_equivalence_errs_in_less_than_5_percent(
+    coverage: ModuleType, seeds: int
+) -> None:
+    mean, difference, equal = coverage.over_seeds(np.random.default_rng(14), 600, seeds, 0.9, 0.02)
+    assert 0.925 <= mean <= 0.975
+    assert 0.925 <= difference <= 0.975
+    assert equal <= 0.05
+
+
+BATCHES = st.integers(1, 4).flatmap(
+    lambda rows: st.lists(
+        st.tuples(st.lists(st.sampled_from([0.0, 0.3, 0.6, 1.0]), min_size=rows, max_size=rows), st.integers(0, 5)),
+        min_size=2,
+        max_size=30,
+    )
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(BATCHES, st.randoms())
+def test_order_and_names_change_nothing_and_many_samples_have_the_ends_of_each(
+    answers: list[tuple[list[float], int]], random: Random
+) -> None:
+    mixed = random.sample(answers, len(answers))
+    values = np.array([row for row, _ in answers]).T
+    low, high = score_ends(values, Groups.of(np.unique([image for _, image in answers], return_inverse=True)[1]))
+    for number in range(len(values)):
+        column = {f"example {n}": row[number] for n, (row, _) in enumerate(mixed)}
+        pictures = {f"example {n}": f"picture {image}" for n, (_, image) in enumerate(mixed)}
+        ends = _ends(score_interval(column, pictures))
+        assert ends == (pytest.approx(low[number], abs=1e-9), pytest.approx(high[number], abs=1e-9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANSWERS)
+def test_wrong_for_right_turns_the_interval_round(answers: list[tuple[float, int]]) -> None:
+    clusters = {str(n): f"picture {image}" for n, (_, image) in enumerate(answers)}
+    low, high = _ends(score_interval({str(n): value for n, (value, _) in enumerate(answers)}, clusters))
+    turned = _ends(score_interval({str(n): 1 - value for n, (value, _) in enumerate(answers)}, clusters))
+    assert turned == (pytest.approx(1 - high, abs=1e-9), pytest.approx(1 - low, abs=1e-9))
+
+
+@pytest.mark.parametrize(("better", "worse", "same"), [(0, 0, 50), (1, 0, 49), (7, 2, 91), (12, 11, 200), (30, 0, 0)])
+def test_right_and_wrong_answers_have_tangos_interval_of_a_difference(better: int, worse: int, same: int) -> None:
+    """By the likelihood under each difference, in one table of 2 x 2 answers, and Student's quantile.
+
+    Both models are right in no more than a few of the examples that they answer alike, so that rates of differing
+    answers are small and Tango's likelihood is that of two Poisson counts. Where nearly all are differences the rate
+    stops at 1.
+    """
+    count = better + worse + same
+    values = [1.0] * better + [-1.0] * worse + [0.0] * same
+    found = difference_interval([{str(n): value for n, value in enumerate(values)}])
+    t, mean = stats.t.ppf(0.975, count - 1), (better - worse) / count
+    least = max((better + worse) / count - mean**2, 1 / (count + 1))
+
+    def excess(truth: float) -> float:
+        against = (
+            optimize.brentq(  # the rate of answers that only the first has right, by its score equation
+                lambda rate: better / (rate + truth) + worse / max(rate, 1e-15) - 2 * count,
+                max(0.0, -truth) + 1e-13,
+                3.0,
+            )
+            if better and worse
+            else max(0.0, -truth, better / (2 * count) - truth if not worse else worse / (2 * count))
+        )
+        rate = min(2 * against + truth, 1.0)
+        return abs(truth - mean) - t * math.sqrt(max(rate - truth**2, least) / count)
+
+    low, high = _ends(found)
+    for end, side in ((low, -1), (high, 1)):
+        assert abs(end) == 1 or excess(end) == pytest.approx(0, abs=1e-6)
+        assert abs(end) == 1 or excess(end + side * 1e-3) > 0
+    assert low <= mean <= high
+
+
+def test_a_difference_that_was_never_seen_may_be_as_large_as_the_number_of_pictures_allows() -> None:
+    """No difference in n pictures: one of 3.7 / n would show in 39 of 40 samples."""
+    for pictures in (30, 300):
+        found = difference_interval([{str(n): 0.0 for n in range(pictures)}])
+        low, high = _ends(found)
+        assert -low == pytest.approx(high)
+        assert 0.9 * 3.7 / pictures < high < 1.2 * 3.7 / pictures
+        assert found.p == 1

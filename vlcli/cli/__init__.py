@@ -3,8 +3,6 @@
 Importing this package imports neither torch nor numpy, nor any component.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

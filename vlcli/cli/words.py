@@ -1,7 +1,5 @@
 """Writes numbers, sizes, times and metrics as the terminal shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from vlcli.errors import UsageError

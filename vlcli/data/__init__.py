@@ -3,8 +3,6 @@
 Readers, samples and the vocabulary import without torch; what makes tensors is imported on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.data.reader import Reader

@@ -1,7 +1,5 @@
 """Writes data sets of a few examples in their published layouts, for rehearsals of recipes (``vlcli rehearse``)."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterable, Mapping

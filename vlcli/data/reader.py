@@ -1,7 +1,5 @@
 """Defines the base class of readers, which turn annotation files into examples."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

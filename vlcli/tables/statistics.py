@@ -118,22 +118,23 @@ class Contrast:
 def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate | None:
     """Return the mean of one metric with its interval: over seeds, or over examples where there is one seed.
 
-    None where no run has a finite value.
+    Where all seeds have the same value (all answers are right), they say nothing of how sure it is: the interval is
+    that over the examples of one of them. None where no run has a finite value.
     """
     by_seed = row.values(metric)
     if not by_seed:
         return None
-    values = list(by_seed.values())
-    if len(values) > 1:
-        sure = interval(values, level)
-        return Estimate(sure.mean, sure.low, sure.high, len(values), "seeds", len(values))
+    sure = interval(list(by_seed.values()), level)
+    if sure.low is not None:
+        return Estimate(sure.mean, sure.low, sure.high, sure.count, "seeds", sure.count)
     run = next(run for run in row.done if run.seed in by_seed and metric in run.metrics)
     columns = values_of(run, metric)
     if columns is None:
-        return Estimate(values[0])
+        return Estimate(sure.mean, count=sure.count, over="seeds" if sure.count > 1 else "", seeds=sure.count)
     clusters = clusters_of(run, metric)
-    sure = score_interval(columns, clusters, level)
-    return Estimate(values[0], sure.low, sure.high, sure.count, "examples" if clusters is None else "images")
+    over: Over = "examples" if clusters is None else "images"
+    ends = score_interval(columns, clusters, level)
+    return Estimate(sure.mean, ends.low, ends.high, ends.count, over, sure.count)
 
 
 def contrast(row: RowResults, reference: RowResults, metric: str, level: float = 1 - ALPHA) -> Contrast | None:

@@ -1,7 +1,5 @@
 """Question answering: over an answer table (VQA v2, GQA, multiple choice), or by a decoder that writes the answer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

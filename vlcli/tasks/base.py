@@ -1,7 +1,5 @@
 """Base class of tasks: the data of a benchmark, decoding, metrics and submission files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Weakly supervised grounding: locates expressions by the attention of a model that learnt matching alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Reduces the sizes of a recipe for a rehearsal, as overrides: width, steps, batches, worlds; nothing else changes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

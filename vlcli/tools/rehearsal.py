@@ -1,7 +1,5 @@
 """Rehearses recipes: miniature data sets, random weights in released layouts, the recipe itself at reduced sizes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import chdir

@@ -1,7 +1,5 @@
 """Writes random weights in the layouts of published files, at the width of a rehearsal."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 
 import torch

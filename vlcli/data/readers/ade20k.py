@@ -1,7 +1,5 @@
 """ADE20K's scene-parsing benchmark: pictures, and a picture of class ids for each."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, ClassVar

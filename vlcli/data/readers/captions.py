@@ -1,7 +1,5 @@
 """Files of captions: lists by image, Flickr's token files, and the Karpathy split files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """COCO's files: captions and instances (Lin et al. 2014; Chen et al. 2015)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """GQA: questions as published (an object by question id) and LXMERT's list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar

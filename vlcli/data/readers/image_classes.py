@@ -1,9 +1,8 @@
-"""Sets of classified pictures as they are published: ImageNet, Stanford Cars and CUB-200-2011."""
-
-from __future__ import annotations
+"""Sets of classified pictures as they are published: ImageNet, Stanford Cars, CUB-200-2011 and Oxford-IIIT Pet."""
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -18,6 +17,8 @@ from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
+
+_PET = re.compile(r"\S+_\d+(\s+[1-9]\d*){3}")
 
 
 class StanfordCars(FolderReader):
@@ -170,6 +171,65 @@ class CUB200(FolderReader):
 
     def label_names(self) -> list[str]:
         return list(_table(self.folder / "classes.txt").values())
+
+
+class OxfordPets(FolderReader):
+    """Oxford-IIIT Pet: 37 breeds of cats and dogs.
+
+    Reads ``annotations/trainval.txt`` and ``annotations/test.txt`` (``Abyssinian_100 1 1 1``: picture, class, species,
+    breed) and the pictures in ``images``. Target ``label``, numbered from 0; a class is called by its pictures' names.
+
+    Args:
+        split: trainval or test.
+    """
+
+    paper: ClassVar[str] = "Parkhi et al. 2012, Cats and Dogs"
+    splits: ClassVar[tuple[str, ...]] = ("trainval", "test")
+    usual: ClassVar[tuple[str, ...]] = ("oxford-iiit-pet", "")
+
+    def __init__(self, root: Path, *, split: str | list[str] = "trainval", **options: Any) -> None:
+        super().__init__(root, split=split, **options)
+        there = (path for path in self.places if (path / "annotations").is_dir())
+        self.folder = next(there, self.places[0])
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        lists = [
+            name for name in folder.files("trainval.txt", "test.txt") if all(map(_PET.fullmatch, folder.lines(name, 5)))
+        ]
+        if not any(name.endswith("trainval.txt") for name in lists):
+            return []
+        home = str(PurePosixPath(lists[0]).parent.parent)
+        data = Recognised("labels", {"name": "oxford-pets"}, lists, {"image": "first word", "label": "second word"})
+        data.entry |= {} if home in (*cls.usual, ".") else {"folder": home}
+        data.parts = {part: {"split": split} for part, split in (("train", "trainval"), ("test", "test"))}
+        data.reasons["parts"] = "the files are named after the parts"
+        both = folder.files("list.txt")
+        data.unused = [f"{name}: it repeats the rows of both parts" for name in both]
+        data.title, data.files = ", ".join(lists), [*lists, *both]
+        return [data]
+
+    def files(self) -> list[Path]:
+        return [self.folder / "annotations" / f"{split}.txt" for split in self.split_names]
+
+    def read(self) -> list[Example]:
+        rows = [row for file in self.files() for row in _pets(file)]
+        return [self.labelled(inside(self.folder, f"images/{name}.jpg"), number - 1) for name, number in rows]
+
+    def label_names(self) -> list[str]:
+        files = (self.folder / "annotations" / f"{split}.txt" for split in self.splits)
+        named = {number: name for file in files if file.is_file() for name, number in _pets(file)}
+        return [named.get(number, f"{number}_").rpartition("_")[0] for number in range(1, max(named, default=0) + 1)]
+
+
+def _pets(file: Path) -> Iterator[tuple[str, int]]:
+    for number, line in enumerate(read_text(file).splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            if not _PET.fullmatch(line.strip()):
+                expected = "PICTURE CLASS SPECIES BREED, such as Abyssinian_100 1 1 1"
+                raise DataError("The line is malformed.", where=f"{file}:{number}", got=line[:80], expected=expected)
+            name, label = line.split()[:2]
+            yield name, int(label)
 
 
 def _car_files(folder: Path, *splits: str) -> Iterator[Path]:

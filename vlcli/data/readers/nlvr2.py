@@ -1,7 +1,5 @@
 """NLVR2: statements about two pictures, as published (JSON lines) or in LXMERT's list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar

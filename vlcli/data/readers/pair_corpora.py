@@ -1,7 +1,5 @@
 """Pair corpora of the web: Conceptual Captions (3M, 12M) and SBU, with what of their pictures could be fetched."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import zlib

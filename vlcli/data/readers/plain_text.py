@@ -1,7 +1,5 @@
 """Plain text: the layouts of BookCorpus and Wikipedia, packed so that every example is full."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

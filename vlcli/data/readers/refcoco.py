@@ -1,7 +1,5 @@
 """Referring expressions in the layout of the refer toolkit: RefCOCO, RefCOCO+, RefCOCOg."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import product
 from pathlib import Path, PurePosixPath

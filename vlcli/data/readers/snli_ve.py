@@ -1,7 +1,5 @@
 """SNLI-VE: whether a picture entails a sentence, leaves it open or contradicts it, in its published layouts."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

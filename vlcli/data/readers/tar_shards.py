@@ -1,7 +1,5 @@
 """Pairs in the layout of webdataset: what belongs together has one name and different extensions."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

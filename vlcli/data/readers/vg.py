@@ -1,7 +1,5 @@
 """Visual Genome's files: region descriptions, questions and answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar

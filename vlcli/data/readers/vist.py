@@ -1,7 +1,5 @@
 """VIST: albums of photographs, stories of five sentences on five of them, and descriptions of single ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

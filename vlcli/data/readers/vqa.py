@@ -1,7 +1,5 @@
 """VQA v2: questions and annotations as published, and LXMERT's joined form."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
