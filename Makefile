@@ -14,7 +14,7 @@ setup:  ## a virtual environment with everything that development needs
 test:  ## the tests of every change
 	$(PYTHON) -m pytest
 
-slow:  ## one group of slow tests: make slow GROUP=core (pages, quickstart, seeds, papers, fuzz)
+slow:  ## one group of slow tests: make slow GROUP=core (pages, quickstart, seeds, papers, rehearsals, fuzz)
 	$(PYTHON) -m pytest -m slow --group $(GROUP)
 
 lint: types  ## style, types and import contracts

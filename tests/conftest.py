@@ -27,7 +27,7 @@ GROUPS = {"docs": "pages", "fuzz": "fuzz", "plugins": "papers"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--group``: which slow tests run."""
-    names = ["core", "quickstart", "seeds", *GROUPS.values()]
+    names = ["core", "quickstart", "seeds", "rehearsals", *GROUPS.values()]
     parser.addoption("--group", choices=names, help="with -m slow: one group of slow tests")
 
 

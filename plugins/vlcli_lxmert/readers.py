@@ -139,7 +139,7 @@ class LxmertPretrain(Grouped):
                 asked = {name: [miniature.question(n, i) for i in range(2)] for name in sets[1:]}
                 answers = {name: [{miniature.answer(n + i): 1.0} for i in range(2)] for name in sets[1:]}
                 data.append(Datum(image, {sets[0]: [miniature.sentence(n)], **asked}, answers))
-            miniature.made(file)
+            miniature.ready(file)
             write_data(file, data)
 
     def data(self) -> dict[str, list[Datum]]:

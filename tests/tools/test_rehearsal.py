@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from vlcli.progress import Silent
 from vlcli.recipe import keys
 from vlcli.recipe.load import load
 from vlcli.recipe.validate import uses
+from vlcli.tools import rehearsal
 from vlcli.tools.reduction import EXPORT, reduced, side
 from vlcli.tools.rehearsal import full_costs, rehearse
 
@@ -141,7 +143,7 @@ def test_a_folder_keeps_all_and_json_says_all(tmp_path):
     assert stages["train"]["full"]["disk"] > 0
     assert stages["test"]["full"] is None
     assert list((folder / "pictures/train").iterdir())
-    assert list((folder / "runs/mine/rehearsed-export").iterdir())
+    assert list((folder / "runs").glob("mine*/rehearsed-export/*"))
     again = run(recipe, "--folder", folder)
     assert again.exit_code == 2
     assert "A rehearsal needs an empty folder." in again.output
@@ -188,6 +190,28 @@ def test_bad_input(words, told, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["FILE"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [(OSError(errno.ENOSPC, "No space left on device"), "The disk is full"), (KeyboardInterrupt(), "")],
+)
+def test_what_ends_a_rehearsal_leaves_nothing(fault, told, tmp_path, monkeypatch):
+    recipe, folders = tmp_path / "mine.yaml", []
+    recipe.write_text(RECIPE)
+
+    def fail(*_: object) -> None:
+        folders.append(Path.cwd())
+        raise fault
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rehearsal.Scene, "finish", fail)
+    ended = run(recipe)
+    assert ended.exit_code != 0
+    assert told in ended.output
+    assert folders
+    assert not any(folder.exists() for folder in folders)
+    assert Path.cwd() == tmp_path
+
+
 def test_nothing_is_written_outside_the_folder(tmp_path):
     miniature = Miniature(tmp_path / "inside")
     for path in (tmp_path / "outside.json", Path("../outside.json")):
@@ -204,11 +228,26 @@ def test_costs_of_the_full_recipe():
     assert full_costs(load("irpe"), 8, 80e9)[0]["hours_a_million"] > 0
 
 
-@pytest.mark.slow("papers")
-@pytest.mark.parametrize("name", FULL)
+def distinct(name):
+    """The rows of a table that differ in more than options: in stages, sources or components."""
+    recipes = {}
+    for row in packaged.tables()[name] or ("",):
+        recipe = load(f"{name}:{row}" if row else name)
+        stages = tuple((label, stage.kind, tuple(stage.source)) for label, stage in recipe.stages.items())
+        components = frozenset((use.kind, use.spec["name"]) for use in uses(recipe))
+        recipes.setdefault((stages, components), recipe)
+    return list(recipes.values())
+
+
+QUICK = ("irpe", "regions")
+"""The others take tens of seconds or minutes."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow("rehearsals")) for name in FULL]
+)
 def test_packaged_recipes_can_be_rehearsed(name, tmp_path):
-    rows = packaged.tables()[name]
-    recipes = [reduced(load(f"{name}:{row}" if row else name)) for row in rows or ("",)]
+    recipes = [reduced(recipe, device="cpu") for recipe in distinct(name)]
     failed = {
         f"{one.full.reference}: {outcome.name}": str(outcome.error or outcome.why)
         for one, outcomes in rehearse(recipes, tmp_path, "cpu", Silent())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,11 +47,13 @@ def rehearse(
     name, overrides = o.one_name(words)
     full = _members(name, overrides, rows, trust)
     request = RunRequest(device=device, plugin=plugin, trust=trust, json_=json_, quiet=quiet, verbose=verbose)
-    recipes = [reduced(one, overrides, trust) for one in full]
+    recipes = [reduced(one, overrides, device, trust) for one in full]
     documents, codes = [], []
-    with _place(folder) as place:
+    with ExitStack() as stack:
+        room = stack.enter_context(_room(folder))
         progress = console.progress(verbose, quiet)
-        for one, outcomes in rehearse(recipes, place, device, progress):
+        runs = stack.enter_context(closing(rehearse(recipes, room, device, progress)))
+        for one, outcomes in runs:
             costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
             stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
             documents.append({"recipe": one.full.reference, "reduced": one.told, "stages": stages})
@@ -83,10 +85,10 @@ def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> 
 
 
 @contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
+def _room(folder: Path | None) -> Iterator[Path]:
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="vlcli-rehearsal-") as place:
-            yield Path(place).resolve()
+        with tempfile.TemporaryDirectory(prefix="vlcli-rehearsal-") as room:
+            yield Path(room).resolve()
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = "name another, or leave --folder out: a temporary one is taken"

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,51 +58,59 @@ class Miniature:
         import numpy as np
         from PIL import Image
 
-        place = self._place(path)
-        if not place.exists():
+        target = self._target(path)
+        if not target.exists():
             draw = np.random.default_rng(zlib.crc32(path.name.encode()))
             values = draw.integers(0, 4 if mode == "L" else 256, (6, 8, *([3] if mode == "RGB" else [])), np.uint8)
-            Image.fromarray(values).resize(SIZE, Image.Resampling.NEAREST).save(place)
+            Image.fromarray(values).resize(SIZE, Image.Resampling.NEAREST).save(target)
         return path.name
 
     def write(self, path: Path, content: Any) -> None:
         """Write text, bytes, lines of JSON (an iterator) or one JSON document."""
-        place = self._place(path)
+        target = self._target(path)
         if isinstance(content, bytes):
-            place.write_bytes(content)
+            target.write_bytes(content)
             return
         if not isinstance(content, str):
             rows = not isinstance(content, dict | list) and isinstance(content, Iterable)
             content = "".join(f"{json.dumps(row)}\n" for row in content) if rows else json.dumps(content)
-        place.write_text(content, encoding="utf-8")
+        target.write_text(content, encoding="utf-8")
 
-    def made(self, path: Path) -> str:
+    def pictures(self, part: str, folder: Path, form: str = "{}.jpg", count: int = PICTURES) -> dict[int, str]:
+        """Draw the pictures of a part and return their file names by number.
+
+        Args:
+            part: see :meth:`numbers`.
+            folder: of the pictures.
+            form: of a file's name, which takes the number.
+            count: of the pictures.
+        """
+        return {number: self.picture(folder / form.format(number)) for number in self.numbers(part, count)}
+
+    def ready(self, path: Path) -> str:
         """Make the folder of a file that the caller writes, and return the file's name."""
-        return self._place(path).name
+        return self._target(path).name
 
-    def instances(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, Any]:
-        """Return COCO's file of boxes of pictures by file name and number."""
-        width, height = SIZE
-        images = [
-            {"id": number, "file_name": name, "width": width, "height": height}
-            for name, number in zip(names, numbers, strict=True)
-        ]
+    def instances(self, names: Mapping[int, str]) -> dict[str, Any]:
+        """Return COCO's file of boxes of pictures, given their file names by number."""
+        images = [{"id": n, "file_name": name, "width": SIZE[0], "height": SIZE[1]} for n, name in names.items()]
+        kinds = {1: "person", 3: "car", 90: "toothbrush"}
         notes = [
-            {"id": 10 * number + i, "image_id": number, "category_id": kind, "bbox": box, "area": 400, "iscrowd": 0}
-            for number in numbers
-            for i, (box, kind) in enumerate(zip(BOXES, (1, 3, 90), strict=True))
+            {"id": 10 * n + i, "image_id": n, "category_id": kind, "bbox": box, "area": 400, "iscrowd": 0}
+            for n in names
+            for i, (box, kind) in enumerate(zip(BOXES, kinds, strict=True))
         ]
-        kinds = [{"id": kind, "name": name} for kind, name in ((1, "person"), (3, "car"), (90, "toothbrush"))]
-        return {"images": images, "annotations": notes, "categories": kinds}
+        categories = [{"id": kind, "name": name} for kind, name in kinds.items()]
+        return {"images": images, "annotations": notes, "categories": categories}
 
-    def _place(self, path: Path) -> Path:
-        place = path if path.is_absolute() else self.folder / path
-        if not place.resolve().is_relative_to(self.folder.resolve()):
+    def _target(self, path: Path) -> Path:
+        target = path if path.is_absolute() else self.folder / path
+        if not target.resolve().is_relative_to(self.folder.resolve()):
             raise UsageError(
                 "A rehearsal writes into its own folder alone.",
                 got=str(path),
                 expected=f"a path below {self.folder}",
                 hint="write the path in the recipe below `root`, or name a recipe that does",
             )
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target

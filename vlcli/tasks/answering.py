@@ -62,8 +62,8 @@ class Answering(Task):
         return self.count(readers) if file is None else read_answers(file).strings
 
     def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
-        if self.answers_file is not None:
-            miniature.write(readers[0].root / self.answers_file, list(ANSWERS))
+        if table := self.answers_file or self.usual_table:
+            miniature.write(readers[0].root / table, list(ANSWERS))
         if self.source_answers is not None:  # as many as the weights have rows
             further = (f"answer {number}" for number in range(len(ANSWERS), ANSWER_TABLE_SIZE))
             rows = [{"ans": answer, "dsets": ["vqa", "gqa"]} for answer in (*ANSWERS, *further)]

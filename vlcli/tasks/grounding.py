@@ -133,8 +133,8 @@ class Grounding(Task):
         if self.detections is not None:
             names = {name for reader in readers for example in reader.examples() for name in example.images}
             known = readers[0].root / self.detections
-            found = read_json(known) if known.is_file() else {}
-            miniature.write(known, {**found, **{name: list(BOXES) for name in sorted(names)}})
+            former = read_json(known) if known.is_file() else {}
+            miniature.write(known, {**former, **{name: list(BOXES) for name in sorted(names)}})
 
     def _candidates(self, readers: list[Any]) -> dict[str, BoxList]:
         if self.detections is not None:

@@ -62,11 +62,11 @@ class Reduced:
             path, equals, value = word.partition("=")
             first, _, rest = path.partition(".")
             name, _, key = rest.partition(".") if first == "stages" else ("", "", path)
-            stages.setdefault(f"{key}{equals}{value}", []).append(name)
+            stages.setdefault(f"{key or 'added'}{equals}{value}", []).append(name)
         return [change if names == [""] else f"{change} ({', '.join(names)})" for change, names in stages.items()]
 
 
-def reduced(full: Resolved, overrides: Sequence[str] = (), trust: bool = False) -> Reduced:
+def reduced(full: Resolved, overrides: Sequence[str] = (), device: str | None = None, trust: bool = False) -> Reduced:
     """Returns a recipe in small: narrow models, few steps, small batches and worlds; nothing else is changed.
 
     A recipe that trains and does not export gets a stage that exports its last model.
@@ -74,11 +74,15 @@ def reduced(full: Resolved, overrides: Sequence[str] = (), trust: bool = False) 
     Args:
         full: the recipe.
         overrides: with which it was loaded.
+        device: on which it will run; half precision is kept on a GPU alone.
         trust: run the files of ``plugins:``.
     """
     changes = {name: change for use in uses(full) for name, change in _of_component(use)}
+    on_gpu = torch.cuda.is_available() and not (device or "").startswith("cpu")
     for name, stage in full.stages.items():
         changes |= {("stages", name, *path): value for path, value in _of_stage(stage)}
+        if not on_gpu and getattr(stage, "precision", "") == "fp16":
+            changes["stages", name, "precision"] = "float32"
     root = Path(full.recipe.root)
     if root.is_absolute():
         changes["root",] = root.name
@@ -118,8 +122,6 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
 def _of_stage(stage: Stage) -> Iterator[tuple[tuple[Any, ...], Any]]:
     if isinstance(stage, Average):
         yield ("last",), min(stage.last, EPOCHS)
-    if isinstance(stage, Training | Evaluate) and stage.precision == "fp16" and not torch.cuda.is_available():
-        yield ("precision",), "float32"
     if isinstance(stage, Training | Evaluate | Extract) and stage.workers:
         yield ("workers",), 0
     if isinstance(stage, Training | Evaluate) and stage.batch_size > BATCH:

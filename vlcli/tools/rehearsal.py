@@ -1,7 +1,7 @@
 """Rehearses recipes: miniature data sets, random weights in released layouts, the recipe itself at reduced sizes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ VLP_CLASSES, CLASSES, ATTRIBUTES = 1601, 1600, 400
 
 def rehearse(
     recipes: Sequence[Reduced], folder: Path, device: str | None, progress: Progress
-) -> Iterator[tuple[Reduced, list[StageOutcome]]]:
+) -> Generator[tuple[Reduced, list[StageOutcome]], None, None]:
     """Runs reduced recipes in a folder on miniatures of all that they read; yields each with its outcomes.
 
     Args:
@@ -76,11 +76,11 @@ def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]
     for name, stage in full.stages.items():
         if isinstance(stage, Training):
             try:
-                found = training_cost(full, Wanted(gpus, memory, disk=1.0), name)
+                counted = training_cost(full, Wanted(gpus, memory, disk=1.0), name)
             except VlcliError as error:
                 costs.append({"stage": name, "why": error.what})
                 continue
-            values = {cost.name: cost.value for part in ("memory", "time") for cost in found[part]}
+            values = {cost.name: cost.value for part in ("memory", "time") for cost in counted[part]}
             time, million = values.get("training"), None
             if time is None and stage.epochs:
                 million = stage.epochs * 1e6 / values["examples read"] / 3600
@@ -110,13 +110,13 @@ class Scene:
             if stage.kind == "make" or wiring.root_stage(recipe, stage, order[:number]):
                 continue
             root = wiring.root_folder(recipe, stage, {})
-            self._place(root).mkdir(parents=True, exist_ok=True)
+            self._inner(root).mkdir(parents=True, exist_ok=True)
             readers = [self._reader(spec, root, name) for spec in _data(recipe, stage)]
             task = resolve(recipe, stage, keys.task_kept).built_task
             if task is not None and readers:
                 task.write_miniature(self.miniature, readers)
             images = {image: None for one in readers for row in one.examples() for image in row.images}
-            named = [self._place(root / word) for word in getattr(stage, "features", []) if word not in order]
+            named = [self._inner(root / word) for word in getattr(stage, "features", []) if word not in order]
             self._reads += [([p for p in named if _holds_concepts(p) == kind], images) for kind in (True, False)]
             if isinstance(stage, Extract):
                 self._note_extraction(stage, root, images)
@@ -136,7 +136,7 @@ class Scene:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_store(path, names)
 
-    def _place(self, path: Path) -> Path:
+    def _inner(self, path: Path) -> Path:
         if path.is_absolute() or ".." in path.parts:
             what = "A rehearsal reads nothing outside its own folder."
             raise UsageError(what, got=str(path), expected="a path below the recipe's `root`")
@@ -159,24 +159,25 @@ class Scene:
 
     def _note_extraction(self, stage: Extract, root: Path, images: Iterable[str]) -> None:
         if stage.images is not None:
-            folder = self._place(root / stage.images)
+            folder = self._inner(root / stage.images)
             for number in self.miniature.numbers("pictures"):
                 self.miniature.picture(folder / f"{number}.jpg")
-        for file in stage.boxes:
+        for number, file in enumerate(stage.boxes):
             width, height = SIZE
             boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES]
+            share = list(images)[number :: len(stage.boxes)]
             size = {"width": width, "height": height, "boxes": boxes}
-            self.miniature.write(root / file, [{"file_name": f"{image}.jpg", **size} for image in images])
+            self.miniature.write(root / file, [{"file_name": f"{image}.jpg", **size} for image in share])
         if isinstance(weights := stage.extractor.get("weights"), str):
-            self._weights[self._place(root / weights)] = weights
+            self._weights[self._inner(root / weights)] = weights
 
     def _note_weights(self, recipe: Recipe, stage: Stage, root: Path) -> None:
         for word in stage.source:
             if word not in recipe.stages:
-                self._weights[self._place(root / word)] = word
+                self._weights[self._inner(root / word)] = word
         text = getattr(stage, "text", None) or recipe.text
         if isinstance(stage, Training) and isinstance(text.vocabulary, str):
-            self._vocabularies[self._place(root / text.vocabulary)] = text.lowercase
+            self._vocabularies[self._inner(root / text.vocabulary)] = text.lowercase
 
     def _shared_out(self) -> dict[Path, dict[str, None]]:
         # an image lies in the store that most of the stages which need it read; no store stays empty

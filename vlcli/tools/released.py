@@ -1,6 +1,5 @@
 """Writes random weights in the layouts of published files, at the width of a rehearsal."""
 
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -51,15 +50,7 @@ def _state(name: str, words: int) -> State:
     if checkpoint is not None:
         tensors = checkpoint.sized(**(NARROW_DETECTOR if checkpoint.layout.extractor else NARROW), words=words)
         return {key: _random(one.shape, getattr(torch, one.dtype), key) for key, one in tensors.items()}
-    build = next((build for part, build in _OTHERS.items() if part in name), None)
-    if build is None:
-        raise UsageError(
-            "Weights whose layout is not known cannot be rehearsed.",
-            got=name,
-            expected="a file of `vlcli ls checkpoints`, or " + ", ".join(_OTHERS),
-            hint="rehearse without them: leave the word out of `from`",
-        )
-    return build(words)
+    return _other(name, words)
 
 
 def _random(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
@@ -69,47 +60,29 @@ def _random(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
     return torch.ones(shape, dtype=dtype) if variance else torch.randn(shape).mul_(0.02).to(dtype)
 
 
-def _bert(words: int) -> State:
-    from transformers import BertConfig, BertForPreTraining
-
+def _other(name: str, words: int) -> State:
+    # weights that no registered layout describes
     sizes = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH}
-    return BertForPreTraining(BertConfig(vocab_size=words, **sizes)).state_dict()
+    if "fc7" in name:
+        return {"fc7.weight": torch.randn(2048, 2048) * 0.02, "fc7.bias": torch.zeros(2048)}
+    if "resnet50" in name or "vgg16" in name:
+        from torchvision import models
 
+        return dict((models.vgg16() if "vgg16" in name else models.resnet50()).state_dict())
+    if "deit_base" in name:
+        import timm
 
-def _vit(_: int) -> State:
-    from transformers import ViTConfig, ViTModel
+        return dict(timm.create_model("deit_base_patch16_224", embed_dim=WIDTH, img_size=side(224)).state_dict())
+    import transformers
 
-    return ViTModel(ViTConfig(image_size=side(224), hidden_size=WIDTH, intermediate_size=4 * WIDTH)).state_dict()
-
-
-def _deit(_: int) -> State:
-    import timm
-
-    return dict(timm.create_model("deit_base_patch16_224", embed_dim=WIDTH, img_size=side(224)).state_dict())
-
-
-def _resnet(_: int) -> State:
-    import torchvision
-
-    return dict(torchvision.models.resnet50().state_dict())
-
-
-def _vgg(_: int) -> State:
-    import torchvision
-
-    return dict(torchvision.models.vgg16().state_dict())
-
-
-def _fc7(_: int) -> State:
-    return {"fc7.weight": torch.randn(2048, 2048) * 0.02, "fc7.bias": torch.zeros(2048)}
-
-
-_OTHERS: dict[str, Callable[[int], State]] = {
-    "bert-base": _bert,
-    "vit-base": _vit,
-    "deit_base": _deit,
-    "resnet50": _resnet,
-    "vgg16": _vgg,
-    "fc7": _fc7,
-}
-"""Makers of weights that no layout describes, by a part of their name."""
+    if "bert-base" in name:
+        config = transformers.BertConfig(vocab_size=words, **sizes)
+        return dict(transformers.BertForPreTraining(config).state_dict())
+    if "vit-base" in name:
+        return dict(transformers.ViTModel(transformers.ViTConfig(image_size=side(224), **sizes)).state_dict())
+    raise UsageError(
+        "Weights whose layout is not known cannot be rehearsed.",
+        got=name,
+        expected="a file of `vlcli ls checkpoints`, or BERT-base, ViT-base, DeiT-base, ResNet-50, VGG-16 or fc7",
+        hint="rehearse without them: leave the word out of `from`",
+    )

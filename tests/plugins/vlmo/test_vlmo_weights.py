@@ -119,6 +119,22 @@ def test_the_last_norm_of_a_classifier_stays_as_drawn() -> None:
     assert sum("last norm" in line for line in report) == 1
 
 
+def test_a_classifier_of_the_hub_has_its_norm_under_the_pooler() -> None:
+    """The weights from which the recipe ``vlmo`` starts: transformers' names, a norm of the mean."""
+    from transformers import BeitConfig, BeitForImageClassification
+
+    sizes = {"image_size": 48, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4}
+    kinds = {"use_relative_position_bias": True, "use_mean_pooling": True, "layer_scale_init_value": 0.1}
+    theirs = BeitForImageClassification(BeitConfig(**sizes, **kinds, intermediate_size=96))
+    ours = beit_like()
+    report: list[str] = []
+    named = ours.adapt(dict(theirs.state_dict()), report)
+    assert torch.equal(named["stack.norm.weight"], ours.stack.norm.weight)
+    patches = theirs.beit.embeddings.patch_embeddings.projection.weight
+    assert any(value.shape == patches.shape and torch.equal(value, patches) for value in named.values())
+    assert sum("last norm" in line for line in report) == 1
+
+
 def test_an_image_alone_is_timm_s_vit() -> None:
     """Table 5 starts from a plain vision transformer: absolute positions, no layer scale, a bias on keys."""
     vit = pytest.importorskip("timm.models.vision_transformer")

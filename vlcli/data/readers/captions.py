@@ -66,14 +66,9 @@ class Captions(SplitFileReader):
     def write_miniature(self, miniature: Miniature) -> None:
         image, text = self.fields
         for file in self.files():
-            rows = [
-                {
-                    image: miniature.picture(self.image_folder / f"{n}.jpg"),
-                    text or "captions": [miniature.sentence(n, i) for i in range(2)],
-                }
-                for n in miniature.numbers(str(file), 2 * PICTURES)
-            ]
-            miniature.write(file, rows)
+            names = miniature.pictures(str(file), self.image_folder, count=2 * PICTURES)
+            said = {name: [miniature.sentence(n, i) for i in range(2)] for n, name in names.items()}
+            miniature.write(file, [{image: name, text or "captions": texts} for name, texts in said.items()])
 
     def _of_image(self, file: str, captions: list[str]) -> list[Example]:
         image = self.picture(file)
@@ -196,15 +191,14 @@ class Karpathy(SplitFileReader):
 
     def write_miniature(self, miniature: Miniature) -> None:
         (file,) = self.files()
-        name = file.stem.removeprefix("dataset_")
-        rows = []
+        name, rows = file.stem.removeprefix("dataset_"), []
         for split in self.splits if name == "coco" else ("train", "val", "test"):
             year = "" if name != "coco" else "train2014" if split == "train" else "val2014"
-            for n in miniature.numbers(year if year == "train2014" else f"{year or name}-{split}"):
-                path = self.image_folder / year / (f"COCO_{year}_{n:012d}.jpg" if year else f"{n}.jpg")
-                said = [{"raw": miniature.sentence(n, i), "imgid": n, "sentid": 10 * n + i} for i in range(2)]
-                row = {"filename": miniature.picture(path), "imgid": n, "split": split, "sentences": said}
-                rows.append({**row, **({"filepath": year, "cocoid": n} if year else {})})
+            part = year if year == "train2014" else f"{year or name}-{split}"
+            form = f"COCO_{year}_{{:012d}}.jpg" if year else "{}.jpg"
+            for n, picture in miniature.pictures(part, self.image_folder / year, form).items():
+                said = [{"raw": miniature.sentence(n, i), "sentid": 10 * n + i} for i in range(2)]
+                rows.append({"filename": picture, "filepath": year, "split": split, "sentences": said})
         miniature.write(file, {"images": rows, "dataset": name})
 
     def read_file(self, file: Path) -> Iterator[Example]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from vlcli.data.checks import by_id, twice
 from vlcli.data.files import first_object, read_json, value
-from vlcli.data.miniature import Miniature
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -41,16 +41,13 @@ class _Coco(SplitFileReader):
         rows = by_id(value(content, "images", list, str(where)), "id", f"{where}: images")
         return {key: _file_name(row) for key, row in rows.items()}
 
-    def miniature_images(self, file: Path, miniature: Miniature) -> tuple[dict[str, Any], dict[int, str]]:
-        """Return COCO's file of boxes, and file names by number; their pictures are drawn."""
-        part = file.stem.rpartition("_")[2]
-        form = f"COCO_{part}_{{:012d}}.jpg" if part.endswith("2014") else "{:012d}.jpg"
-        numbers = miniature.numbers(
-            "val2014-val" if part == "val2014" else part if part[-1].isdigit() else str(file), 12
-        )
-        home = self.image_folder / part if part.endswith("2014") else self.image_folder
-        names = {n: miniature.picture(home / form.format(n)) for n in numbers}
-        return miniature.instances(list(names.values()), list(names)), names
+    def miniature_images(self, file: Path, miniature: Miniature) -> dict[int, str]:
+        """Draw the pictures of a file and return their names by number."""
+        year = file.stem.rpartition("_")[2]
+        part = {"val2014": "val2014-val"}.get(year, year if year[-1:].isdigit() else str(file))
+        if not year.endswith("2014"):
+            return miniature.pictures(part, self.image_folder, "{:012d}.jpg", 2 * PICTURES)
+        return miniature.pictures(part, self.image_folder / year, f"COCO_{year}_{{:012d}}.jpg", 2 * PICTURES)
 
     def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:
         """Return the image id of an annotation."""
@@ -93,12 +90,12 @@ class CocoCaptions(_Coco):
 
     def write_miniature(self, miniature: Miniature) -> None:
         for file in self.files():
-            content, names = self.miniature_images(file, miniature)
+            names = self.miniature_images(file, miniature)
             notes = [
                 {"id": 10 * n + i, "image_id": n, "caption": miniature.sentence(n, i)} for n in names for i in range(2)
             ]
             rows = {} if self.captions == "none" else {"annotations": notes}
-            miniature.write(file, {"images": content["images"], **rows})
+            miniature.write(file, {"images": miniature.instances(names)["images"], **rows})
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
@@ -150,7 +147,7 @@ class CocoInstances(_Coco):
 
     def write_miniature(self, miniature: Miniature) -> None:
         for file in self.files():
-            miniature.write(file, self.miniature_images(file, miniature)[0])
+            miniature.write(file, miniature.instances(self.miniature_images(file, miniature)))
 
     def boxes(self) -> dict[str, BoxList]:
         return {name: self._boxes[name] for example in self.examples() for name in example.images}

@@ -76,17 +76,14 @@ class GQA(Reader):
 
     def write_miniature(self, miniature: Miniature) -> None:
         for split, file in zip(self.split_names, self._first(self.questions, self.usual), strict=True):
-            name = "n{}" if split == "testdev" else "{}"
-            part = {"valid": "vg-val", "val": "vg-val", "testdev": "testdev"}.get(split, "vg")
+            part = {"train": "vg", "val": "vg-val", "valid": "vg-val", "testdev": "testdev"}.get(split)
+            form = "n{}.jpg" if split == "testdev" else "{}.jpg"
             rows = {}
-            for n in miniature.numbers(part):
-                miniature.picture(self.image_folder / f"{name.format(n)}.jpg")
+            for n, name in miniature.pictures(part or "vg", self.image_folder, form).items():
+                said = {"answer": miniature.answer(n), "types": {"structural": "query", "semantic": "attr"}}
                 for i in range(2):
-                    asked = {"imageId": name.format(n), "question": miniature.question(n, i), "isBalanced": True}
-                    said = {"answer": miniature.answer(n), "types": {"structural": "query", "semantic": "attr"}}
-                    rows[f"{n:05d}{i}"] = (
-                        asked if split.startswith(("test", "submi", "chal")) and part == "vg" else asked | said
-                    )
+                    asked = {"imageId": name.removesuffix(".jpg"), "question": miniature.question(n, i)}
+                    rows[f"{n:05d}{i}"] = asked | (said if part else {})
             miniature.write(file, rows)
 
     def read(self) -> list[Example]:

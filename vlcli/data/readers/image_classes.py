@@ -79,12 +79,10 @@ class StanfordCars(FolderReader):
 
         home = self.folder / "devkit"
         for split in self.splits:
-            kinds = [("fname", object), ("class", int), *((f"bbox_{side}", int) for side in ("x1", "y1", "x2", "y2"))]
-            names = [f"{n:05d}.jpg" for n in miniature.numbers(f"cars-{split}")]
-            rows = np.array([(name, 1 + i % 2, 1, 1, 40, 40) for i, name in enumerate(names)], kinds)
-            for name in names:
-                miniature.picture(self.folder / f"cars_{split}" / name)
-            savemat(home / miniature.made(home / f"cars_{split}_annos_withlabels.mat"), {"annotations": rows})
+            names = miniature.pictures(f"cars-{split}", self.folder / f"cars_{split}", "{:05d}.jpg").values()
+            rows = [(name, 1 + i % 2) for i, name in enumerate(names)]
+            table = {"annotations": np.array(rows, [("fname", object), ("class", int)])}
+            savemat(home / miniature.ready(home / f"cars_{split}_annos_withlabels.mat"), table)
         savemat(home / "cars_meta.mat", {"class_names": np.array(["AM General Hummer", "Acura RL"], object)})
 
     def _annotations(self, split: str) -> Path:

@@ -59,21 +59,14 @@ class NLVR2(BoxesBeside):
 
     def write_miniature(self, miniature: Miniature) -> None:
         for split, file in zip(self.split_names, self.files(), strict=True):
-            names = [f"{split}-{n}-0" for n in miniature.numbers(f"nlvr2-{split}")]
-            for name in names:
+            rows = []
+            for n in miniature.numbers(f"nlvr2-{split}"):
                 for side in (0, 1):
-                    miniature.picture(self.image_folder / f"{name}-img{side}.png")
-            rows = (
-                {
-                    "identifier": f"{name}-{i}",
-                    "sentence": miniature.sentence(n, i),
-                    "label": str(i == n % 2),
-                    "synset": "x",
-                }
-                for n, name in enumerate(names)
-                for i in range(2)
-            )
-            miniature.write(file, rows)
+                    miniature.picture(self.image_folder / f"{split}-{n}-0-img{side}.png")
+                for i in range(2):
+                    said = {"sentence": miniature.sentence(n, i), "label": str(i == n % 2), "synset": "x"}
+                    rows.append({"identifier": f"{split}-{n}-0-{i}", **said})
+            miniature.write(file, iter(rows))
 
     def read_file(self, file: Path) -> Iterator[Example]:
         for where, row in json_rows(file):

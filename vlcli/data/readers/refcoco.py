@@ -1,6 +1,7 @@
 """Referring expressions in the layout of the refer toolkit: RefCOCO, RefCOCO+, RefCOCOg."""
 
 import pickle
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -85,22 +86,14 @@ class RefCOCO(Reader):
         refs: list[dict[str, Any]] = []
         names: dict[int, str] = {}
         for split in self.splits:
-            for n in miniature.numbers("train2014" if split == "train" else f"train2014-{split}"):
-                names[n] = miniature.picture(self.image_folder / "train2014" / f"COCO_train2014_{n:012d}.jpg")
-                refs += [
-                    {
-                        "ref_id": 10 * n + i,
-                        "ann_id": 10 * n + i,
-                        "image_id": n,
-                        "split": split,
-                        "sentences": [{"sent_id": 10 * n + i, "sent": miniature.sentence(n, i)}],
-                    }
-                    for i in range(2)
-                ]
-        content = miniature.instances(list(names.values()), list(names))
-        whole = refs if self.refs_file.suffix == ".json" else pickle.dumps(refs, protocol=2)
-        miniature.write(self.refs_file, whole)
-        miniature.write(self.instances_file, content)
+            part = "train2014" if split == "train" else f"train2014-{split}"
+            drawn = miniature.pictures(part, self.image_folder / "train2014", "COCO_train2014_{:012d}.jpg")
+            names |= drawn
+            for n, i in product(drawn, range(2)):
+                said = {"sentences": [{"sent_id": 10 * n + i, "sent": miniature.sentence(n, i)}], "split": split}
+                refs.append({"ref_id": 10 * n + i, "ann_id": 10 * n + i, "image_id": n, **said})
+        miniature.write(self.refs_file, refs if self.refs_file.suffix == ".json" else pickle.dumps(refs, protocol=2))
+        miniature.write(self.instances_file, miniature.instances(names))
         if self.detections is not None:
             boxes = [{"image_id": n, "box": box, "category_id": 1, "score": 0.9} for n in names for box in BOXES[:2]]
             miniature.write(self.detections, boxes)

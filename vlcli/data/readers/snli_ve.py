@@ -71,20 +71,12 @@ class SNLIVE(SplitFileReader):
 
     def write_miniature(self, miniature: Miniature) -> None:
         for split, file in zip(self.split_names, self.files(), strict=True):
-            numbers = miniature.numbers(f"flickr30k-{'val' if split == 'dev' else split}")
-            for n in numbers:
-                miniature.picture(self.image_folder / f"{n}.jpg")
-            rows = (
-                {
-                    "Flickr30K_ID": str(n),
-                    "pairID": f"{n}.jpg#0r{i}",
-                    "sentence2": miniature.sentence(n, i),
-                    "gold_label": label,
-                }
-                for n in numbers
-                for i, label in enumerate((*LABELS, NO_LABEL))
-            )
-            miniature.write(file, rows)
+            rows = []
+            for n in miniature.pictures(f"flickr30k-{'val' if split == 'dev' else split}", self.image_folder):
+                for i, label in enumerate((*LABELS, NO_LABEL)):
+                    pair = {"Flickr30K_ID": str(n), "pairID": f"{n}.jpg#0r{i}", "gold_label": label}
+                    rows.append({**pair, "sentence2": miniature.sentence(n, i)})
+            miniature.write(file, iter(rows))
 
     def read_file(self, file: Path) -> Iterator[Example]:
         text = read_text(file)

@@ -41,18 +41,10 @@ class _VisualGenome(SplitFileReader):
     def write_miniature(self, miniature: Miniature) -> None:
         for file in self.files():
             images = []
-            for n in miniature.numbers("vg"):
-                miniature.picture(self.image_folder / f"{n}.jpg")
-                rows = [
-                    {
-                        "region_id": 10 * n + i,
-                        "qa_id": 10 * n + i,
-                        "phrase": miniature.sentence(n, i),
-                        "question": miniature.question(n, i),
-                        "answer": miniature.answer(n),
-                    }
-                    for i in range(2)
-                ]
+            for n in miniature.pictures("vg", self.image_folder):
+                said = {"question": miniature.question(n), "answer": miniature.answer(n)}
+                said["phrase"] = miniature.sentence(n)
+                rows = [{"region_id": 10 * n + i, "qa_id": 10 * n + i, **said} for i in range(2)]
                 images.append({"id": n, self.rows: rows})
             miniature.write(file, images)
 

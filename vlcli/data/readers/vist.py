@@ -71,11 +71,10 @@ class VIST(BoxesBeside):
     def write_miniature(self, miniature: Miniature) -> None:
         for split, file in zip(self.split_names, self.files(), strict=True):
             rows = []
-            for n in miniature.numbers(f"vist-{split}", 3 * self.length):
-                miniature.picture(self.image_folder / f"{n}.jpg")
-                said = {"text": miniature.sentence(n), "original_text": miniature.sentence(n).capitalize()}
-                story = {"story_id": str(n // self.length), "worker_arranged_photo_order": n % self.length}
-                rows.append([{"photo_flickr_id": str(n), "album_id": str(n // self.length), **said, **story}])
+            for n in miniature.pictures(f"vist-{split}", self.image_folder, count=3 * self.length):
+                story, place = divmod(n, self.length)
+                told = {"story_id": str(story), "album_id": str(story), "worker_arranged_photo_order": place}
+                rows.append([{"photo_flickr_id": str(n), self.text: miniature.sentence(n), **told}])
             miniature.write(file, {"annotations": rows})
 
     def read(self) -> list[Example]:

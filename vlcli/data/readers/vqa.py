@@ -111,27 +111,22 @@ class VQA(Reader):
 
     def write_miniature(self, miniature: Miniature) -> None:
         for split in self.split_names:
-            listed = split in ("minival", "nominival") or "nominival" in self.split_names
             part = split if split in ("minival", "nominival") else ""
             year = "test2015" if split.startswith("test") else "val2014" if part else f"{split}2014"
-            rows = [
-                {"question_id": 10 * n + i, "image_id": n, "question": miniature.question(n, i), "answer": n + i}
-                for n in miniature.numbers(f"{year}{part}")
-                for i in range(2)
-            ]
-            for row in rows:
-                miniature.picture(self.image_folder / year / f"{image_form(year).format(row['image_id'])}.jpg")
-            if listed:
-                miniature.write(
-                    self._find(self.questions, ("vqa/{split}.json",), split), _as_list(rows, year, miniature)
-                )
+            names = miniature.pictures(f"{year}{part}", self.image_folder / year, f"{image_form(year)}.jpg")
+            asked = [{"question_id": 10 * n + i, "image_id": n} for n in names for i in range(2)]
+            said = [{**row, "question": miniature.question(row["image_id"], row["question_id"])} for row in asked]
+            answers = {} if year == "test2015" else {n: miniature.answer(n) for n in (r["question_id"] for r in asked)}
+            if part or "nominival" in self.split_names:  # LXMERT's list
+                file = self._find(self.questions, ("vqa/{split}.json",), split)
+                miniature.write(file, [_listed(row, names, answers) for row in said])
                 continue
-            asked = self.asked[2] if year == "test2015" else self.asked[1]
-            told = {"data_subtype": year, "questions": [{k: row[k] for k in row if k != "answer"} for row in rows]}
-            miniature.write(self._find(self.questions, (asked,), split), told)
-            if not split.startswith("test") and self.annotations != "":
-                notes = {"data_subtype": year, "annotations": [_annotated(row, miniature) for row in rows]}
-                miniature.write(self._find(self.annotations, self.answered[1:2], split), notes)
+            file = self._find(self.questions, self.asked[2:3] if year == "test2015" else self.asked[1:2], split)
+            miniature.write(file, {"data_subtype": year, "questions": said})
+            if answers and self.annotations != "":
+                people = {key: [{"answer": one}] * 10 for key, one in answers.items()}
+                notes = [{**row, **_KINDS, "answers": people[row["question_id"]]} for row in asked]
+                miniature.write(self._find(self.annotations, self.answered[1:2], split), {"annotations": notes})
 
     def _read_part(self, part: _Part) -> list[Example]:
         content = read_json(part.asked, (dict, list))
@@ -180,25 +175,14 @@ class VQA(Reader):
             yield Example(str(number), value(row, "question", str, where).strip(), [image], targets=targets)
 
 
-def _as_list(rows: list[dict[str, Any]], year: str, miniature: Miniature) -> list[dict[str, Any]]:
-    # as LXMERT has them
-    kinds = {"question_type": "what color is the", "answer_type": "other"}
-    return [
-        {
-            "img_id": image_form(year).format(row["image_id"]),
-            "question_id": row["question_id"],
-            "sent": row["question"],
-            **({} if year.startswith("test") else {"label": {miniature.answer(row["answer"]): 1.0}, **kinds}),
-        }
-        for row in rows
-    ]
+_KINDS = {"question_type": "what color is the", "answer_type": "other"}
 
 
-def _annotated(row: dict[str, Any], miniature: Miniature) -> dict[str, Any]:
-    said = miniature.answer(row["answer"])
-    people = [{"answer": said, "answer_id": i, "answer_confidence": "yes"} for i in range(1, 11)]
-    kinds = {"question_type": "what color is the", "answer_type": "other", "multiple_choice_answer": said}
-    return {"image_id": row["image_id"], "question_id": row["question_id"], "answers": people, **kinds}
+def _listed(row: dict[str, Any], names: dict[int, str], answers: dict[int, str]) -> dict[str, Any]:
+    # a question of a miniature as LXMERT has it
+    label = {"label": {answers[row["question_id"]]: 1.0}, **_KINDS} if answers else {}
+    image = names[row["image_id"]].removesuffix(".jpg")
+    return {"img_id": image, "question_id": row["question_id"], "sent": row["question"], **label}
 
 
 def _joined(content: list[Any], file: Path) -> Iterator[Example]:
