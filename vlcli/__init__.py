@@ -3,21 +3,15 @@
 ``import vlcli`` is cheap: torch is imported by the first name that needs it.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+from vlcli.lazy import lazily
 from vlcli.version import __version__
 
 if TYPE_CHECKING:
-    from vlcli.api import Loaded, load, model
+    from vlcli.api import Loaded, load, load_state_dict, model
+    from vlcli.results import Page, Table, page, table
 
-__all__ = ["Loaded", "__version__", "load", "model"]
+__all__ = ["Loaded", "Page", "Table", "__version__", "load", "load_state_dict", "model", "page", "table"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import the Python interface (and torch with it) on first use."""
-    if name in ("Loaded", "load", "model"):
-        return getattr(importlib.import_module("vlcli.api"), name)
-    raise AttributeError(f"module 'vlcli' has no attribute {name!r}")
+__getattr__ = lazily(__name__, __file__)

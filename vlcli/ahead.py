@@ -4,8 +4,6 @@ A worker of a DataLoader that is killed while it writes a batch leaves half of i
 ever. The main thread sees that the process is gone.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 import threading

@@ -6,10 +6,8 @@ model = vlcli.load("runs/quickstart/nlvr2", features="runs/quickstart/regions")
 vectors = model.encode_text("a red circle is left of a blue square")
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -25,6 +23,7 @@ from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.data.transforms import Transform
 from vlcli.engine.bundle import Bundle
 from vlcli.engine.evaluation import fingerprint
+from vlcli.engine.state_dict import load_state_dict
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import UsageError
 from vlcli.features import FeatureStore
@@ -34,6 +33,7 @@ from vlcli.nn.model import DataSpec, EncoderOutput, FusionOutput, Model, Recorde
 from vlcli.nn.slots import build_model
 from vlcli.objectives.answering import Answering
 from vlcli.prediction.batches import Answerer
+from vlcli.prediction.looking import look
 from vlcli.prediction.pictures import PictureReader
 from vlcli.prediction.records import Failure, Picture, Prediction, RegionFeatures, Request, Use, name_of
 from vlcli.prediction.sources import Sources, find_model, find_sources, load_any
@@ -42,7 +42,7 @@ from vlcli.tasks.answering import GenerativeVQA
 from vlcli.tasks.base import Task
 from vlcli.tools.search import Index, make_index
 
-__all__ = ["Loaded", "Picture", "RegionFeatures", "load", "model"]
+__all__ = ["Loaded", "Picture", "RegionFeatures", "load", "load_state_dict", "model"]
 
 AT_ONCE = 64
 """Texts that are embedded at a time."""
@@ -202,6 +202,7 @@ class Loaded:
             about = Use("outputs", "other", 0, "none", "what the objectives predict")
             names = [name_of(one, index) for index, one in enumerate(pictures)]
             prediction = Prediction(about, "", names, said, None)
+        prediction.pictures, prediction.look = pictures, partial(look, self, said or "", pictures)
         if self.task is None and task is None:
             prediction.row = {**self.outputs(said, pictures), **prediction.row}
         return prediction

@@ -9,8 +9,6 @@
 The command line prints the message without a traceback (``-vv`` shows one).
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The other name is ``.NAME.tmp-PROCESS-THREAD``, so that two writers do not colli
 finds what a killed process leaves.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

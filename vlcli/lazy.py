@@ -1,7 +1,5 @@
 """Imports the public names of a package when they are first used, so that importing the package stays cheap."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Converts values to plain Python values, and names to text for messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

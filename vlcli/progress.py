@@ -1,7 +1,5 @@
 """Defines the interface by which long work reports; the command line passes an implementation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol

@@ -6,8 +6,6 @@ processes: a launcher passes on a signal that the scheduler has sent already). S
 stay ignored. All this holds inside :func:`listening` alone, which the command line enters.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import select

@@ -1,7 +1,5 @@
 """ACE-RPE's anchor loss: hinges against the hardest negatives, and a soft maximum over patches and words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draws Figure 4: the anchors of each word, and Grad-CAM of the match for the same words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -5,8 +5,6 @@ other, so the minimum splits: first over words, then over patches; the L1 distan
 columns. All are windowed by shifting, so nothing larger than the distances themselves is ever built.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Predicts masked words against targets mixed with the momentum copy's predictions (ALBEF)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

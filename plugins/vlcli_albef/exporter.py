@@ -1,7 +1,5 @@
 """Exports the two towers of ALBEF as transformers' BERT and ViT (``transformers-albef``)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar

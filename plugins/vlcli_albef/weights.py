@@ -1,7 +1,5 @@
 """Renames and fits weights between vlcli's ALBEF and the files of ALBEF, LAVIS, timm's ViT and transformers' BERT."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Convolutional networks: region extractors from a torchvision ResNet or timm backbone, and FiLM on pixels."""
 
-from __future__ import annotations
-
 from vlcli.detection import RegionBackbone
 from vlcli_backbone.classifier import RegionClassifier
 from vlcli_backbone.extractor import BackboneExtractor

@@ -1,7 +1,5 @@
 """The model ``region-classifier``: a region backbone that is trained on labelled boxes."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

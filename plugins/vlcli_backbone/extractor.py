@@ -1,7 +1,5 @@
 """Extracts features of given boxes, or of a grid, with any image classifier (``backbone``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FiLM: convolutions whose channels a question scales and shifts, for small pictures and for few of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import gcd
 from typing import ClassVar

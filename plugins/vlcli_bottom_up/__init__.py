@@ -1,7 +1,5 @@
 """Bottom-up attention: the published Visual Genome detectors on torchvision's operators."""
 
-from __future__ import annotations
-
 from vlcli_bottom_up.detector import Detector
 from vlcli_bottom_up.extractor import BottomUpExtractor
 from vlcli_bottom_up.families import FAMILIES, Family

@@ -1,7 +1,5 @@
 """A two-stage detector: backbone, proposals, regions and heads, by the conventions of a family."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

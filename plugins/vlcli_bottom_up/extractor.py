@@ -1,7 +1,5 @@
 """Extracts regions with the published Visual Genome detectors (``bottom-up``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Nothing here can be read off a checkpoint; what can (depth, widths, classes) is in :mod:`vlcli_bottom_up.families`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Anchors and the region proposal network (Ren et al. 2015), in Caffe's, Detectron's and detectron2's conventions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

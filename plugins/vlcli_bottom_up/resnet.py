@@ -1,7 +1,5 @@
 """ResNet and ResNeXt stages under detectron2's names, and the feature pyramid (Lin et al. 2017)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

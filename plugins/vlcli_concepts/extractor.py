@@ -1,7 +1,5 @@
 """Extracts the words that a trained concept model sees in pictures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self

@@ -1,7 +1,5 @@
 """Predicts the words of a picture from its instances by noisy-OR."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Exports DeiT to transformers' ViT and DeiT classes (``transformers-vit``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Defines DeiT (and plain ViT), an image classifier with any position encoding, and renames timm's weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

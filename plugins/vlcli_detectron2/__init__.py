@@ -1,7 +1,5 @@
 """Any detectron2 configuration as an extractor, where detectron2 is installed."""
 
-from __future__ import annotations
-
 from vlcli_detectron2.extractor import Detectron2Extractor
 
 __all__ = ["Detectron2Extractor"]

@@ -1,7 +1,5 @@
 """Extracts regions with the two stages of a detectron2 model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exports DETR to transformers' ``DetrForObjectDetection`` (``transformers-detr``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Defines DETR: a convolutional backbone, a transformer over its map, and object queries."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Renames weights between vlcli's DETR, its release (iRPE's tables among them) and transformers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -3,8 +3,6 @@
 Carion et al., ECCV 2020, section 3.1, Eq. 1 and 2, and appendix A.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Defines the objectives of Table 4 that DiMBERT leaves out: image-sentence, masked object, masked concept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Draws the figures of the DiMBERT paper: attention between regions and words (3), captions side by side (4)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Embeds regions (appearance, box, class) and visual concepts for the single-stream models."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

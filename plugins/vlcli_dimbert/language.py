@@ -1,7 +1,5 @@
 """Defines bidirectional and sequence-to-sequence language modelling of DiMBERT and VLP."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """Defines the base of DiMBERT, UNITER and VL-BERT: one transformer over regions, visual concepts and words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar

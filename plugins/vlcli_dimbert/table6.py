@@ -1,7 +1,5 @@
 """Defines the single-stream models of Table 6, UNITER and VL-BERT, with any attention."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Defines the two-stream model of Table 6: ViLBERT's co-attention, or one softmax over both streams' keys."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """Renames and fits weights between single-stream models and the files of VLP, UniLM, BERT and a detector's fc7."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

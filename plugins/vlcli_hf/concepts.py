@@ -1,7 +1,5 @@
 """Extracts the words of a list that a picture shows, by an open-vocabulary model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 

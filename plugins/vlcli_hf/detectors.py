@@ -1,7 +1,5 @@
 """Detectors of transformers: of every object query the feature, the box, and a probability for each class or word."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Which tokens of a tower's sequence are no patches is known of each kind of model
 its configuration. All other kinds are loaded as ``AutoBackbone``, which gives maps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast

@@ -1,7 +1,5 @@
 """Folders of transformers: configuration, weights, words, and the base class of the extractors that read them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

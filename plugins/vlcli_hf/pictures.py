@@ -1,7 +1,5 @@
 """Pictures as an image processor of transformers gives them to its model, and where their pixels come from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

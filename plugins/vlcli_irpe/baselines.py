@@ -1,7 +1,5 @@
 """Defines the relative encodings that iRPE is compared with (section 3.1; on images, supplement 4)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -6,8 +6,6 @@ row: the stretches of a head are looked up (a third of a look-up for every pair,
 as wholes. The scores of a head are added onto them, and all stays in the processor's cache until the next head.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ An offset is the query's position minus the key's, rows first. Published and rel
 function; the paper ranks distances and does not round.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

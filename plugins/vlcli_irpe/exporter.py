@@ -1,7 +1,5 @@
 """Exports weights under the names of the published code, iRPE's tables among them (``irpe-names``)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal

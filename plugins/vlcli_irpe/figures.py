@@ -1,7 +1,5 @@
 """Draws figures of the iRPE paper: index functions (2), terms of a trained model (5) and bucket maps (6 to 9)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Draws the cost of encodings: multiply-accumulates by resolution (Figure 4), measured time and memory (Figure 10)."""
 
-from __future__ import annotations
-
 import multiprocessing
 import statistics
 import sys

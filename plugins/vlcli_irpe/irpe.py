@@ -1,7 +1,5 @@
 """Defines iRPE, relative position encoding for images (Wu et al., ICCV 2021), in all its variants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 

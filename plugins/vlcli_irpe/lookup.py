@@ -8,8 +8,6 @@ A look-up and the sum per bucket are each other's transpose, so the gradient of 
 is kept for it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

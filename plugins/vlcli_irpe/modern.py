@@ -1,7 +1,5 @@
 """Defines later encodings: rotary 2-D, Swin's table, the log-spaced continuous bias, CPVT's generator."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, cast

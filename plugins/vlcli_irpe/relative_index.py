@@ -5,8 +5,6 @@ the smallest integers that hold them and bounded in bytes. Boxes, several pictur
 computed from their coordinates.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass

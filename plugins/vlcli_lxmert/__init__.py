@@ -3,8 +3,6 @@
 The commands and readers of this package import without torch: a name is imported when it is first used.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

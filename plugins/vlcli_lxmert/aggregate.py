@@ -1,7 +1,5 @@
 """Groups captions and questions of five data sets by image (LXMERT's pre-training data)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Defines bottom-up and top-down attention (BUTD), the baseline of LXMERT's Table 3."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """Defines the commands ``vlcli data aggregate``, ``composition`` and ``answers``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Exports LXMERT and BUTD to transformers (``transformers-lxmert``, ``transformers-butd``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -90,6 +88,8 @@ def checked(trained: Any) -> LXMERT:
     model = export.of_kind(trained, LXMERT, "LXMERT")
     for option, part in (("text", model.language), ("image", model.objects), ("cross", model.cross)):
         export.check_plain(part, "LXMERT", f"{option}_position")
+    if any(layer.back is not None for layer in model.cross.layers):
+        raise export.refused("LXMERT", "a cross-attention for each direction", "shared_crossing: true")
     words, boxes = list(model.text.positions), list(model.image.positions)
     if len(words) != 1 or not isinstance(words[0], LearnedPosition):
         raise export.refused("LXMERT", "other positions of words", "text_position: learned")

@@ -1,7 +1,5 @@
 """Predicts the features, detected labels and attributes of masked regions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Literal
@@ -73,7 +71,10 @@ class MaskedObject(Objective):
         view: the view it shares.
     """
 
-    paper = "LXMERT, Tan and Bansal 2019, section 3.1.2; airsplay/lxmert for as_released"
+    paper = (
+        "LXMERT, Tan and Bansal 2019, section 3.1.2; airsplay/lxmert for as_released; as_published is UNITER's masked "
+        "region feature regression and classification, too (Chen et al. 2020, section 3.2)"
+    )
     requires = frozenset({"fuse"})
     inputs = frozenset({"regions"})
 

@@ -1,23 +1,22 @@
 """Defines LXMERT: a language encoder, an object-relationship encoder and a cross-modality encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
 import vlcli.nn as vl
 from vlcli.registry import AttentionSpec, PositionSpec, Spec
-from vlcli_lxmert.names import from_public
+from vlcli_lxmert.names import from_public, last_layers
 
 
 class CrossLayer(nn.Module):
     """One cross-modality layer: cross-attention, self-attention, feed-forward.
 
     The cross-attention, its output and its norm are one module used in both directions, as in the released code
-    (``visual_attention`` there); both directions read what the previous layer left.
+    (``visual_attention`` there), or one for each (``back``: of objects that look at words), as section 2.2 writes
+    them; both directions read what the previous layer left.
     """
 
     def __init__(
@@ -27,9 +26,11 @@ class CrossLayer(nn.Module):
         style: vl.BlockStyle,
         attention: Spec | str,
         crossing: Spec | str,
+        shared: bool,
     ) -> None:
         super().__init__()
         self.cross = vl.AttentionBlock(replace(shape, cross=True), style, crossing)
+        self.back = None if shared else vl.AttentionBlock(replace(shape, cross=True), style, crossing)
         self.language_self = vl.AttentionBlock(shape, style, attention)
         self.object_self = vl.AttentionBlock(shape, style, attention)
         self.language_feed = vl.FeedForward(shape.dim, hidden, style)
@@ -43,7 +44,7 @@ class CrossLayer(nn.Module):
         Each context is that of one direction of the cross-attention: the queries are the words' or the objects'.
         """
         seen = self.cross(words, objects, words_context)  # (P, T, D)
-        read = self.cross(objects, words, objects_context)  # (P, R, D)
+        read = (self.back or self.cross)(objects, words, objects_context)  # (P, R, D)
         seen = self.language_self(seen, None, self._itself(words_context, objects_context, "text"))
         read = self.object_self(read, None, self._itself(objects_context, words_context, "image"))
         return self.language_feed(seen), self.object_feed(read)
@@ -116,6 +117,10 @@ class LXMERT(vl.Model):
         attention: any registered attention, used in every block.
         cross_attention: another one for words and objects looking at one another; None: ``attention``. With
             ``disentangled`` each modality has projections of its own there (DiMBERT, Table 6).
+        shared_crossing: one module of cross-attention for both directions, as released; false: one for each (the
+            paper's text). From weights with one, both start from it.
+        bert_layers: which layers of a BERT with more layers the language encoder starts from: the ``first``, as the
+            released code copies them by name, or the ``last`` (the paper's footnote 10: top).
         text_position: positions of words, token-wise or pairwise, one or several.
         image_position: positions of objects, likewise.
         cross_position: pairwise positions between words and objects.
@@ -151,6 +156,8 @@ class LXMERT(vl.Model):
         dropout: float = 0.1,
         attention: AttentionSpec = "standard",
         cross_attention: AttentionSpec | None = None,
+        shared_crossing: bool = True,
+        bert_layers: Literal["first", "last"] = "first",
         text_position: PositionSpec | list[PositionSpec] | None = "learned",
         image_position: PositionSpec | list[PositionSpec] | None = "box",
         cross_position: PositionSpec | list[PositionSpec] | None = None,
@@ -161,7 +168,7 @@ class LXMERT(vl.Model):
         super().__init__(data_spec)
         shape = vl.AttentionShape(hidden, heads, dropout=dropout)
         style = vl.BlockStyle(dropout=dropout)
-        self.init_std = vl.init_scale(init_std, hidden)
+        self.init_std, self.bert_layers = vl.init_scale(init_std, hidden), bert_layers
         words_shape, objects_shape = replace(shape, layers=text_layers), replace(shape, layers=image_layers)
         cross_shape, slots = replace(shape, layers=cross_layers, cross=True), self.slots
         of_words, pairs_of_words = vl.build_positions(text_position, words_shape, slots["text_position"])
@@ -175,7 +182,9 @@ class LXMERT(vl.Model):
         self.objects = vl.Stack.of(image_layers, shape, intermediate, style, attention, pairs_of_objects)
         deep = replace(shape, layers=cross_layers)
         crossing = cross_attention or attention
-        layers = [CrossLayer(deep, intermediate, style, attention, crossing) for _ in range(cross_layers)]
+        layers = [
+            CrossLayer(deep, intermediate, style, attention, crossing, shared_crossing) for _ in range(cross_layers)
+        ]
         self.cross = CrossEncoder(layers, across)
         self.pooler = vl.Pooler(hidden)
         self.language.packed = self.objects.packed = self.cross.packed = packed
@@ -217,7 +226,13 @@ class LXMERT(vl.Model):
         )
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
-        return vl.fit_weights(self, from_public(state, dict(self.named_parameters()), report), report)
+        state = last_layers(state, len(self.language.layers), report) if self.bert_layers == "last" else state
+        names = dict(self.named_parameters())
+        state = from_public(state, names, report)
+        shared = {name: name.replace(".back.", ".cross.") for name in names if ".back." in name and name not in state}
+        copies = {name: state[source] for name, source in shared.items() if source in state}
+        report += [f"{len(copies)} weights of the second cross-attentions are copies of the first's"] if copies else []
+        return vl.fit_weights(self, {**state, **copies}, report)
 
     def layer_of(self, name: str) -> int | None:
         # Both encoders end at one depth, the cross layers follow.

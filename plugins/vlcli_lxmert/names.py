@@ -3,8 +3,6 @@
 The two public layouts differ in the prefix of the backbone alone (``bert.`` and ``lxmert.``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 
@@ -57,6 +55,7 @@ for _objective in _ANSWERERS:
     for _ours, _row in (("inner", 0), ("norm", 2), ("outer", 3)):
         _FIXED[f"objectives.{_objective}.head.{_ours}."] = f"answer_head.logit_fc.{_row}."
 _TIED = "cls.predictions.decoder.weight"
+_BERT_LAYER = re.compile(r"\bencoder\.layer\.(\d+)\.")
 
 
 def airsplay_name(name: str) -> str | None:
@@ -93,6 +92,17 @@ def from_public(state: Mapping[str, Tensor], names: Iterable[str], report: list[
     if changed := sum(key != name for key, name in renamed.items()):
         report.append(f"{changed} weights had the names of a public LXMERT release")
     return {name: state[key] for key, name in renamed.items()}
+
+
+def last_layers(state: Mapping[str, Tensor], count: int, report: list[str]) -> State:
+    """Returns a BERT's weights with the last ``count`` of its layers alone, numbered from 0."""
+    numbers = {key: int(layer[1]) for key in state if (layer := _BERT_LAYER.search(key))}
+    left = max(numbers.values(), default=-1) + 1 - count
+    if left <= 0:
+        return dict(state)
+    report.append(f"language encoder: the last {count} of {left + count} layers are taken")
+    kept = {key: value for key, value in state.items() if numbers.get(key, left) >= left}
+    return {_BERT_LAYER.sub(lambda layer: f"encoder.layer.{int(layer[1]) - left}.", key): kept[key] for key in kept}
 
 
 def to_airsplay(state: Mapping[str, Tensor]) -> State:

@@ -1,7 +1,5 @@
 """Defines the model for a few thousand examples: pooled image features and a bag of words, one hidden layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Writes LXMERT's pre-training data: files grouped by image, the answer table, Table 1."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

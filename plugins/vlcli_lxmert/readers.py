@@ -1,14 +1,23 @@
 """Reads LXMERT's pre-training data: the authors' files, or the official files of the five data sets."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data import AnswerList, Example, Identity, Reader, held_out, inside, read_answers, read_json, refuse_held_out
+from vlcli.data import (
+    AnswerList,
+    Example,
+    Identity,
+    Miniature,
+    Reader,
+    held_out,
+    inside,
+    read_answers,
+    read_json,
+    refuse_held_out,
+)
 from vlcli.data import json_value as value
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import written
@@ -114,6 +123,24 @@ class LxmertPretrain(Grouped):
     def files(self) -> list[Path]:
         tables = [] if self.known is None else [inside(self.root, self.known)]
         return [*dict.fromkeys(self.first_file(self.file, ())), *tables]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        parts = {
+            "mscoco_train": "train2014",
+            "mscoco_nominival": "val2014nominival",
+            "mscoco_minival": "val2014minival",
+        }
+        forms = {"vgnococo": "{}", "mscoco_train": "COCO_train2014_{:012d}"}
+        for split, file in zip(self.split_names, self.first_file(self.file, ()), strict=True):
+            sets = ("vg", "gqa", "visual7w") if split == "vgnococo" else ("mscoco", "vqa")
+            data = []
+            for n in miniature.numbers(parts.get(split, "vg")):
+                image = forms.get(split, "COCO_val2014_{:012d}").format(n)
+                asked = {name: [miniature.question(n, i) for i in range(2)] for name in sets[1:]}
+                answers = {name: [{miniature.answer(n + i): 1.0} for i in range(2)] for name in sets[1:]}
+                data.append(Datum(image, {sets[0]: [miniature.sentence(n)], **asked}, answers))
+            miniature.made(file)
+            write_data(file, data)
 
     def data(self) -> dict[str, list[Datum]]:
         files = self.first_file(self.file, ())

@@ -1,7 +1,5 @@
 """The engine ``ray`` of extraction: batches go to the workers of a Ray cluster, records come back."""
 
-from __future__ import annotations
-
 from vlcli_ray.cluster import RayCluster
 
 __all__ = ["RayCluster"]

@@ -5,8 +5,6 @@ from the whole list; Ray Data cuts blocks of its own, so that records could diff
 process alone writes. The cluster is trusted: Ray's processes send one another pickled objects.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Exports Swin to transformers (``transformers-swin``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar, cast
 

@@ -1,7 +1,5 @@
 """torchvision's detectors: trained on one's own boxes, and as extractors of region features."""
 
-from __future__ import annotations
-
 from vlcli_torchvision.detector import FasterRCNN
 from vlcli_torchvision.extractor import TorchvisionExtractor
 

@@ -1,7 +1,5 @@
 """The model ``faster-rcnn``: a detector that is trained on one's own boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal

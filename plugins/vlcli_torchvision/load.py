@@ -1,7 +1,5 @@
 """Detectors by name, with local weights, or from a training stage; and how their classes are numbered."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

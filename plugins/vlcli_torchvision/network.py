@@ -1,7 +1,5 @@
 """A Faster R-CNN of torchvision's parts, with an attribute head where boxes have attributes."""
 
-from __future__ import annotations
-
 import re
 from collections import OrderedDict
 from dataclasses import dataclass

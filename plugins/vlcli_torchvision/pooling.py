@@ -1,7 +1,5 @@
 """Features at boxes from any of torchvision's detectors: what its own box head sees, else its maps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Builds image and text towers from any encoder of timm or of transformers."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Exports a dual model, or two towers, to transformers (``transformers-two-tower``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Defines ``two-tower-fused``: METER-like fusion layers on top of two public towers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal

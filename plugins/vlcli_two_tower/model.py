@@ -1,7 +1,5 @@
 """Defines ``two-tower``: a dual encoder of public towers."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Finds a tower's configuration and weights by name, folder or mapping, and builds its network."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import warnings

@@ -1,7 +1,5 @@
 """Defines the base of the models of two towers: builds them from options, freezes them or adds LoRA."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

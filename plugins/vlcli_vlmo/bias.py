@@ -1,7 +1,5 @@
 """Defines VLMo's relative position bias: one table for all layers, over words, patches and between the two."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Defines mixture-of-modality-experts blocks: one attention for all tokens, a feed-forward for each modality."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal

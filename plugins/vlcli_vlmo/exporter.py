@@ -1,7 +1,5 @@
 """Exports VLMo: a file that the released code loads (``vlmo``), and its image tower as BEiT (``transformers-vlmo``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal

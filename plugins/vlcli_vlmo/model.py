@@ -1,7 +1,5 @@
 """Defines VLMo: one transformer that encodes texts, images, and both together."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -74,6 +72,8 @@ class VLMo(vl.Model):
             the image's (Table 4, image-only pre-training).
         fused_start: the same for the vision-language experts: freshly drawn (the released code), or copies.
         second_path: texts and images alone also pass the vision-language experts, for a second contrast.
+        pooled: the vector of a pair: the first token through a linear layer and tanh (the released code's ``pooler``),
+            or this token as it is (section 4.3).
         images: pictures an example that are told apart by a type row each (2 for NLVR2).
         init_std: deviation of freshly drawn weights; ``auto``: 0.02 at the released widths, more in a narrower model.
         packed: leave padding out of all that is done token by token.
@@ -127,6 +127,7 @@ class VLMo(vl.Model):
         text_start: Literal["fresh", "image"] = "fresh",
         fused_start: Literal["fresh", "image", "text"] = "fresh",
         second_path: bool = True,
+        pooled: Literal["pooler", "token"] = "pooler",
         images: int = 1,
         init_std: vl.InitStd = "auto",
         packed: bool = True,
@@ -175,7 +176,7 @@ class VLMo(vl.Model):
         inner, experts = intermediate or 4 * width, (depth - top, shared_norm, mixture)
         self.stack = MoMEStack(shape, inner, style, attentions, encoding, *experts, further)
         self.stack.packed = packed
-        self.pooler = vl.Pooler(width)
+        self.width, self.pooler = width, vl.Pooler(width) if pooled == "pooler" else None
         self._initialise(open_scales=layer_scale == "auto")
 
     def _initialise(self, open_scales: bool) -> None:
@@ -190,7 +191,7 @@ class VLMo(vl.Model):
 
     @property
     def dim(self) -> int:
-        return self.pooler.dense.out_features
+        return self.width
 
     @property
     def depth(self) -> int:
@@ -250,7 +251,7 @@ class VLMo(vl.Model):
         of_text = vl.EncoderOutput(hidden[:, :words], _front(text.layout, min(words, hidden.shape[1])), layers=kept)
         rest = hidden[:, words:]
         of_image = vl.EncoderOutput(rest, _front(image.layout, rest.shape[1]))
-        return vl.FusionOutput(of_text, of_image, self.pooler(hidden))
+        return vl.FusionOutput(of_text, of_image, hidden[:, 0] if self.pooler is None else self.pooler(hidden))
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         return adapt(self, state, report)

@@ -1,7 +1,5 @@
 """Defines BEiT-3's layers, each linear layer and norm once for words and once for pictures, and renames its weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Defines ViLT: words and patches in one transformer, without encoders of their own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import ClassVar, Literal

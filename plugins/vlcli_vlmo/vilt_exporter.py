@@ -1,7 +1,5 @@
 """Exports ViLT to transformers (``transformers-vilt``)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar
 

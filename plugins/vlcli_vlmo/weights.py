@@ -1,7 +1,5 @@
 """Renames and fits weights between vlcli's VLMo, its released files and BEiT."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -177,6 +175,8 @@ _TRANSFORMERS = (
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"\.output\.dense\.", ".mlp.fc2."),
     (r"^(beit\.)?layernorm\.", "norm."),
+    (r"^(beit\.)?pooler\.layernorm\.", "fc_norm."),
+    (r"^classifier\.", "head."),
 )
 _JOINT_BIAS = re.compile(r"(blocks\.\d+\.attn)\.qkv\.bias")
 """A plain vision transformer's; what it adds to keys is the same for all of them, so the softmax does not see it."""

@@ -20,6 +20,7 @@ published_in: {table: 3, page: 7, split: dev}
 rows:
   plain: {unchanged: true, published: {accuracy: 0.62, accuracy on test-U: 0.6}}
   wide: {model: {hidden: 16}, published: {accuracy: [0.71, 0.02]}}
+others: {Human: {accuracy: 0.96}, Baseline (2019): {accuracy on test-U: 0.4, macs on count: 4613000000}}
 """
 APART = "plain: published accuracy on test-U: 0.6; this stage measures dev"
 
@@ -49,6 +50,24 @@ def test_ls_names_split_table_page_and_unit(vlcli):
         "page": "7",
         "measures": "dev",
     }
+
+
+def test_systems_that_no_row_builds_are_lines_of_numbers_alone(vlcli, cli, tmp_path):
+    rows = {row["name"]: row for row in json.loads(vlcli("ls", "rows.yaml", "--json").out)["rows"]}
+    assert rows["Human"]["published"]["accuracy"]["measures"] == "dev"
+    assert "4,613,000,000" in vlcli("ls", "rows.yaml").out
+    assert vlcli("run", "rows.yaml").code == 0
+    assert not list((tmp_path / "runs").glob("*Human*"))
+    lines = {line["label"]: line for line in json.loads(cli("table", "runs/rows", "--json").out)["statistics"]["lines"]}
+    assert lines["Human"]["kind"] == "other"
+    assert "error" not in lines["Human"]
+    assert lines["Human"]["metrics"]["accuracy"]["published"]["value"] == 0.96
+    written = {row["label"]: row for row in json.loads((tmp_path / "runs/rows/table.json").read_text())["rows"]}
+    assert set(written["Baseline (2019)"]["apart"]) == {"accuracy on test-U"}
+    changed = (tmp_path / "rows.yaml").read_text().replace("0.96", "0.95")
+    (tmp_path / "other.yaml").write_text(changed)
+    settings = json.loads(cli("diff", "rows.yaml", "other.yaml", "--json").out)["settings"]
+    assert [row["key"] for row in settings] == ["others.Human.accuracy"]
 
 
 def test_show_tells_them_of_a_row_and_diff_compares_them(vlcli, cli):
@@ -88,4 +107,6 @@ def test_every_number_of_the_packaged_tables_names_its_table_and_split():
     tables = [load_table(name) for name in registry.names("recipes") if is_table(name)]
     numbers = [number for table in tables for row in table.rows.values() for number in row.published.values()]
     assert len(numbers) > 500
-    assert all(number.split and number.table and number.measures for number in numbers)
+    counts = {number.split for number in numbers if not number.measures}
+    assert counts <= {"count"}
+    assert all(number.split and number.table for number in numbers)

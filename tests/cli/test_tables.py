@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
+from huggingface_hub import ModelCard
+from huggingface_hub.repocard_data import model_index_to_eval_results
 from run_folders import accuracies, answers, write_recipe, write_stage
 from typer.testing import CliRunner
 
@@ -70,13 +73,34 @@ def test_seeds_of_one_recipe_are_one_row_and_other_settings_another(runs: Path) 
 
 
 @pytest.mark.parametrize(
-    ("form", "word"), [("csv", "row,kind"), ("latex", r"\toprule"), ("markdown", "| ---"), ("text", "trained")]
+    ("form", "word"),
+    [
+        ("csv", "row,kind"),
+        ("latex", r"\toprule"),
+        ("markdown", "| ---"),
+        ("text", "trained"),
+        ("model-index", "model-index:"),
+    ],
 )
 def test_formats_are_printed_and_written(runs: Path, tmp_path: Path, form: str, word: str) -> None:
     assert word in table(runs, "small-1", "--format", form)[1]
     code, out, _ = table(runs, "small-1", "--format", form, "-o", str(tmp_path / "made"))
     assert (code, out.strip()) == (0, str(tmp_path / "made"))
     assert word in (tmp_path / "made").read_text()
+
+
+def test_a_table_is_metadata_that_the_hub_library_reads(runs: Path) -> None:
+    front = yaml.safe_load(table(runs, "small-1", "small-2", "small-3", "--format", "model-index")[1])
+    shown = json.loads(table(runs, "small-1", "small-2", "small-3", "--json")[1])["statistics"]["lines"]
+    for model, line in zip(front["model-index"], shown, strict=False):
+        name, read = model_index_to_eval_results([model])
+        assert name == line["label"]
+        (accuracy,) = [one for one in read if one.metric_name == "accuracy"]
+        measured = line["metrics"]["accuracy"]["measured"]
+        assert (accuracy.metric_value, accuracy.metric_args["low"]) == (measured["mean"], measured["low"])
+        assert accuracy.metric_args["seeds"] == 3
+    card = ModelCard(f"---\n{yaml.safe_dump(front)}---\n# A card\n")
+    assert card.data.to_dict()
 
 
 def test_a_plot_and_a_table_of_rows(runs: Path, tmp_path: Path) -> None:

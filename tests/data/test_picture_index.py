@@ -45,6 +45,8 @@ FOUND = [
     ("1.jpg", "2021/may/1.jpg", "folder"),
     ("17", "2021/17.jpg", "folder"),
     ("back/slash.png", "back\\slash.png", "separator"),
+    ("42", "val2014/COCO_val2014_000000000042.jpg", "number"),
+    ("42.png", "frame-0042.png", "number"),
 ]
 
 
@@ -63,6 +65,7 @@ def test_a_name_finds_the_one_file_that_fits(tmp_path: Path, name: str, file: st
         ("0000.jpg", ["cat/0000.jpg", "dog/0000.jpg"]),
         ("Img.jpg", ["IMG.jpg", "img.jpg"]),
         ("1.TIF", ["1.jpg", "thumbs/1.jpg"]),
+        ("42", ["COCO_train2014_000000000042.jpg", "COCO_val2014_000000000042.jpg"]),
         ("caf\u00e9", [unicodedata.normalize(form, "café.jpg") for form in ("NFC", "NFD")]),
     ],
 )
@@ -236,6 +239,11 @@ def test_absolute_names_open_nothing_outside(tmp_path: Path) -> None:
     rows(root, f"{root}/images/../../outside/secret.jpg", "../../outside/secret.jpg")
     with pytest.raises(DataError, match="leaves the data root"):
         JsonLines(root).image_files()
+
+
+@pytest.mark.parametrize("file", ["image42.png", "142.png", "a-0420.png", "0042b.png", "x042.png"])
+def test_a_number_is_no_other_number_nor_part_of_one(tmp_path: Path, file: str) -> None:
+    assert PictureIndex(tree(tmp_path, file)).find("42") is None
 
 
 def test_plain_numbers_name_pictures(tmp_path: Path) -> None:

@@ -148,6 +148,17 @@ def test_the_model_of_pixels_of_the_page_learns_as_written(page):
 PLUGINS = "plugins: [tiny_paper.py]\n"
 
 
+def test_one_stream_of_the_page_runs_and_equals_transformers(page):
+    ended = vlcli(page, "run", "one_stream.yaml", "--trust", "--json")
+    assert ended.code == 0, ended.err
+    assert [stage["status"] for stage in json.loads(ended.out)["stages"]] == ["done"] * 2
+    words = ("plugin", "check", "one-stream", "--plugin", "one_stream.py")
+    against = vlcli(page, *words, "--against", "transformers:ViltModel", "--json")
+    assert against.code == 0, against.err
+    assert json.loads(against.out)["largest"] < 1e-5
+    assert vlcli(page, *words, "--quick").code == 0
+
+
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
     """An environment with the page's package and one whose import raises; returns its Python."""

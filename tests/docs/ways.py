@@ -147,6 +147,13 @@ WAYS: dict[str, Way] = {
         "verdicts.html", instead=("report", NUMBERS, "-o", "verdicts.html")
     ),
     "vlcli run quickstart --seed 2": Way("run", DRY),
+    "vlcli table quickstart --format model-index": Way("model-index:"),
+    "vlcli run quickstart 'stages.pretrain.trackers=[jsonl, trackio]'": Way(
+        instead=("run", "quickstart.yaml", "stages.pretrain.trackers=[jsonl, tensorboard]", "--dry-run")
+    ),
+    "vlcli plugin new my-paper --only model,objective": Way(
+        "objective.py", instead=("plugin", "new", "other-paper", "--only", "model,objective")
+    ),
     "vlcli table quickstart --reference without": Way(
         "95 % intervals over", instead=("table", "runs/quickstart", "--reference", "without")
     ),
@@ -177,6 +184,7 @@ WAYS: dict[str, Way] = {
     "vlcli plugin new my-paper": Way("pyproject.toml"),
     "vlcli plugin check my-paper": Way("interface", instead=("plugin", "check", "--quick", "bag-contrast")),
     "vlcli plugin check --quick lxmert": Way("masks"),
+    "vlcli plugin check vilt --against transformers:ViltModel": Way("pooled"),
     "vlcli run my-paper/small": Way("skip", instead=("run", "quickstart.yaml", *DRY)),  # run by test_new_package
     "vlcli run quickstart --from nlvr2 --until test": Way("skip"),
     "vlcli run quickstart --force --only nlvr2": Way("run"),
@@ -343,10 +351,15 @@ WAYS: dict[str, Way] = {
     "vlcli plan vlmo --stage pairs --gpus 64 --memory 80GB --examples 10000000 --disk 500MB": Way("casts", slow=True),
     "vlcli plan ace-rpe --gpus 8 --memory 80GB --examples 5000000 --disk 500MB": Way("activations", slow=True),
     "vlcli plan quickstart --gpus 4 --memory 80GB": Way("activations"),
+    "vlcli rehearse lxmert --gpus 4 --memory 40GB": Way("rehearsed-export", slow=True),
+    "vlcli rehearse irpe/table1 --rows original": Way("rehearsed-export", slow=True),
+    "vlcli rehearse vlmo --folder rehearsal": Way("rehearsed-export", slow=True),
     "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
     "vlcli run gated.yaml --trust": Way("gated", DRY),  # run in earnest by test_docs
     "vlcli run statements.yaml --trust": Way("tune", DRY),  # run in earnest by test_docs
     "vlcli run patches.yaml --trust": Way("patches", DRY),  # run in earnest by test_docs
+    "vlcli run one_stream.yaml --trust": Way("joint", DRY),  # run in earnest by test_docs
+    "vlcli plugin check one-stream --plugin one_stream.py --against transformers:ViltModel": Way("pooled"),
     "vlcli data make shapes world --images 60 'parts=[snli-ve]'": Way(
         "hypotheses", instead=("data", "make", "shapes", "statements-world", "--images", "20", "parts=[snli-ve]")
     ),

@@ -75,8 +75,10 @@ def test_perfect_scores_and_several_captions():
     found = ranking.both_ways(scores, relevant, ks=(1,))
     assert found == {
         "image/r@1": 1.0,
+        "image/r_mean": 1.0,
         "image/median_rank": 1.0,
         "text/r@1": 1.0,
+        "text/r_mean": 1.0,
         "text/median_rank": 1.0,
         "r_mean": 1.0,
     }

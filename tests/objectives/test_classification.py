@@ -51,6 +51,19 @@ def test_two_pictures_are_read_in_their_order(model):
     assert not torch.allclose(logits, other, atol=1e-6)
 
 
+def test_one_sigmoid_is_the_binary_cross_entropy_of_its_score(model):
+    objective, batch = make(model, "classification", classes=2, images=2, sigmoid=True), two_pictures()
+    step = ForwardPasses(model, batch)
+    score = objective.head(step.fused("clean").by_example())
+    assert score.shape == (4, 1)
+    wanted = torch.nn.functional.binary_cross_entropy_with_logits(score[:, 0], batch.targets["label"].float())
+    torch.testing.assert_close(objective(step, {}).losses["classification"].value(), wanted)
+    logits = objective.predict(step)["logits"]
+    torch.testing.assert_close(logits.softmax(-1)[:, 1], score.sigmoid()[:, 0])
+    with pytest.raises(ComponentError, match="tells two labels apart"):
+        make(model, "classification", classes=3, sigmoid=True)
+
+
 def test_unlabelled_examples_count_for_nothing(model):
     objective = make(model, "classification")
     batch = with_targets(make_batch(), label=["dog", None, "yes"])

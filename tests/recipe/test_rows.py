@@ -214,6 +214,26 @@ class TestPublishedNumbers:
         assert told == "published VQA/accuracy on test-standard: 0.7; this stage measures val"
 
     @pytest.mark.parametrize(
+        ("others", "told"),
+        [
+            ("{Human: {accuracy: 1}}", "7 others.Human.accuracy: a published number needs the split"),
+            ("{Human: {accuracy on dev: high}}", "7 others.Human.accuracy on dev: a published number is a number"),
+            ("{Human: {acuracy on dev: 1}}", "7 others.Human.acuracy on dev: the table has no such metric"),
+            (
+                "{Human: {accuracy on dev: 1, dev/accuracy on dev: 1}}",
+                "7 others.Human.dev/accuracy on dev: two published",
+            ),
+            ("{Human: {}}", "7 others.Human: published numbers are a mapping"),
+            ("{Human/2: {accuracy on dev: 1}}", "7 others.Human/2: this cannot be the label of a row"),
+            ("{a: {accuracy on dev: 1}}", "7 others.a: a row of the table has this label"),
+            ("[Human]", "7 others: this value does not fit"),
+        ],
+    )
+    def test_numbers_of_other_systems_are_checked_like_those_of_rows(self, tmp_path, others, told):
+        found = faults(write(tmp_path, f"{self.BASE}rows: {{a: {{seed: 3}}}}\nothers: {others}\n"))
+        assert any(one.startswith(told) for one in found), found
+
+    @pytest.mark.parametrize(
         ("source", "told"),
         [
             ("test", "6 published_in: this value does not fit"),

@@ -8,7 +8,7 @@ from PIL import Image, ImageFont
 
 from vlcli.report import curves
 from vlcli.report.curves import draw_curves, loss_series, mean_score, score_series
-from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
+from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes, label_places
 from vlcli.report.sheet import BAR, INK, Cell, contact_sheet, wrap
 
 
@@ -105,3 +105,37 @@ def test_long_sentences_end_in_an_ellipsis():
     assert lines[-1].endswith("\N{HORIZONTAL ELLIPSIS}")
     assert all(font.getlength(line) <= 100 for line in [*lines, *wrap("w" * 90, 100, font)])
     assert wrap("short", 100, font, 3) == ["short"]
+
+
+def crossing(places, sizes) -> list[tuple[int, int]]:
+    """Pairs of labels that cover one another."""
+    rows = [(n, *place, *sizes[n]) for n, place in enumerate(places) if place is not None]
+    return [
+        (n, m)
+        for n, x, y, w, h in rows
+        for m, a, b, c, d in rows
+        if n < m and x < a + c and a < x + w and y < b + d and b < y + h
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 4, 40, 400])
+def test_labels_of_many_boxes_cover_neither_one_another_nor_leave_the_picture(count):
+    rng = np.random.default_rng(count)
+    corners = rng.uniform(0, 200, (count, 2))
+    boxes = np.concatenate([corners, corners + rng.uniform(2, 90, (count, 2))], 1)
+    sizes = [(float(rng.uniform(10, 60)), 14.0) for _ in range(count)]
+    places = label_places(boxes, sizes, 240, 220)
+    assert crossing(places, sizes) == []
+    assert all(0 <= x <= 240 - w and 0 <= y <= 220 - h for (x, y), (w, h) in _placed(places, sizes))
+    assert sum(place is not None for place in places) >= min(count, 4)
+
+
+def _placed(places, sizes):
+    return [(place, size) for place, size in zip(places, sizes, strict=True) if place is not None]
+
+
+def test_equal_boxes_have_their_labels_at_several_corners_and_the_rest_has_none():
+    places = label_places([[50, 50, 150, 150]] * 12, [(30, 10)] * 12, 200, 200)
+    assert places[0] == (50, 50)
+    assert len({place for place in places if place is not None}) == 8
+    assert places[8:] == [None] * 4

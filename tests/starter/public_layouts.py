@@ -98,4 +98,59 @@ def bars_and_blanks(root: Path) -> None:
     rows_of(root, "results.csv", ["image_name", " comment_number", " comment"], rows, "|")
 
 
+@layout("vqa", "text-columns", counts={"train": 60, "test": 20}, columns={"image": "img_ids", "text": "questions"})
+def coco_qa(root: Path) -> None:
+    """COCO-QA: a text file a column; pictures by COCO's number, those of the test part from another folder."""
+    for part, folder, start, count in (("train", "train2014", 100, 30), ("test", "val2014", 500, 10)):
+        photos(root, [f"{folder}/COCO_{folder}_{n:012d}.jpg" for n in range(start, start + count)])
+        numbers = [start + n // 2 for n in range(2 * count)]
+        columns: dict[str, list[Any]] = {"img_ids": numbers, "types": [n % 2 for n in numbers]}
+        columns["questions"] = [ASKED[row % 2] for row in range(2 * count)]
+        columns["answers"] = [answer(n) for n in numbers]
+        for name, cells in columns.items():
+            write(root, f"{part}/{name}.txt", "\n".join(map(str, cells)) + "\n")
+
+
+@layout("vqa", "rsvqa", counts={"train": 40, "validation": 12, "test": 12}, columns={"image": "img_id"})
+def rsvqa(root: Path) -> None:
+    """RSVQA: every file has all rows, and those of other parts are not active; answers lie in a file beside."""
+    photos(root, [f"Images_LR/{n}.tif" for n in range(32)])
+    bounds = {"train": range(40), "val": range(40, 52), "test": range(52, 64)}
+    for part, active in bounds.items():
+        for name, make in (
+            ("questions", lambda n: {"img_id": n // 2, "type": "count", "question": ASKED[n % 2], "answers_ids": [n]}),
+            ("answers", lambda n: {"question_id": n, "answer": answer(n)}),
+        ):
+            rows = [{"id": n, "active": n in active} | (make(n) if n in active else {}) for n in range(64)]
+            write(root, f"LR_split_{part}_{name}.json", {name: rows})
+
+
+@layout("image-classification", "oxford-pets", counts={"train": 45, "test": 45}, columns={"label": "second word"})
+def oxford_pets(root: Path) -> None:
+    """Oxford-IIIT Pet: lists of PICTURE CLASS SPECIES BREED."""
+    names = [
+        (f"{kind}_{n}", at) for n in range(1, 31) for at, kind in enumerate(("Abyssinian", "great_dane", "pug"), 1)
+    ]
+    photos(root, [f"images/{name}.jpg" for name, _ in names])
+    lines = [f"{name} {at} {2 - (at == 1)} {at}" for name, at in names]
+    write(root, "annotations/list.txt", "\n".join(["#Image CLASS-ID SPECIES BREED ID", *lines]))
+    write(root, "annotations/trainval.txt", "\n".join(lines[::2]) + "\n")
+    write(root, "annotations/test.txt", "\n".join(lines[1::2]) + "\n")
+
+
+@layout("vqa", "json", counts={"train": 30, "validation": 10, "test": 10}, columns={"image": "img_name"})
+def slake(root: Path) -> None:
+    """SLAKE: each picture's folder repeats its questions; they are not read a second time."""
+    bounds = {"train": (0, 30), "validate": (30, 40), "test": (40, 50)}
+    for part, (start, end) in bounds.items():
+        photos(root, [f"imgs/xmlab{n}/source.jpg" for n in range(start, end)])
+        rows = [
+            {"img_name": f"xmlab{n}/source.jpg", "qid": n, "question": ASKED[n % 3], "answer": answer(n)}
+            for n in range(start, end)
+        ]
+        write(root, f"{part}.json", rows)
+        for row in rows:
+            write(root, f"imgs/{Path(row['img_name']).parent}/question.json", [row])
+
+
 PUBLIC = sorted(set(LAYOUTS) - BEFORE)

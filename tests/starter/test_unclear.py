@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from tests.starter.layouts import answer, photos, rows_of, write
+from vlcli.cli import app
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.starter.look import look, plan_for
@@ -180,3 +184,22 @@ def test_a_table_that_is_not_understood_is_asked_about_whatever_the_folders_are_
         names = photos(tmp_path, [f"{kind}/{kind}{n}.jpg" for kind in ("cat", "dog") for n in range(20)])
     make(tmp_path, names)
     assert says in asked(tmp_path).replace("xcat/cat0", "xp0")
+
+
+def test_init_says_how_pictures_come_out_of_tables_and_archives(tmp_path, monkeypatch):
+    (tmp_path / "hub/data").mkdir(parents=True)
+    cells = pa.table({"image": [{"bytes": b"x", "path": None}], "text": ["a dog"]})
+    pq.write_table(cells, tmp_path / "hub/data/train-00000-of-00001.parquet")
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed/train2014.zip").write_bytes(b"PK")
+    monkeypatch.chdir(tmp_path)
+    says = {
+        "hub": "vlcli data unpack hub --out hub-unpacked, then vlcli init hub-unpacked",
+        "packed": "unpack train2014.zip here, and call init again",
+    }
+    for folder, line in says.items():
+        ended = CliRunner().invoke(app, ["init", folder])
+        assert ended.exit_code == 5
+        assert line in ended.stderr
+    photos(tmp_path / "hub", ["logo.png"])
+    assert "Its pictures lie inside the table" in CliRunner().invoke(app, ["init", "hub"]).stderr

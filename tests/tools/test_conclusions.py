@@ -106,6 +106,15 @@ def test_a_collapse_is_told(tmp_path: Path) -> None:
     facts = {"collapsed": "one answer for 97 % of validation"}
     lines = made(tmp_path / "run", 0.05, None, {"words": 0.3}, training={"facts": facts})
     assert lines[1] == "with pictures collapsed: one answer for 97 % of validation."
+    assert [line for line in lines if line.startswith("Try next")] == [], "the cause in the line above is the advice"
+
+
+@pytest.mark.parametrize("log", [[0.1, 0.2, 0.3, 0.4], [0.4, 0.4, 0.4]])
+def test_one_page_advises_one_thing_about_a_model_that_collapsed(tmp_path: Path, log: list[float]) -> None:
+    cause = "likely cause: no warm-up: set schedule.warmup, or leave `lr` out"
+    lines = made(tmp_path / "run", 0.3, 0.3, {"words": 0.4}, log=log, training={"facts": {"collapsed": cause}})
+    assert sum("lr" in line for line in lines) == 1
+    assert not any(line.startswith("Try next") for line in lines)
 
 
 @pytest.mark.parametrize(

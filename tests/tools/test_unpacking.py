@@ -64,6 +64,35 @@ def test_splits_of_a_folder_and_lists_of_pictures(tmp_path):
     assert row == {"image": ["l.png", "r.png"], "text": "text 0"}
 
 
+LAYOUTS = {
+    "data/train-00000-of-00002.parquet": "train",
+    "data/train-00001-of-00002-9f86d081884c7d65.parquet": "train",
+    "data/testA-00000-of-00001.parquet": "testA",
+    "en/validation/0000.parquet": "en-validation",
+    "more/train.parquet": "more-train",
+}
+
+
+def test_shards_of_one_split_are_one_table_whatever_their_layout(tmp_path):
+    for number, file in enumerate(LAYOUTS):
+        table(tmp_path / "hub" / file, [{"bytes": picture(number), "path": None}])
+    found = unpack(tmp_path / "hub", tmp_path / "out")
+    assert found.tables == {name: list(LAYOUTS.values()).count(name) for name in LAYOUTS.values()}
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["a label", "a list of labels"])
+def test_numbered_classes_are_written_by_name(tmp_path, wrapped):
+    feature = {"names": ["cat", "dog"], "_type": "ClassLabel"}
+    info = {"info": {"features": {"label": {"feature": feature, "_type": "Sequence"} if wrapped else feature}}}
+    labels = [[1, 0], [0], []] if wrapped else [1, 0, -1]
+    cells = [{"bytes": picture(red), "path": None} for red in range(3)]
+    rows = pa.table({"image": cells, "label": labels}).replace_schema_metadata({"huggingface": json.dumps(info)})
+    pq.write_table(rows, tmp_path / "train.parquet")
+    unpack(tmp_path / "train.parquet", tmp_path / "out")
+    named = [json.loads(line)["label"] for line in (tmp_path / "out/train.jsonl").read_text().splitlines()]
+    assert named == ([["dog", "cat"], ["cat"], []] if wrapped else ["dog", "cat", None])
+
+
 def test_pictures_that_cannot_be_used_are_left_out_with_their_rows(tmp_path):
     cells = [{"bytes": data, "path": None} for data in (picture(), b"no picture", b"", picture(1, (50, 40)))]
     found = unpack(table(tmp_path / "t.parquet", cells), tmp_path / "out", max_pixels=1000)

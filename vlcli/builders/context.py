@@ -1,7 +1,5 @@
 """Defines the input and the result of a stage's run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Counts the examples to be scored whose answers a model cannot give, since its training data have none of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Opens the data sets that a recipe names, and the stores that a stage reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

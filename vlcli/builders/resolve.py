@@ -1,7 +1,5 @@
 """Resolves a stage with the trained models on disk that it starts from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

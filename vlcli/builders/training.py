@@ -1,7 +1,5 @@
 """Builds the training module, its tokenizer, its first weights and the data of a training stage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

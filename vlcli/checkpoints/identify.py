@@ -1,7 +1,5 @@
 """Recognises the layout of a file by names and shapes, without unpickling anything."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ the name of a block of rules. A size is a number, a name, or sums, differences a
 ``3*hidden``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

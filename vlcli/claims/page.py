@@ -1,7 +1,5 @@
 """Writes the page of a reproduction: verdicts, figures, the command that repeats each line, one plot a paper."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

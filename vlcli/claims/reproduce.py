@@ -1,7 +1,5 @@
 """Runs the rows that registered claims need, those first that decide most per minute, and keeps their results."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

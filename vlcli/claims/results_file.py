@@ -1,7 +1,5 @@
 """Reads and writes what every cell measured, so that a killed run goes on and a page keeps its numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Judges claims by measured rows: paired differences, Holm's correction over a paper's table."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace

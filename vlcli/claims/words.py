@@ -1,7 +1,5 @@
 """Writes verdicts, differences and numbers of seeds as pages and the terminal show them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from vlcli.claims.verdicts import DECIDED, Judged, Word

@@ -3,8 +3,6 @@
 Importing this package imports neither torch nor numpy, nor any component.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 
@@ -26,6 +24,7 @@ from vlcli.cli import (
     listing,
     plugin,
     predict,
+    rehearse,
     report,
     reproduce,
     run,
@@ -67,6 +66,7 @@ for _kind, _about in {
     "finetune": "Fine-tune: the recipe's finetune stages, with what they build on.",
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
+app.command("rehearse", rich_help_panel=_RUN)(rehearse.rehearse)
 app.command("export", rich_help_panel=_RUN)(export.export)
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)

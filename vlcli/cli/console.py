@@ -1,7 +1,5 @@
 """Writes a verb's product to stdout, and progress, warnings and errors to stderr."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """``vlcli count`` and ``vlcli plan``: counts parameters and operations, and estimates what a training costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +8,8 @@ import typer
 from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import as_vlcli, guarded, report
-from vlcli.cli.words import size
+from vlcli.cli.listing import published_of
+from vlcli.cli.words import bytes_of, size
 from vlcli.errors import UsageError, VlcliError
 
 
@@ -28,12 +27,15 @@ def count(
 ) -> None:
     """Count a recipe's model: parameters per part, multiply-accumulates of one example; of several, a line each."""
     from vlcli.recipe.load import load
+    from vlcli.recipe.locate import COUNTED
     from vlcli.tools.counting import count as count_recipe
     from vlcli.tools.counting import first_stage
 
     def counted(name: str, stage: str | None) -> dict[str, Any]:
         resolved = load(name, overrides, only=stage, trust=trust)
-        return {"recipe": resolved.name, **count_recipe(resolved, stage, answers=answers, output=output, heads=heads)}
+        printed = {key: one for key, one in published_of(name).items() if one["split"] == COUNTED}
+        facts = count_recipe(resolved, stage, answers=answers, output=output, heads=heads)
+        return {"recipe": resolved.name, **({"published": printed} if printed else {}), **facts}
 
     named, overrides = o.split_words(words)
     if not named:
@@ -56,8 +58,9 @@ def count(
         errors = [{"recipe": name, "error": as_vlcli(fault).as_dict()} for name, fault in failures]
         console.out_json({"recipes": [*rows, *errors]})
     elif rows:
-        columns = ["recipe", "stage", "model", "with heads", "multiply-accumulates"]
-        console.table(columns, [_line(row) for row in rows])
+        columns = ["recipe", "stage", "model", "with heads", "multiply-accumulates", "published"]
+        columns = columns[: None if any("published" in row for row in rows) else -1]
+        console.table(columns, [_line(row)[: len(columns)] for row in rows])
     codes = []
     for name, fault in failures:
         console.err(f"{name} cannot be counted")
@@ -83,9 +86,13 @@ def _expanded(name: str, several: bool) -> list[str]:
 
 def _line(row: dict[str, Any]) -> list[str]:
     if "stage" not in row:
-        return [row["recipe"], "trains nothing", "-", "-", "-"]
+        return [row["recipe"], "trains nothing", "-", "-", "-", "-"]
     numbers = (row["backbone"], row["total"], row["macs"]["total"])
-    return [row["recipe"], row["stage"], *(f"{number:,}" for number in numbers)]
+    return [row["recipe"], row["stage"], *(f"{number:,}" for number in numbers), _printed(row)]
+
+
+def _printed(row: dict[str, Any]) -> str:
+    return "; ".join(f"{key} {one['value']:,.12g}" for key, one in row.get("published", {}).items()) or "-"
 
 
 def _show(name: str, facts: dict[str, Any]) -> None:
@@ -97,6 +104,8 @@ def _show(name: str, facts: dict[str, Any]) -> None:
     passes = {key: value for key, value in facts["macs"].items() if key != "total"}
     console.out("")
     console.table(["pass", "multiply-accumulates"], rows({**passes, "total": facts["macs"]["total"]}))
+    if "published" in facts:
+        console.out(f"\npublished: {_printed(facts)}")
     if len(facts.get("stages", {})) > 1:
         console.out("")
         cells = [
@@ -104,9 +113,6 @@ def _show(name: str, facts: dict[str, Any]) -> None:
             for stage, row in facts["stages"].items()
         ]
         console.table(["stage", "model", "with heads"], cells)
-
-
-_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 @guarded
@@ -132,8 +138,8 @@ def plan(
 
     name, overrides = o.one_name(words)
     resolved = load(name, overrides, only=stage, trust=trust)
-    rate = None if disk is None else _bytes(disk, "--disk")
-    wanted = Wanted(gpus, _bytes(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
+    rate = None if disk is None else bytes_of(disk, "--disk")
+    wanted = Wanted(gpus, bytes_of(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
     costs = training_cost(resolved, wanted, stage)
     parts = {key: costs[key] for key in ("memory", "time")}
     if json_:
@@ -147,17 +153,6 @@ def plan(
     console.table(["memory of a GPU", "", "from", "how"], cells["memory"], title)
     console.out("")
     console.table(["time and traffic", "", "from", "how"], cells["time"])
-
-
-def _bytes(text: str, option: str) -> float:
-    unit = text[-2:].upper()
-    try:
-        count = float(text[:-2]) * _UNITS[unit]
-    except (KeyError, ValueError):
-        count = 0.0
-    if not 0 < count < 1e18:
-        raise UsageError("This is no size.", where=option, got=text, expected="a number and KB, MB, GB or TB: 80GB")
-    return count
 
 
 def _shown(value: float, unit: str) -> str:

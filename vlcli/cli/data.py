@@ -1,7 +1,5 @@
 """``vlcli data``: makes a world, counts what a recipe's data hold; packages add commands to the group."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``vlcli doctor``: looks for faults of this installation, each with its remedy."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

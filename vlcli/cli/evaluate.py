@@ -1,7 +1,5 @@
 """``vlcli eval``: scores the newest matching checkpoint, a recipe's evaluate stages, or a file of predictions."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``vlcli export``: writes a trained model in another format, or runs a recipe's export stages."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``vlcli features``: shows, verifies, joins, imports, exports and draws feature stores."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Ends a verb that fails with one message and the right exit code; a traceback only with ``-vv``."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import inspect

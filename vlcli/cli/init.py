@@ -1,7 +1,5 @@
 """``vlcli init``: writes the first recipe for a folder of pictures and tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -145,28 +145,32 @@ def _list_checkpoints(json_: bool) -> None:
 
 
 def _list_rows(name: str, as_json: bool) -> None:
+    from vlcli.recipe.locate import COUNTED
     from vlcli.recipe.table import load_table
 
     table = load_table(name, [], plugins=False)
     rows: list[dict[str, Any]] = []
-    for label, row in table.rows.items():
+    others = table.written.others
+    for label, row in (table.rows | others).items():
         published = {metric: asdict(number) for metric, number in row.published.items()}
-        facts = {"name": f"{table.reference}:{label}", "about": row.about}
+        name = label if label in others else f"{table.reference}:{label}"
+        facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else row.about}
         rows.append({**facts, "reference": label == table.written.reference, "published": published})
     if as_json:
         skipped = [{"cell": cell, "why": why} for cell, why in table.written.skipped.items()]
         console.out_json({"recipe": table.reference, "title": table.title, "rows": rows, "skipped": skipped})
         return
-    numbers = {(key, one.split): one for row in table.rows.values() for key, one in row.published.items()}
+    written = [*table.rows.values(), *others.values()]
+    numbers = {(key, one.split): one for row in written for key, one in row.published.items()}
     cells = [
         [row["name"] + (" (reference)" if row["reference"] else ""), row["about"]]
-        + [f"{row['published'][key]['value']:g}" if key in row["published"] else "-" for key, _ in numbers]
-        for row in rows
+        + [one.published[key].text if key in one.published else "-" for key, _ in numbers]
+        for row, one in zip(rows, written, strict=True)
     ]
     heads = [f"published {key.removesuffix(f' on {split}')} on {split}" for key, split in numbers]
     console.table(["row", "about", *heads], cells, table.title)
     for head, one in zip(heads, numbers.values(), strict=True):
-        if not one.is_compared:
+        if not one.is_compared and one.split != COUNTED:
             console.err(f"{head}: not compared, this stage measures {one.measures or 'another split'}")
     tables = {f"{one.table}, page {one.page}" if one.page else one.table: "" for one in numbers.values()}
     if numbers:

@@ -1,7 +1,5 @@
 """Options that several verbs share, and completion of names from metadata alone."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``vlcli plugin``: writes a package to begin with, and checks components; adds packages' commands to groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,16 +68,22 @@ app = typer.Typer(
 def new(
     name: Annotated[str, typer.Argument(help="Name of the package: my-paper.")],
     folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to; else a folder of that name.")] = None,
+    only: Annotated[
+        str, typer.Option("--only", help="Some of model,objective,position,reader,task; else all of them.")
+    ] = "",
     json_: o.Json = False,
 ) -> None:
     """Write a package with a model, an objective, a position encoding, a reader, a task, a recipe and tests.
 
     vlcli plugin new my-paper
+    vlcli plugin new my-paper --only model,objective
     """
     from vlcli.plugin_kit.scaffold import write_package
 
     folder = folder or Path(name)
-    files = [str(file) for file in write_package(name, folder)]
+    files = [
+        str(file) for file in write_package(name, folder, [part.strip() for part in only.split(",") if part.strip()])
+    ]
     if json_:
         console.out_json({"folder": str(folder), "files": files})
         return
@@ -94,12 +98,21 @@ def check(
         str | None, typer.Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the checks that trace or train.")] = False,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Compare a model's outputs instead: transformers:ViltModel.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
+    plugin: o.Plugin = None,
     json_: o.Json = False,
 ) -> None:
     """Check components: interface, shapes, masks, saving and loading, a training step, export. Without a name: all.
 
     vlcli plugin check my-paper
+    vlcli plugin check vilt --against transformers:ViltModel
     """
+    if against is not None:
+        _compare(what or "", against, tolerance, json_)
+        return
     from vlcli.plugin_kit.checks import conform
     from vlcli.plugin_kit.conformance import FAILED, chosen
 
@@ -113,5 +126,22 @@ def check(
         for result in wrong:
             console.err(str(result))
         console.err(f"{len(results) - len(wrong)} of {len(results)} checks passed or do not apply")
+    if wrong:
+        raise typer.Exit(4)
+
+
+def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
+    from vlcli.plugin_kit.against import compare
+
+    differences = compare(what, against)
+    largest = max(differences.values())
+    wrong = not largest <= tolerance  # so that NaN is wrong
+    if json_:
+        row = {"against": against, "outputs": differences, "largest": largest, "tolerance": tolerance, "failed": wrong}
+        console.out_json(row)
+    else:
+        rows = [[name, f"{value:.3g}"] for name, value in differences.items()]
+        console.table(["output", "largest difference"], rows)
+        console.err(f"{what} {'differs from' if wrong else 'equals'} {against} within {tolerance:g}"[:200])
     if wrong:
         raise typer.Exit(4)

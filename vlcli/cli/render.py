@@ -1,7 +1,5 @@
 """Renders plans and outcomes of runs as tables or as JSON, and writes the page with which a run ends."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

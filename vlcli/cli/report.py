@@ -1,7 +1,5 @@
 """``vlcli report RUN...``: writes one HTML page of runs, of a table, or of verdicts on claims."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``vlcli run`` of tables and over seeds: runs them all, and writes the table of what they measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

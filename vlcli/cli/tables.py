@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ _RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.
 @guarded
 def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=_RUNS)],
-    form: Annotated[str, typer.Option("--format", help="text, json, csv, latex or markdown.")] = "text",
+    form: Annotated[str, typer.Option("--format", help="text, json, csv, latex, markdown or model-index.")] = "text",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
     plot: Annotated[
         list[Path] | None, typer.Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")
@@ -44,26 +45,28 @@ def table(
     from vlcli.tables.results import write_results
     from vlcli.tables.summary import summarise
     from vlcli.tables.text import aligned
+    from vlcli.tools.model_index import model_index
     from vlcli.tools.run_tables import collect
 
     form = "json" if json_ else form
-    known = ["text", "json", *FORMATS]
+    known = ["text", "json", *FORMATS, "model-index"]
     if form not in known:
         raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
     results = collect(runs, output, reference)
     summary = summarise(results, metric or ())
+    forms = {**FORMATS, "model-index": partial(model_index, results)}
     if out is not None:
         if form == "json":
             write_results(results, out, statistics=summary.as_dict())
         else:
-            write_text(out, aligned(summary) if form == "text" else FORMATS[form](summary))
+            write_text(out, aligned(summary) if form == "text" else forms[form](summary))
         console.out(str(out))
     elif form == "json":
         console.out_json({**results.as_dict(), "statistics": summary.as_dict()})
     elif form == "text":
         tell(summary)
     else:
-        console.out(FORMATS[form](summary).rstrip("\n"))
+        console.out(forms[form](summary).rstrip("\n"))
     for path in plot or []:
         console.err(f"plot: {write_plot(summary, path)}")
 

@@ -1,8 +1,8 @@
 """Writes numbers, sizes, times and metrics as the terminal shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+
+from vlcli.errors import UsageError
 
 
 def clock(seconds: float) -> str:
@@ -47,6 +47,21 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+_UNITS = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
+def bytes_of(text: str, option: str) -> float:
+    """The bytes of a size such as ``80GB``; ``option`` is named where it is none."""
+    unit = text[-2:].upper()
+    try:
+        count = float(text[:-2]) * _UNITS[unit]
+    except (KeyError, ValueError):
+        count = 0.0
+    if not 0 < count < 1e18:
+        raise UsageError("This is no size.", where=option, got=text, expected="a number and KB, MB, GB or TB: 80GB")
+    return count
 
 
 def age(seconds: float) -> str:

@@ -3,8 +3,6 @@
 Readers, samples and the vocabulary import without torch; what makes tensors is imported on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.data.reader import Reader
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from vlcli.data.files import value as json_value
     from vlcli.data.images import fitted, load_image
     from vlcli.data.leakage import Identity, held_out, is_coco, minival, refuse_held_out
+    from vlcli.data.miniature import Miniature
     from vlcli.data.pipeline import Pipeline
     from vlcli.data.recognition.folder import Folder
     from vlcli.data.recognition.recognised import Recognised

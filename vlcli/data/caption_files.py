@@ -1,7 +1,5 @@
 """Reads caption files of any known format, for tools that get files and no recipe."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

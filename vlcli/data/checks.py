@@ -1,7 +1,5 @@
 """Checks the sentences, labels, answers and ids of examples; builds the errors of readers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

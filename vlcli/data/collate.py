@@ -1,7 +1,5 @@
 """Collates samples into a :class:`vlcli.nn.batch.Batch`: unique rows, padding, views that share their parts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -3,8 +3,6 @@
 After Fang et al. 2015 (From Captions to Visual Concepts and Back), in its file format: lines of ``man, NN, 51456``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

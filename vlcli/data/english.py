@@ -1,7 +1,5 @@
 """Tags English caption words with the part of speech that they most often have in captions, by lists and endings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 

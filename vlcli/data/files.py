@@ -1,7 +1,5 @@
 """Reads annotation files; an error names the file, the line and the field."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io

@@ -19,8 +19,6 @@ and boxes of the same photographs are divided alike even where the files list di
 shows side by side (NLVR2) count as one.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Decodes, resizes and normalises pictures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loads an example: the token ids of its sentence, the regions, pixels and visual concepts of its images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from vlcli.data.columns.table import ColumnExamples

@@ -1,7 +1,5 @@
 """Compares how data sets number their labels, and the classes of their boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,10 +4,9 @@ The exact path comes first, and costs no look at the folder. Otherwise the files
 a file fits a name if their last parts agree but for letter case and ending, and if the folders of one are the end of
 the folders of the other. Of several files that fit, one is taken only if it is the closest by both measures: the last
 part (the same text, another letter case, an ending added, another ending), and how many parts agree. Text in another
-Unicode form and with backslashes is the same text. Anything else is ambiguous, and refused.
+Unicode form and with backslashes is the same text. A name that is a number and fits no file is that of the file that
+ends in this number after zeros (42: COCO_val2014_000000000042.jpg). Anything else is ambiguous, and refused.
 """
-
-from __future__ import annotations
 
 import difflib
 import os
@@ -15,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix
@@ -31,11 +30,14 @@ WAYS = {
     "ending": "by another ending",
     "path": "by the end of their path",
     "folder": "in a subfolder",
+    "number": "by the number that ends their name",
 }
 _ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}\Z")
 _FOREIGN = re.compile(r"([A-Za-z]:)?/+|~/+|[A-Za-z]:(?=/)")
 _ODD = re.compile(r"^[/~.]|//|/\.|/$|[\0\\]|^[A-Za-z]:")
 _MOST_COMPARED = 20_000
+_PADDED = re.compile(r"(?<!\d)0\d{3,}\Z")
+"""The number with leading zeros that ends names such as COCO_val2014_000000000042."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,12 @@ class PictureIndex:
         """Whether no file was added to the folders or removed from them since they were read."""
         return all(_state(path) == state for path, state in self._states.items())
 
-    def find(self, name: str) -> Match | None:
+    def find(self, name: str, by_number: bool = True) -> Match | None:
         """Return the file that fits a name; None where no file does.
 
         Args:
             name: relative to the folder, or a path of another machine.
+            by_number: whether the number that ends a file's name is enough.
 
         Raises:
             AmbiguousNameError: several files fit.
@@ -110,12 +113,26 @@ class PictureIndex:
         exact = [one for one in same if one.file == name] or same or fitting
         best = max(exact, key=lambda one: (one.closeness, one.agree), default=None)
         if best is None:
-            return None
+            return self._by_number(_without_ending(name)) if by_number else None
         measures = (best.closeness, best.agree)
         farther = [one for one in exact if one.closeness <= measures[0] and one.agree <= measures[1]]
         if len(farther) < len(exact) or sum((one.closeness, one.agree) == measures for one in exact) > 1:
             raise AmbiguousNameError(sorted(one.file for one in exact))
         return Match(best.file, best.way)
+
+    def _by_number(self, name: str) -> Match | None:
+        files = self._numbered.get(int(name), []) if name.isdecimal() and name.isascii() else []
+        if len(files) > 1:
+            raise AmbiguousNameError(sorted(files))
+        return Match(files[0], "number") if files else None
+
+    @cached_property
+    def _numbered(self) -> dict[int, list[str]]:
+        numbered: dict[int, list[str]] = {}
+        for stem, files in self.by_stem.items():
+            if hit := _PADDED.search(stem):
+                numbered.setdefault(int(hit[0]), []).extend(files)
+        return numbered
 
     def near(self, name: str, most: int = 3) -> list[str]:
         """Return files whose names are nearly ``name``: those of its last part in other folders first."""
@@ -203,7 +220,7 @@ def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) ->
     """
     if file and not _ODD.search(file) and os.name != "nt":
         return prefix(str(folder)) + file
-    starts = _absolute_starts(str(root), str(folder))
+    starts = _absolute_starts(_working_folder(root, folder), str(root), str(folder))
     if file.startswith(starts) and ".." not in file:
         return file
     slashed = _slashes(file)
@@ -213,8 +230,12 @@ def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) ->
     return str(inside(folder, slashed[away.end() :] if away else slashed))
 
 
+def _working_folder(*paths: Path) -> str:
+    return "" if all(path.is_absolute() for path in paths) else str(Path.cwd())
+
+
 @lru_cache(256)
-def _absolute_starts(*folders: str) -> tuple[str, ...]:
+def _absolute_starts(working_folder: str, *folders: str) -> tuple[str, ...]:  # noqa: ARG001 (a part of the key)
     ways = (os.path.abspath, os.path.realpath)
     return tuple(dict.fromkeys(prefix(way(folder)) for folder in folders for way in ways))
 
@@ -229,7 +250,8 @@ def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
         path: as :func:`written_path` gives it.
         ending: keep the ending.
     """
-    starts = (one for base in map(str, (root, folder)) for one in (prefix(base), *_absolute_starts(base)))
+    here = _working_folder(root, folder)
+    starts = (one for base in map(str, (root, folder)) for one in (prefix(base), *_absolute_starts(here, base)))
     start = next((one for one in starts if one and path.startswith(one)), "")
     name = path[len(start) :].lstrip("/")
     suffix = Path(name).suffix

@@ -1,7 +1,5 @@
 """Reads pictures into arrays, with their boxes and label maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain

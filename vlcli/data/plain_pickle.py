@@ -4,8 +4,6 @@ Instructions that build lists, tuples, dictionaries, sets, strings, bytes, numbe
 other (naming a class, calling, setting a state) ends the reading: nothing in the file can run.
 """
 
-from __future__ import annotations
-
 import pickletools
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The rules are those of the released code of ALBEF and of BLIP (LAVIS has the sam
 questions keep runs of spaces, and an empty "word" between two spaces counts as a word. SigLIP reads no punctuation.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Mapping

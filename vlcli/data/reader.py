@@ -1,7 +1,5 @@
 """Defines the base class of readers, which turn annotation files into examples."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +10,7 @@ from typing import Any, ClassVar
 from vlcli.data.checks import check_keys, check_texts, empty, missing, senseless
 from vlcli.data.files import inside
 from vlcli.data.holdout import listed_files, select
+from vlcli.data.miniature import Miniature
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -120,6 +119,17 @@ class Reader(NamedPictures):
             NotImplementedError: the subclass does not define it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no examples")
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        """Write :meth:`files` of a few examples and their pictures; called by ``vlcli rehearse``.
+
+        Args:
+            miniature: writes files, draws pictures, and says which numbers a part's pictures have.
+
+        Raises:
+            NotImplementedError: the reader has no miniature; recipes that read it cannot be rehearsed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no write_miniature")
 
     def picture_lists(self) -> list[Path]:
         """Return the lists of pictures that ``take`` names; called for the keys of stages and the digests of columns.

@@ -1,7 +1,5 @@
 """Data sets whose examples have all captions of their pictures as references."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from vlcli.data.concepts import ByImage

@@ -1,7 +1,5 @@
 """Reads the regions of all pictures of a batch from the store in one call into padded arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A copy is whole or absent, lies under ``VLCLI_CACHE`` (by default ``~/.cache/vlc
 remote file has another size, time or tag. Each step is tried several times.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

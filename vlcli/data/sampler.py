@@ -1,7 +1,5 @@
 """Orders the examples of an epoch by (seed, epoch) and cuts them into batches over processes."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads the cells of XLSX workbooks."""
 
-from __future__ import annotations
-
 import datetime
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """Checks that vocabulary, features, concepts and examples fit the model; images that load on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 

@@ -5,8 +5,6 @@ hash is the same for every example, so here it runs over a whole batch in array 
 result are numpy's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

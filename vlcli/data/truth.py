@@ -1,7 +1,5 @@
 """Makes COCO annotations, against which detections are scored, of a reader's boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

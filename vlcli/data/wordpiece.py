@@ -4,8 +4,6 @@ The trainer of the ``tokenizers`` library breaks ties by the order of a hash tab
 differ; a vocabulary must not, since every checkpoint depends on it.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Defines the base class of generated worlds: data roots made from options and a seed."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Answers the page's requests to one model: its uses, search in a folder, samples; as plain data."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -13,13 +11,13 @@ from typing import Any
 from PIL import Image
 
 from vlcli.api import Loaded
-from vlcli.demo.looking import look
 from vlcli.demo.samples import Sample
 from vlcli.demo.turns import Turns
 from vlcli.demo.uploads import Remembered, Upload, Uploads, preview
 from vlcli.errors import DataError, UsageError
 from vlcli.images.files import BadImageError, open_image, read_content
 from vlcli.prediction import MAX_TEXT, Prediction
+from vlcli.prediction.looking import look
 from vlcli.prediction.sources import SMALL_FOLDER
 from vlcli.tools.search import Index
 

@@ -1,7 +1,5 @@
 """Chooses pictures and sentences to begin with: held out by the model's run, or those of a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path

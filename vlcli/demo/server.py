@@ -5,8 +5,6 @@ the Origin header, the size of the body, the pixels of a picture. The page may l
 (Content-Security-Policy), and other sites may read nothing here (no CORS headers).
 """
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json

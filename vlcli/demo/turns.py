@@ -1,7 +1,5 @@
 """Lets requests to the model one after another, in the order of arrival, a limited number of them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Keeps the pictures of the page: checked before they are decoded, within bounds of memory."""
 
-from __future__ import annotations
-
 import io
 import secrets
 import threading

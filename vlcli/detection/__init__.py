@@ -1,7 +1,5 @@
 """Detection: from pictures (and given boxes) to region records; backbones, extractors, selection of proposals."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

@@ -1,7 +1,5 @@
 """Computes region features with a convolutional or patch backbone and RoIAlign."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice

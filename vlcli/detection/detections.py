@@ -4,8 +4,6 @@ Detectors differ in where they keep the background, in the widths of their boxes
 what they get into :class:`Detections`, so that the rules of :mod:`vlcli.detection.selection` are written once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

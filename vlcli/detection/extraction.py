@@ -4,8 +4,6 @@ An interrupted run continues where it stopped; no bad file stops it. Several pro
 batches are dealt out by their place in the whole list, so that their number changes no record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial

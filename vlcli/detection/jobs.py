@@ -1,7 +1,5 @@
 """Extracts the records of images in batches, here or in other processes, and reports the extraction."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

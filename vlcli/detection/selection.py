@@ -9,8 +9,6 @@ another's choice (huggingface/transformers#8769), so each is kept exactly:
 - ``detectron2``: a detector's ordinary output, which airsplay's notebooks and MILVLG's detectron2 mode use.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

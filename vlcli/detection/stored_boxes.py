@@ -1,7 +1,5 @@
 """Reads the boxes of a store as given boxes: features of other extractors at the same places."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vlcli.features.reader import FeatureStore

@@ -1,7 +1,5 @@
 """Draws data, trained models and measurements as pictures (the verb ``draw``)."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture

@@ -1,7 +1,5 @@
 """Draws the attention of a trained model over the regions of pictures."""
 
-from __future__ import annotations
-
 import fnmatch
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Defines the base class of drawings, what a drawing is given, and how pictures are opened and written."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

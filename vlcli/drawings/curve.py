@@ -1,7 +1,5 @@
 """Draws a metric of several stages over a number of each: accuracy over buckets, recall over pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

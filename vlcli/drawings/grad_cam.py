@@ -1,7 +1,5 @@
 """Draws Grad-CAM: a heat map of a sentence's match with a picture, for the sentence and for each word."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

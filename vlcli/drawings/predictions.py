@@ -1,7 +1,5 @@
 """Draws pictures with a trained model's predictions beside the references."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

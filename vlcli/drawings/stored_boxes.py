@@ -1,7 +1,5 @@
 """Draws the boxes of a feature store on their pictures."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping, Sequence

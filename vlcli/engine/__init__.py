@@ -1,7 +1,5 @@
 """The trainer, optimizers, schedules, checkpoints, bundles, processes; built on accelerate."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

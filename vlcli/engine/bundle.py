@@ -8,8 +8,6 @@
 It has no momentum copy, which starts again from the weights.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields

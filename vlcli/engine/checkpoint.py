@@ -14,8 +14,6 @@ Every file is checked against ``state.json`` (and that against itself) before an
 stored: :func:`vlcli.engine.processes.seed_step` seeds them from the seed and the step.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import zlib

@@ -1,7 +1,5 @@
 """Warns of models that give the same answer to every example, while they train and in the stage's record."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Any

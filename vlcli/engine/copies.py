@@ -10,8 +10,6 @@ Parameters that no loss has reached so far are not reduced at all. Checkpoints n
 an order that depends on what is reduced together, and a resumed run must compute the same bits.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Keeps a moving average of the weights, which replaces them for evaluation and export."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

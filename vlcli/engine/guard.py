@@ -1,7 +1,5 @@
 """Guards a training run: signals, dead or hanging processes, and the checkpoints from which a killed run resumes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

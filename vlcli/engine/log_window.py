@@ -1,7 +1,5 @@
 """Sums losses, metrics and times between two lines of the training log."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

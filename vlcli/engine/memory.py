@@ -1,7 +1,5 @@
 """Switches activation checkpointing and compilation on."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vlcli.engine.sharding import blocks_of

@@ -1,7 +1,5 @@
 """Builds optimizers and their parameter groups, and freezes parameters."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Converts an optimizer's state to tensors and numbers by ``"KEY:PARAMETER"``, and back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

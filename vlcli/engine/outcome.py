@@ -1,7 +1,5 @@
 """Score of an evaluation, early stopping, the weights that a training returns, and its outcome."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

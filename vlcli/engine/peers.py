@@ -6,8 +6,6 @@ prints the message (rank 1 if rank 0 is gone) and ends the other processes. A pr
 (:mod:`vlcli.engine.pulse`), or its thread has not answered.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

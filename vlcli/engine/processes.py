@@ -1,7 +1,5 @@
 """Starts devices, processes and threads with accelerate and torch.distributed, and seeds them."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -5,8 +5,6 @@ processes that train together (:mod:`vlcli.engine.peers`), compares the time sin
 which the whole process was stopped (SIGSTOP, a suspended job) does not count.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """Makes one message of losses and gradients that are not finite."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -6,8 +6,6 @@ averages (``ema:NAME``), written by ``torch.distributed.checkpoint``, whose defa
 groups, numbers, and names that share a weight.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import warnings

@@ -1,23 +1,27 @@
 """Trackers: write the numbers of a run while it trains."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vlcli.errors import ComponentError
 from vlcli.files import write_text
+from vlcli.progress import Progress
 
 
 class Tracker:
     """Base of every tracker; only rank 0 makes one.
 
+    Attributes:
+        remote: it needs a service: an error of its methods ends the tracker, not the training.
+
     Args:
         folder: the stage's folder.
     """
+
+    remote: ClassVar[bool] = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,6 +106,20 @@ class TensorBoard(Tracker):
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def tell(trackers: list[Tracker], call: Callable[[Tracker], None], progress: Progress) -> None:
+    """Call each tracker; one that is ``remote`` and fails leaves the list, with a warning."""
+    for tracker in list(trackers):
+        try:
+            call(tracker)
+        except Exception as error:
+            if not tracker.remote:
+                raise
+            trackers.remove(tracker)
+            text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            why = f"{type(error).__name__}: {text}".removesuffix(": ")[:200]
+            progress.warn(f"the tracker {type(tracker).__name__} ended, training goes on without it: {why}")
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """Trains a model: the loop of epochs and steps, validation, and the log."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +22,7 @@ from vlcli.engine.outcome import EarlyStop, Evaluate, Score, TrainingOutcome, se
 from vlcli.engine.refusals import bad_losses, first_bad_gradient, not_finite
 from vlcli.engine.schedule import StepPlan, set_rate, with_rate
 from vlcli.engine.sharding import Shards
-from vlcli.engine.trackers import Tracker
+from vlcli.engine.trackers import Tracker, tell
 from vlcli.engine.training_module import TrainingModule
 from vlcli.errors import DataError, VlcliError
 from vlcli.nn.batch import Batch
@@ -122,16 +120,14 @@ class Trainer:
         """
         position = self.position
         with self.guard.watching():
-            for tracker in self.trackers:
-                tracker.resume(position.step)
+            tell(self.trackers, lambda tracker: tracker.resume(position.step), self.progress)
             self.module.train()
             with self.progress.task("train", self.plan.steps, unit="step", done=position.step) as self._bar:
                 if self.guard.unfinished:
                     self._validate_and_save(position.batch == 0, resumed=True)
                 while not self.guard.done:
                     self._epoch()
-            for tracker in self.trackers:
-                tracker.close()
+            tell(self.trackers, lambda tracker: tracker.close(), self.progress)
             self.guard.finish()
             self.shards.dissolve(self.ema.shadow if self.ema else {})
             reason = self.stop.reason(position.step, self.plan.steps)
@@ -245,8 +241,7 @@ class Trainer:
         self._track({"epoch": progress, **values})
 
     def _track(self, values: Mapping[str, float]) -> None:
-        for tracker in self.trackers:
-            tracker.log(self.position.step, values)
+        tell(self.trackers, lambda tracker: tracker.log(self.position.step, values), self.progress)
 
     def _validate(self) -> None:
         first = processes.rank() == 0

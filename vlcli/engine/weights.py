@@ -1,7 +1,5 @@
 """Reads and writes weights as safetensors, tied tensors once, and loads them with a report."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -129,6 +127,9 @@ class LoadReport:
     left_over: list[str] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
         """Return one line for each list: its count and first names."""

@@ -3,8 +3,6 @@
 One that writes folders for transformers' ``from_pretrained`` subclasses :class:`vlcli.export.TransformersExporter`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

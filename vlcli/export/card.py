@@ -1,7 +1,5 @@
 """Writes the model card of a folder for a hub: training, data, scores and intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ weights. The base writes them with tokenizer and image processor, loads them aga
 their outputs with the model's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field

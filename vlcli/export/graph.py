@@ -1,7 +1,5 @@
 """Turns a trained model into functions of tensors, for formats that hold graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

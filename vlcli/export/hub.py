@@ -1,7 +1,5 @@
 """The exporter ``hub``: a folder with weights, configuration, recipe, tokenizer and model card."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The exporter ``onnx``: predictions, encoders and generation steps as ONNX graphs with free sizes."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Writes how sentences and pictures become a graph's inputs, for programs without vlcli."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes the tokenizer and image processor of a trained model for transformers."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

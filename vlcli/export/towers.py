@@ -1,7 +1,5 @@
 """Converts encoders of vlcli's blocks to transformers' BERT and ViT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The exporter ``safetensors``: weights, configuration and vocabulary in one folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stores region features in HDF5 files: reader, writer, tools, and conversion of other formats."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore, concept_record

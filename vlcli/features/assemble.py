@@ -1,7 +1,5 @@
 """Writes box sets into an HDF5 file, from records in memory or from other stores."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the word's number, its ``class_scores`` the word's probability. The words are th
 have width 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

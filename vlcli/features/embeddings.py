@@ -11,8 +11,6 @@ Like a feature store (:mod:`vlcli.features.writer`), an unfinished one is a fold
 files, so that a kill loses only the last seconds and several processes may fill it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence

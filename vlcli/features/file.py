@@ -4,8 +4,6 @@ HDF5 keeps an uncompressed, contiguous data set as one run of bytes, which is ma
 compressed data sets go through h5py.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Imports features of other formats into a store, resuming where it stopped, and exports stores."""
 
-from __future__ import annotations
-
 import json
 import re
 import string

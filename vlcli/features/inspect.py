@@ -1,7 +1,5 @@
 """Describes and verifies a store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

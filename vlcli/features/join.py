@@ -4,8 +4,6 @@ Any HDF5 reader sees one file. :class:`~vlcli.features.FeatureStore` opens the s
 each, because a read through a virtual data set takes twice as long.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads a feature store: one file, several shards, or the segments of an unfinished extraction."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -17,8 +17,6 @@ data sets in which the rows of all images follow one another::
 Uncompressed data sets are contiguous, so that a reader maps them without going through HDF5.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields

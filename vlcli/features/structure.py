@@ -1,7 +1,5 @@
 """Checks the structure of a feature store's file when it is opened, without reading the features."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adds a position encoding or an attention to a model of another library (``equip``)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeVar

@@ -1,7 +1,5 @@
 """Base class of equippers, and the attention that equipped modules compute with an encoding."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads where the tokens of transformers' vision-language models lie: words with patches or regions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reads where the tokens of a foreign model lie: cells of a grid, patches with coordinates, words."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace

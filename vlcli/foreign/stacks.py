@@ -1,7 +1,5 @@
 """Groups attentions of a foreign model into stacks of layers, and finds the source of the positions of their tokens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Equips timm's ``Attention``, ``AttentionRope``, ``EvaAttention`` and modules written like them."""
 
-from __future__ import annotations
-
 from types import MethodType
 from typing import Any
 

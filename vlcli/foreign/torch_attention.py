@@ -1,7 +1,5 @@
 """Equips ``torch.nn.MultiheadAttention``: torchvision's ViT, torch's encoder layers, and what is built from it."""
 
-from __future__ import annotations
-
 from types import MethodType
 from typing import Any
 

@@ -4,8 +4,6 @@ An equipped model uses the registered functions ``vlcli_eager`` and ``vlcli_sdpa
 modules that are not equipped.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Pictures on disk and the boxes given with them: files, tar shards, box files, class numbering."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

@@ -1,7 +1,5 @@
 """Opens any image file of a data set; notes which were converted to RGB. Errors are one line each."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

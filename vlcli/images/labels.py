@@ -4,8 +4,6 @@ A store's ``classes`` and ``attributes`` are these numbers. Its provenance has `
 (those of the annotation file or the detector: COCO's 1 to 90) and ``attributes`` (names).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads files at remote addresses (``s3://``, ``gs://``, ``https://`` ...) by fsspec, with several tries."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar

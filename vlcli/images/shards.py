@@ -3,8 +3,6 @@
 Shards in the layout of webdataset are read in place: a picture costs one seek; only the members' offsets are kept.
 """
 
-from __future__ import annotations
-
 import os
 import tarfile
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 One module a family: ``vqa``, ``nlvr2``, ``ranking``, ``interval``.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

@@ -1,7 +1,5 @@
 """Scores of the most frequent answer and of chance, with which accuracies are compared."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

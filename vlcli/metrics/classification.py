@@ -3,8 +3,6 @@
 Everything follows from ranks: of each true word, its index (from 0) in the prediction.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Reads clusters of examples that share an image, directly or through other examples (pairs of images)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Average precision of boxes, as COCO's own evaluation computes it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Rows are predictions with ``key``, ``prediction``, ``answer`` and what the quest
 ``semantic`` and ``detailed`` type, ``group``, ``balanced``, ``entailed``.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

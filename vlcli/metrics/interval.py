@@ -1,7 +1,5 @@
 """Mean and confidence interval over a few runs (seeds)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Equal scores have no order. Counting a tie as won lets a constant model look per
 rounding did; here the expectation over all orders of the tied candidates is taken.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,14 +99,15 @@ def _chance(slots: int, tied: int, right: int) -> float:
 
 
 def recall(scores: Scores, relevant: NDArray[np.bool_], ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Return ``r@k`` for each k and ``median_rank``, over the queries of ``scores`` (Q, C)."""
+    """Return ``r@k`` for each k, their mean ``r_mean``, and ``median_rank``, over the queries of ``scores`` (Q, C)."""
     return recall_of(standing(scores, relevant), ks)
 
 
 def recall_of(queries: Standing, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, float]:
-    """Return ``r@k`` for each k and ``median_rank``, over queries whose standing is known."""
+    """Return ``r@k`` for each k, their mean ``r_mean`` (mean TR and mean IR of papers), and ``median_rank``."""
     recalls = {f"r@{k}": float(hit_chance(queries, k).mean()) for k in ks}
-    return {**recalls, "median_rank": float(np.median(expected_rank(queries)))}
+    mean = sum(recalls.values()) / len(recalls)
+    return {**recalls, "r_mean": mean, "median_rank": float(np.median(expected_rank(queries)))}
 
 
 def joined(parts: Sequence[Standing]) -> Standing:

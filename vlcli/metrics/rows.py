@@ -4,8 +4,6 @@ A metric gets an interval only where its value is, to six digits, the mean of a 
 of just this number.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ looked at again, and what they hold is sorted in only when twice as many vectors
 little beside the products themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Protocol
 

@@ -4,8 +4,6 @@ The rules are those of the official evaluation, oddities included, since scores 
 named where they stand.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -9,8 +9,6 @@ A new kind of projection (one set per modality, for instance) overrides :meth:`A
 middle runs on ``scaled_dot_product_attention``.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

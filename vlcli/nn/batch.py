@@ -3,8 +3,6 @@
 A caption of two pictures is encoded once, and so is a picture with five captions. Every mask is True at real values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self

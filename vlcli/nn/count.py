@@ -5,8 +5,6 @@ the two attention products, not of norms, activations, biases and softmax. A hea
 region, answer), a decoder for one word. Momentum copies are not counted.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace

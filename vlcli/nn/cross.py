@@ -1,7 +1,5 @@
 """The cross-modality encoder of ALBEF, ACE-RPE and METER."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Embeddings of words and features, the tokens of the first layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Batches of zeros in the shapes that a model reads, and models on the meta device: to count, try a step, export."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Fits a checkpoint's weights to a model, and draws a model's first weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Literal

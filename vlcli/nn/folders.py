@@ -1,7 +1,5 @@
 """Hooks of models that are built from folders, such as towers of other libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ A masked-word head is called with the model's word table (``head(hidden, table)`
 once. All others are called ``head(x)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Base class of models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType

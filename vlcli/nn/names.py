@@ -1,7 +1,5 @@
 """Renames the weights of published checkpoints: prefix tables, joint projections, and transformers' ViT and DeiT."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Absolute position encodings (learned, sinusoid, box, none), and combinations of several encodings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
@@ -208,7 +206,7 @@ class LearnedPosition(TokenPosition):
             report.append(f"{name}: the first {len(wanted)} of {len(value)} rows")
             return value[: len(wanted)]
         side = math.isqrt(max(len(value) - self.specials, 0))
-        if self.grid is None or len(value) == len(wanted) or side * side != len(value) - self.specials:
+        if self.grid is None or not side or len(value) == len(wanted) or side * side != len(value) - self.specials:
             return value
         report.append(f"{name}: {side}x{side} places interpolated to {self.grid[0]}x{self.grid[1]}")
         return self.resize_state({"table.weight": value}, (side, side), self.grid)["table.weight"]

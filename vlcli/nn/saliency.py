@@ -1,7 +1,5 @@
 """Grad-CAM on recorded attention from words to a picture."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass

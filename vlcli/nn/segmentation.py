@@ -1,7 +1,5 @@
 """Heads for segmentation: a linear one, and UPerNet's, on maps of one or several resolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

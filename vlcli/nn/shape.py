@@ -1,7 +1,5 @@
 """Width, depth and norm placement of a network, from which the learning rate is chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast

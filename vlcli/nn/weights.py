@@ -1,7 +1,5 @@
 """Reads files of weights without unpickling, and loads them completely."""
 
-from __future__ import annotations
-
 import fnmatch
 import hashlib
 import pickle
@@ -136,6 +134,18 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
             got=str(error).splitlines()[0] if str(error) else type(error).__name__,
             expected="a safetensors file, or a checkpoint of tensors only",
         ) from None
+    return states_of(content, path)
+
+
+def states_of(content: Mapping[Any, Any], path: str | Path) -> dict[str, dict[str, Tensor]]:
+    """Return all state dicts of a checkpoint in memory, as :func:`read_states` does.
+
+    Args:
+        path: what it is, for messages.
+
+    Raises:
+        DataError: its tensors have no names.
+    """
     states = dict(_states(content, ""))
     if odd := [name for tensors in states.values() for name in tensors if not isinstance(name, str)]:
         got, expected = f"keys such as {odd[0]!r}", "tensors by name"
@@ -143,8 +153,8 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
     return {key: _unwrapped(tensors) for key, tensors in states.items()}
 
 
-def _states(content: dict[Any, Any], key: str) -> Iterator[tuple[str, dict[Any, Tensor]]]:
-    inner = [name for name, value in content.items() if isinstance(value, dict) and isinstance(name, str)]
+def _states(content: Mapping[Any, Any], key: str) -> Iterator[tuple[str, dict[Any, Tensor]]]:
+    inner = [name for name, value in content.items() if isinstance(value, Mapping) and isinstance(name, str)]
     deeper: list[tuple[str, dict[Any, Tensor]]] = []
     for name in sorted(inner, key=lambda name: name not in _USUAL):
         if not _NO_STATE.search(name) and key.count(".") < DEEPEST:

@@ -1,7 +1,5 @@
 """Objectives: the base that packages extend, what an objective gives back, and parts that several objectives share."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

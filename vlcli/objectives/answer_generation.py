@@ -1,7 +1,5 @@
 """Question answering by generation: trains a decoder on the answers that people gave."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Question answering as classification over an answer table, in fine-tuning and in LXMERT's pre-training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Label strings and class ids of classifiers; a classifier's rows move to another table by string."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

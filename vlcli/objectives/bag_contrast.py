@@ -1,7 +1,5 @@
 """Contrast of bags of words and pooled region features: a linear dual encoder, regularised by noise on its inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

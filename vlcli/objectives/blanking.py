@@ -4,8 +4,6 @@ A blank carries nothing: one region of zeros (so that not even the number of box
 sentence of special tokens only. Since it is the same for all, it is encoded once a batch.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Softmax classification of a sentence with its pictures; with labels softened by a momentum copy, too."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,8 @@ class Classification(Objective):
         only: what the model sees; ``text`` and ``images`` are controls.
         view: the view that is classified.
         smoothing: label smoothing.
+        sigmoid: one score z of the second of two labels (LXMERT, appendix B): the logits are 0 and z, whose softmax is
+            the sigmoid of z, and whose cross-entropy the binary one.
     """
 
     paper = "Suhr et al. 2019 (NLVR2); LXMERT, Tan and Bansal 2019, section 4.2"
@@ -49,6 +49,7 @@ class Classification(Objective):
         only: Only = "both",
         view: str = "clean",
         smoothing: float = 0.0,
+        sigmoid: bool = False,
     ) -> None:
         super().__init__(model, data_spec)
         self.names, self.count = data_spec.answers, classes or len(data_spec.answers)
@@ -58,10 +59,14 @@ class Classification(Objective):
                 where="objective classification",
                 expected="`classes: N`, or data whose examples have a label",
             )
-        self.numbered, self.images = classes is not None, images
+        if sigmoid and self.count != 2:
+            what, hint = "A sigmoid tells two labels apart.", "leave `sigmoid` out"
+            raise ComponentError(what, where="objective classification", got=f"{self.count} labels", hint=hint)
+        self.numbered, self.images, self.sigmoid = classes is not None, images, sigmoid
         self.only, self.view, self.smoothing = only, view, smoothing
         parts = 1 if model.many_images else images
-        self.head = build_head(model, "pair" if images == 2 else "label", model.pooled_dim * parts, self.count, head)
+        role, outputs = "pair" if images == 2 else "label", 1 if sigmoid else self.count
+        self.head = build_head(model, role, model.pooled_dim * parts, outputs, head)
         self.table, self.named = AnswerTable(() if self.numbered else data_spec.answers), False
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
@@ -70,7 +75,7 @@ class Classification(Objective):
     def logits(self, step: ForwardPasses) -> Tensor:
         """Return the logits (B, C)."""
         out: Tensor = self.head(step.fused(seen(step, self.view, self.only)).by_example())
-        return out
+        return F.pad(out, (1, 0)) if self.sigmoid else out
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         logits = self.logits(step)

@@ -1,7 +1,5 @@
 """Matching with hard negatives of the batch, chosen by the model itself or by a contrast's scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 

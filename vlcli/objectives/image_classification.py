@@ -1,7 +1,5 @@
 """Classification of pictures alone: one label by softmax, with DeiT's regularisation, or several by sigmoids."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Masked image modelling: guesses hidden patches from the rest of the picture, and from the words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

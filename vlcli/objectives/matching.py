@@ -1,7 +1,5 @@
 """Matching: whether a sentence belongs to its picture; text assignment: which of two pictures it describes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

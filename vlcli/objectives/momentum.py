@@ -1,7 +1,5 @@
 """Momentum copies of heads, and losses that mix their predictions with the labels."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

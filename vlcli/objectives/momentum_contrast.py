@@ -1,7 +1,5 @@
 """Image-text contrast against a momentum copy and a queue (MoCo, ALBEF)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

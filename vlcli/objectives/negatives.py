@@ -1,7 +1,5 @@
 """Gathers states of all processes, and draws negatives that do not depend on the number of processes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Objectives on regions: classes of given boxes, regions that expressions describe, a detector's own losses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Literal

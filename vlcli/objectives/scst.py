@@ -1,7 +1,5 @@
 """Self-critical sequence training: rewards drawn captions by their CIDEr-D above a baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager

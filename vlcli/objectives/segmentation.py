@@ -1,7 +1,5 @@
 """Semantic segmentation: cross-entropy of every pixel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Literal

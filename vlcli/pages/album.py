@@ -1,7 +1,5 @@
 """Makes thumbnails of pictures as JPEG inside a page: each picture once, however often it is shown."""
 
-from __future__ import annotations
-
 import base64
 import io
 from pathlib import Path

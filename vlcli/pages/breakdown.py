@@ -1,7 +1,5 @@
 """Counts what a group of evaluate stages got right, by kind and by answer, and which answers are taken for which."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Computes the geometry of inline SVG: line charts over steps, intervals on a line, bars of time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial

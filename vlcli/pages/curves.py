@@ -1,7 +1,5 @@
 """Draws training logs of runs: losses, validation, learning rate, share of time waiting for data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

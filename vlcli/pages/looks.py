@@ -1,7 +1,5 @@
 """Records where a model looks in one pass: attention, Grad-CAM, and terms that position encodings add to scores."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

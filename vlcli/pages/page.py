@@ -3,8 +3,6 @@
 The template engine escapes text of data and recipes, so that markup in somebody's sentences stays text.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Writes the report of runs: one HTML file with pictures and scripts inside, and no request to anywhere."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

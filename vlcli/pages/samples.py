@@ -1,11 +1,11 @@
 """Chooses examples of a group of evaluate stages, with their pictures, regions, references and predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from vlcli.data.sample import Example
 from vlcli.errors import VlcliError
@@ -15,6 +15,7 @@ from vlcli.pages.album import Thumbnail, Thumbnails
 from vlcli.pages.scores import Column, Group
 from vlcli.pages.sources import Source, boxes_of, shares
 from vlcli.progress import Progress
+from vlcli.report.drawing import label_places
 
 RIGHT = 0.5
 """From here on an answer counts as right."""
@@ -24,6 +25,8 @@ REFERENCES = ("label", "answer", "references", "captions", "raw_answers", "answe
 MOST_LETTERS, MOST_PICTURES, MOST_BOXES = 400, 6, 40
 LEAST_SCORE = 0.3
 """Detected boxes with a lower score are not drawn."""
+LETTER = 0.58
+"""Mean width of a letter, as a part of its size."""
 DIRECTIONS = {"image/": "image for a sentence", "text/": "sentence for an image"}
 """Kind of a ranking by the beginning of its key."""
 
@@ -44,6 +47,17 @@ class Shown:
     thumbnail: Thumbnail | None
     boxes: list[Box] = field(default_factory=list)
     caption: str = ""
+
+    def labels(self, size: float) -> list[tuple[Box, float, float]]:
+        """Return the boxes whose label has room, with left and base line of its letters of ``size`` pixels."""
+        if self.thumbnail is None:
+            return []
+        across, high = self.thumbnail.width, self.thumbnail.height
+        told = [box for box in self.boxes if box.role != "region" and box.label]
+        corners = [(x * across, y * high, (x + w) * across, (y + h) * high) for (x, y, w, h), *_ in told]
+        sizes = [(LETTER * size * len(box.label) + 4, 1.2 * size) for box in told]
+        places = label_places(np.asarray(corners).reshape(-1, 4), sizes, across, high)
+        return [(box, at[0] + 2, at[1] + size) for box, at in zip(told, places, strict=True) if at is not None]
 
 
 class Said(NamedTuple):

@@ -1,7 +1,5 @@
 """Groups evaluate stages that judged the same examples: their metrics side by side, with intervals."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

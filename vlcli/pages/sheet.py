@@ -1,7 +1,5 @@
 """Writes a page of examples of a folder, as ``vlcli init`` understands them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

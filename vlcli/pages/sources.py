@@ -1,7 +1,5 @@
 """Opens again what an evaluate stage read: its examples, the files of its pictures, its regions, its model."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import Any

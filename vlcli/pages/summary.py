@@ -1,7 +1,5 @@
 """Describes each run on a page: result, stages with times, setup, the command that repeats it, differences."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Shows a table on a page: each row with its interval on a line, published numbers, and differences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

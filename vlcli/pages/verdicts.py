@@ -1,7 +1,5 @@
 """Writes verdicts on published claims as one HTML page: counts, differences on a line, filters, commands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of each kind of component, on invented data and small models."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -38,12 +36,13 @@ _LABELS: dict[str, Any] = {"region_classes": 7, "region_attributes": 5, "answers
 _CONCEPTS: dict[str, Any] = {"concepts": ("red", "dog", "cat"), "concept_pieces": ((5,), (6, 7), (8,))}
 
 
-def _built(entry: Entry, seed: int = 1) -> TrainingModule:
+def built(entry: Entry, seed: int = 1) -> TrainingModule:
+    """Return a small model of the component, without objectives, in evaluation mode."""
     spec = replace(_SPEC, **_LABELS, **_CONCEPTS)
     return build_training_module(small(entry.name, entry.distribution), [], spec, seed=seed).eval()
 
 
-def _batch_of(module: TrainingModule) -> tuple[Form, tuple[Tensor, ...], Batch]:
+def batch_of(module: TrainingModule) -> tuple[Form, tuple[Tensor, ...], Batch]:
     """Return an invented batch of three rows: its form, its tensors, and the batch."""
     form = form_of(_trained(module), alone=not module.model.input_spec().text)
     inputs = form.example(3, 7, 5, 0)
@@ -86,8 +85,8 @@ def _outputs(module: TrainingModule, batch: Batch) -> dict[str, EncoderOutput]:
 
 def shapes(entry: Entry) -> None:
     """Hidden states are (rows, tokens, dim) as their layout says, pooled vectors (rows, dim), all finite."""
-    module = _built(entry)
-    batch, dim = _batch_of(module)[2], module.model.dim
+    module = built(entry)
+    batch, dim = batch_of(module)[2], module.model.dim
     for name, output in _outputs(module, batch).items():
         tokens, got = output.layout.route.shape[1], tuple(output.hidden.shape)
         if len(got) != 3 or got[:2] != (3, tokens):
@@ -100,8 +99,8 @@ def shapes(entry: Entry) -> None:
 
 def masks(entry: Entry) -> None:
     """Values at padding change no output, and no row changes another."""
-    module = _built(entry)
-    form, inputs, batch = _batch_of(module)
+    module = built(entry)
+    form, inputs, batch = batch_of(module)
     before = _outputs(module, batch)
     padded = dict(zip(form.names(), (value.clone() for value in inputs), strict=True))
     if "ids" in padded:
@@ -125,8 +124,8 @@ def _same(left: dict[str, EncoderOutput], right: dict[str, EncoderOutput], what:
 
 def resume(entry: Entry) -> None:
     """Another instance with the saved weights computes the same, and a copy as well."""
-    module, other = _built(entry, 1), _built(entry, 2)
-    batch = _batch_of(module)[2]
+    module, other = built(entry, 1), built(entry, 2)
+    batch = batch_of(module)[2]
     other.load_state_dict(module.state_dict())
     before = _outputs(module, batch)
     _same(before, _outputs(other.eval(), batch), "a model with the same weights changes")
@@ -135,8 +134,8 @@ def resume(entry: Entry) -> None:
 
 def gradients(entry: Entry) -> None:
     """The outputs have a finite gradient of some parameter."""
-    module = _built(entry)
-    step, able = ForwardPasses(module.model, _batch_of(module)[2]), module.model.capabilities
+    module = built(entry)
+    step, able = ForwardPasses(module.model, batch_of(module)[2]), module.model.capabilities
     output = step.fused().pooled if "fuse" in able else step.image().hidden if "image" in able else None
     if output is None:
         raise DoesNotApply("a model without fuse and image")
@@ -148,7 +147,7 @@ def gradients(entry: Entry) -> None:
 
 def export(entry: Entry) -> None:
     """The model can be traced with a free batch, and the trace computes the same at another size."""
-    module = _built(entry)
+    module = built(entry)
     if module.model.input_spec().boxes or not {"fuse", "image"} & module.model.capabilities:
         raise DoesNotApply("a model that reads given boxes, or one without fuse and image")
     graph = hidden_states(_trained(module))

@@ -1,7 +1,5 @@
 """Selects components to check, and turns what a check raises into a result."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import Callable

@@ -1,21 +1,28 @@
 """Writes a package to begin with: ``vlcli plugin new`` fills the files of ``package_template`` with a name."""
 
-from __future__ import annotations
-
 import importlib.util
 import keyword
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from vlcli.errors import UsageError, VlcliError
 from vlcli.files import new_folder, write_text
 from vlcli.registry import entries
 
-TEMPLATE = Path(__file__).parent / "package_template"
+PARTS = {
+    "model": "a model",
+    "objective": "an objective",
+    "position": "a position encoding",
+    "reader": "a reader",
+    "task": "a task",
+}
+"""Components of a package, in words."""
 FILES = {
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
-    **{f"{part}.py.txt": f"{{module}}/{part}.py" for part in ("model", "objective", "position", "reader", "task")},
+    **{f"{part}.py.txt": f"{{module}}/{part}.py" for part in PARTS},
     "init.py.txt": "{module}/__init__.py",
     "small.yaml.txt": "{module}/small.yaml",
     "test.py.txt": "tests/test_{module}.py",
@@ -23,30 +30,42 @@ FILES = {
 """Path in the package by file of the template."""
 
 
-def write_package(name: str, folder: Path) -> list[Path]:
-    """Write a package with a model, an objective, a position encoding, a reader, a task and tests, whole or not at all.
+def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Path]:
+    """Write a package with components, a recipe that uses them, and tests, whole or not at all.
 
     Args:
         name: of the distribution and of its components: lower-case words joined by hyphens.
+        only: some of :data:`PARTS`; empty: all.
 
     Returns:
         The files, relative to ``folder``.
 
     Raises:
-        UsageError: the name cannot be one, or it is taken.
+        UsageError: the name cannot be one, or it is taken, or ``only`` has something else.
         VlcliError: the folder exists.
     """
     module = _checked_name(name)
+    if unknown := [part for part in only if part not in PARTS]:
+        raise UsageError("A package has no such part.", where="--only", got=repr(unknown[0]), expected=", ".join(PARTS))
     if folder.exists():
         raise VlcliError("The folder exists.", where=str(folder), expected="a new folder", hint="--out OTHER")
+    chosen = {part: not only or part in only for part in PARTS}
     words = {"name": name, "module": module, "Class": "".join(part.capitalize() for part in name.split("-"))}
-    paths = {file: Path(path.format(**words)) for file, path in FILES.items()}
+    words["parts"] = ", ".join(text for part, text in PARTS.items() if chosen[part])
+    files = {file: Path(path.format(**words)) for file, path in FILES.items() if chosen.get(file.split(".")[0], True)}
+    templates = _templates()
     with new_folder(folder) as scratch:
-        for file, path in paths.items():
+        for file, path in files.items():
             (scratch / path).parent.mkdir(parents=True, exist_ok=True)
-            text = (TEMPLATE / file).read_text(encoding="utf-8")
-            write_text(scratch / path, re.sub(r"\{\{(\w+)\}\}", lambda word: words[word[1]], text))
-    return list(paths.values())
+            write_text(scratch / path, templates.get_template(file).render(**words, **chosen))
+    return list(files.values())
+
+
+def _templates() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader, lines = PackageLoader("vlcli.plugin_kit", "package_template"), {"trim_blocks": True, "lstrip_blocks": True}
+    return Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, **lines)  # noqa: S701 (no HTML)
 
 
 def _checked_name(name: str) -> str:

@@ -1,7 +1,5 @@
 """Tries components in a training step on invented data, with a small model."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

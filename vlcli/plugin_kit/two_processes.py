@@ -1,10 +1,9 @@
 """Compares a training step on two processes (gloo, on the CPU) with the same step on one."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -116,7 +115,9 @@ class Pair:
         )
         for rank in (0, 1):
             ours, theirs = spawn.Pipe()
-            child = spawn.Process(target=serve, args=(rank, self.store.port, theirs, self.components), daemon=True)
+            child = spawn.Process(
+                target=serve, args=(rank, self.store.port, theirs, self.components, _files()), daemon=True
+            )
             child.start()
             theirs.close()
             self.links.append(ours)
@@ -174,13 +175,17 @@ class Pair:
         return document
 
 
-def serve(rank: int, port: int, link: Connection, components: list[tuple[str, str, str, str]]) -> None:
+def serve(
+    rank: int, port: int, link: Connection, components: list[tuple[str, str, str, str]], files: list[str]
+) -> None:
     """Answer trials as one of the two processes until the link is closed."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
     os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # rank 0 opens no port
     torch.set_num_threads(1)
     try:
+        for file in files:
+            registry.load_file(file)
         known = {(entry.kind, entry.name, entry.distribution) for entry in registry.entries()}
         for kind, name, value, distribution in components:
             if (kind, name, distribution) not in known:
@@ -220,6 +225,11 @@ def _registered() -> list[tuple[str, str, str, str]]:
     """Return components that this process registered itself, from folders that are not installed."""
     session = [entry for entry in registry.entries() if entry.loaded is not None and "<" not in entry.value]
     return [(entry.kind, entry.name, entry.value, entry.distribution) for entry in session]
+
+
+def _files() -> list[str]:
+    """Return the files of ``--plugin`` that this process read."""
+    return [str(one.__file__) for name, one in sys.modules.items() if name.startswith("vlcli_plugin_")]
 
 
 def difference(one: Share, two: Share, tolerance: float) -> str:

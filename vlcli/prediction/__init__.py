@@ -1,7 +1,5 @@
 """Predictions about new pictures: what a model can be asked, extraction on the fly, answers as plain records."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

@@ -1,7 +1,5 @@
 """Requests to predictions: checked, read, batched, answered; a request at fault does not stop the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -1,16 +1,17 @@
 """Draws predictions on their pictures: boxes with labels, answers with probabilities below."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
-from vlcli.drawings.base import save_picture
+from vlcli.drawings.base import save_picture, scaled
+from vlcli.errors import VlcliError
 from vlcli.prediction.pictures import open_picture
 from vlcli.prediction.records import Picture, Prediction, RegionFeatures
-from vlcli.report.drawing import draw_boxes
+from vlcli.report.drawing import draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 
 SIDE = 480
@@ -41,6 +42,28 @@ def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: 
     if file is not None:
         save_picture(sheet, file)
     return sheet
+
+
+def png(prediction: Prediction) -> bytes | None:
+    """Draw a prediction for a notebook, where the model looks beside each picture; None without its pictures."""
+    if not prediction.pictures:
+        return None
+    try:
+        cells = []
+        looks = (prediction.look() or {}).get("pictures") or [None] * len(prediction.pictures)
+        for number, (image, seen) in enumerate(zip(prediction.pictures, looks, strict=True)):
+            picture = _picture(prediction, image, number)
+            cells.append(Cell(picture, _lines(prediction, number, len(prediction.pictures))))
+            if seen is not None:
+                weights = np.asarray(seen["weights"][0]).mean(0)  # of all layers, heads and words: (N,)
+                dark = draw_attention(picture, scaled(np.asarray(seen["boxes"]), picture), weights)
+                cells.append(Cell(dark, [("attention of the words, bright: high", INK)]))
+    except VlcliError:  # an id in a store is no file to show
+        return None
+    heading = (prediction.text, INK) if prediction.text else None
+    file = BytesIO()
+    contact_sheet(cells, columns=2, width=SIDE // 2, heading=heading).save(file, "PNG")
+    return file.getvalue()
 
 
 def _picture(prediction: Prediction, image: Picture, number: int) -> Image.Image:

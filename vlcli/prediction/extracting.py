@@ -1,7 +1,5 @@
 """Regions and concepts of pictures that are in no store, by the extractor that made the store a model learnt from."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

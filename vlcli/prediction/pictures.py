@@ -1,7 +1,5 @@
 """New pictures as a model reads them: decoded within bounds, their regions or concepts extracted on the fly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,9 +1,7 @@
 """Records of requests to a trained model and of its predictions; reads requests from a command line."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -102,7 +100,7 @@ class Box:
     image: int = 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Prediction(Mapping[str, Any]):
     """Prediction for one request; as a mapping, the row that the task writes into ``predictions.jsonl``.
 
@@ -115,6 +113,8 @@ class Prediction(Mapping[str, Any]):
         sizes: height and width of each picture in pixels.
         notes: what a reader of the answer should know, such as a text that was cut.
         row: the task's own row.
+        pictures: those of the request, for notebooks.
+        look: returns attention as :func:`vlcli.prediction.looking.look` does, for notebooks; None: there is none.
     """
 
     use: Use
@@ -128,6 +128,17 @@ class Prediction(Mapping[str, Any]):
     sizes: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     row: dict[str, Any] = field(default_factory=dict)
+    pictures: Sequence[Picture] = ()
+    look: Callable[[], dict[str, Any] | None] = lambda: None
+
+    def __repr__(self) -> str:
+        asked = f"{self.text!r} of {', '.join(self.images)}" if self.text else ", ".join(self.images)
+        return f"<{self.use.name}: {asked}: {self.words()}>"
+
+    def _repr_png_(self) -> bytes | None:
+        from vlcli.prediction.drawing import png
+
+        return png(self)
 
     def __getitem__(self, key: str) -> Any:
         return self.row[key]

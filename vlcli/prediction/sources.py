@@ -1,7 +1,5 @@
 """Finds a trained model, and where the regions of new pictures come from: its extractor and its stores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists the uses of a trained model: the task it was fine-tuned on, and the heads of its objectives."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass

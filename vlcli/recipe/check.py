@@ -1,7 +1,5 @@
 """Checks a recipe against its schema; reports every fault at once, each with its line."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Finds the components that a recipe names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -9,8 +9,6 @@
 A stage's own keys take precedence, mappings key by key, as a child's do over its parent's under ``extends``.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

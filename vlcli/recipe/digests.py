@@ -6,8 +6,6 @@ below it are compared (the names alone of more than 5,000). One row stands for a
 (:mod:`vlcli.recipe.pictures`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Types of a recipe's fields, and the sections of a training stage: optimizer, schedule, EMA, early stopping."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema, model_validator

@@ -3,8 +3,6 @@
 Parameters of components are not part of it: looking them up imports the components (``vlcli validate --deep``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel
@@ -75,6 +73,7 @@ def recipe_schema() -> Schema:
         ),
         "skip": {"type": ["object", "array", "string", "null"]},
         "published": _mapping(_ref("published")),
+        "others": _mapping(_ref("published"), description="Systems that no row builds: published numbers alone."),
         "published_in": {"type": "object", "description": "Table, page, split and unit of the published numbers."},
     }
     keys = {key: {"$ref": f"#/properties/{key}"} for key in properties if key not in NOT_IN_ROWS}

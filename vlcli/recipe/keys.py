@@ -1,7 +1,5 @@
 """Computes the key of a stage, a hash of all that decides its result, and lists the data files it reads."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

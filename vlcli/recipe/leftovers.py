@@ -1,7 +1,5 @@
 """Finds and removes what runs leave in their folder: half-written files, and folders that were moved aside."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ resolved = load("quickstart", ["stages.pretrain.epochs=3"])
 resolved.recipe.stages["pretrain"].epochs      # 3
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 import re

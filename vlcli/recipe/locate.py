@@ -1,7 +1,5 @@
 """Finds the file of a recipe by a registered name, a path, or a row of a table, and holds what is loaded from it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +9,9 @@ from vlcli.recipe.schema import Recipe, Stage
 from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import find, names
 from vlcli.registry.packages import package_folder
+
+COUNTED = "count"
+"""In place of a split: a published number of parameters or operations, which ``vlcli count`` counts too."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,16 @@ class Published:
         """True if the stage measures the same split."""
         return self.split == self.measures
 
+    @property
+    def text(self) -> str:
+        """The value without its spread: ``0.725``, ``22,050,000``."""
+        return f"{self.value:,.12g}"
+
     def told(self, metric: str) -> str:
         """Returns the number in words: ``published accuracy on test-standard: 0.725; this stage measures minival``."""
-        text = f"published {metric} on {self.split}: {self.value:g}"
+        if self.split == COUNTED:
+            return f"published {metric}: {self.text}; the command count has ours"
+        text = f"published {metric} on {self.split}: {self.text}"
         return text if self.is_compared else f"{text}; this stage measures {self.measures or 'another split'}"
 
 

@@ -13,8 +13,6 @@ stage goes before the next stage its file names that the parent has, else to the
 A name stands for one entry or for a list of entries. Keys beside the name replace those of the named data set.
 """
 
-from __future__ import annotations
-
 import re
 from functools import reduce
 from typing import Any

@@ -5,8 +5,6 @@ stage (``epochs=3``). A list item is named by its position or by its ``as`` or `
 (``objectives.mlm.probability=0.2``). Overrides of the environment variable ``VLCLI_SET`` are applied first.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 from dataclasses import dataclass

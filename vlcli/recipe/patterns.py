@@ -4,8 +4,6 @@ A pattern such as ``(a|aa)+$`` may take exponential time. ``regex`` reads the sy
 back-references included) and has a timeout.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time

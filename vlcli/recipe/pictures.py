@@ -5,8 +5,6 @@ each. A picture has changed if its size or content differs; without a hash, if i
 ``StageRecord.data`` stands for all of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

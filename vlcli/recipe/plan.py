@@ -8,8 +8,6 @@ The run folder is ``<output>/<recipe>``. Overrides or a seed add a short hash of
 finished stage in that folder that this recipe would make differently: nothing finished is overwritten.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path

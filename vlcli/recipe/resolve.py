@@ -8,8 +8,6 @@ that the recipe's model of the same name leaves out. The keys of the stage's ``m
 another model, they alone are used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ A row is a mapping of a recipe's keys that is merged over the recipe as a child 
 a row is ``LABEL/LABEL``.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -21,7 +19,7 @@ from vlcli.recipe.locate import Published, Row, slug
 from vlcli.recipe.schema import Recipe
 from vlcli.recipe.yaml import Document, Path_
 
-OF_TABLES = ("rows", "reference", "skip", "published", "published_in", "seeds")
+OF_TABLES = ("rows", "reference", "skip", "published", "published_in", "others", "seeds")
 """Keys that make a recipe a table."""
 MOST_CELLS = 1000
 """A grid of more rows needs ``--yes``."""
@@ -30,7 +28,7 @@ _ON = " on "
 """Between a published metric and its split."""
 _OF_PUBLISHED = ("table", "page", "split", "unit")
 """Keys of ``published_in``."""
-NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "published_in", "schema", "name", "jobs", "hang_timeout")
+NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "published_in", "others", "schema", "name", "jobs", "hang_timeout")
 """Keys of a table that its rows cannot have."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]*\Z")
 _EXPECTED = "a letter or digit, then letters, digits, spaces and . _ + ( ) -"
@@ -46,12 +44,14 @@ class Rows:
         axes: labels of each axis; empty if the rows are no grid.
         skipped: reasons of skipped cells, by label.
         cells: number of rows of the whole grid.
+        others: systems that the paper compares with and no row builds: published numbers alone.
     """
 
     document: Document = field(default_factory=lambda: Document({}))
     rows: dict[str, Row] = field(default_factory=dict)
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    others: dict[str, Row] = field(default_factory=dict)
     reference: str | None = None
     seeds: int = 1
     cells: int = 0
@@ -274,6 +274,7 @@ def _beside(table: Rows) -> None:
             table.fault(("reference",), "no row has this label", table.reference, expected, hint)
     if isinstance(seeds, int) and seeds >= 1:
         table.seeds = seeds
+    _others(table)
     if published is None:
         return
     if not isinstance(published, dict):
@@ -289,3 +290,18 @@ def _beside(table: Rows) -> None:
         elif label not in table.skipped and not table.problems:
             what, expected = "no row has this label", ", ".join(list(table.rows)[:20])
             table.fault(("published", label), what, label, expected)
+
+
+def _others(table: Rows) -> None:
+    written = table.document.value.get("others")
+    if written is not None and not isinstance(written, dict):
+        table.fault(("others",), "this value does not fit", shown(written, 60), "LABEL: {METRIC: NUMBER}")
+        return
+    for label, numbers in (written or {}).items():
+        path: Path_ = ("others", label)
+        if not _LABEL.match(label) or label.endswith(" "):
+            table.fault(path, "this cannot be the label of a row", shown(label), _EXPECTED)
+        elif label in table.rows:
+            table.fault(path, "a row of the table has this label", label, hint="give it `published`")
+        else:
+            table.others[label] = Row(label, (label,), path, (), published=_numbers(numbers or 0, path, table))

@@ -4,8 +4,6 @@ The runner writes the file at every change of a stage and about once a second in
 it; one that fails or is stopped leaves it with its exit code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 Components (``model``, ``objectives``) stay mappings: ``vlcli.registry.check`` checks them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -346,7 +344,7 @@ class ImageOptions(fields.Section):
 class Recipe(fields.Section):
     """A whole recipe; ``stages`` has one of :data:`STAGES` per name, in order.
 
-    ``rows``, ``reference``, ``skip``, ``published``, ``published_in`` and ``seeds`` make it a table
+    ``rows``, ``reference``, ``skip``, ``published``, ``published_in``, ``others`` and ``seeds`` make it a table
     (``vlcli.recipe.rows``); ``defaults`` are keys that the stages of a kind share (``vlcli.recipe.defaults``). A
     resolved recipe has none of them. A training without progress for ``hang_timeout`` seconds counts as hung.
     """
@@ -374,4 +372,5 @@ class Recipe(fields.Section):
     skip: dict[str, Any] | list[str] | str | None = None
     published: dict[str, Any] = {}
     published_in: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     seeds: Annotated[int, bounds.Between(1, 1000)] = 1

@@ -4,8 +4,6 @@ The record is written last and atomically; ``.stage.json.copy``, written first, 
 *fingerprint* of a stage is its key (kind, config, inputs) with the content of the data files it read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

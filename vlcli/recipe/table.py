@@ -4,8 +4,6 @@ table = load_table("irpe/table4")
 table.member("7").recipe.model          # the model of row 7
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,7 +15,7 @@ from vlcli.plain import as_list
 from vlcli.recipe import overrides
 from vlcli.recipe.check import by_place
 from vlcli.recipe.load import Loading, merged, no_such_row, resolve, with_row
-from vlcli.recipe.locate import RecipeFile, Resolved, Row, locate, slug
+from vlcli.recipe.locate import COUNTED, RecipeFile, Resolved, Row, locate, slug
 from vlcli.recipe.rows import MOST_CELLS, OF_TABLES, Rows, has_rows, read_rows, select, too_many, without_tables_keys
 from vlcli.recipe.schema import kind_of
 from vlcli.recipe.yaml import Document, Path_
@@ -134,6 +132,7 @@ def is_table(reference: str) -> bool:
 def _compared(source: RecipeFile, document: Document, written: Rows, chosen: list[str]) -> list[Problem]:
     base, problems = _effect(Document(without_tables_keys(document.value))), []
     seen: dict[str, str] = {}
+    members = []
     for label in chosen:
         row = written.rows[label]
         merged_row, _ = with_row(replace(source, name=f"{source.name}:{label}", row=label), document, [source], row)
@@ -141,7 +140,10 @@ def _compared(source: RecipeFile, document: Document, written: Rows, chosen: lis
         other = seen.setdefault(effect, label)
         if fault := _of_effect(row, effect == base, other if other != label else "", bool(written.axes)):
             problems.append(document.fault(row.path, fault[0], label, hint=fault[1]))
-        problems += _published(row, merged_row, document)
+        problems += _published(row, [merged_row.value], document)
+        members.append(merged_row.value)
+    for row in written.others.values():
+        problems += _published(row, members, document)
     return problems
 
 
@@ -169,33 +171,49 @@ def _effect(document: Document) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _published(row: Row, merged_row: Document, document: Document) -> list[Problem]:
-    labels, patterns = metrics_of(merged_row.value)
-    problems = []
+def _published(row: Row, members: list[dict[str, Any]], document: Document) -> list[Problem]:
+    # a row's own recipe, or those of all rows: whichever measures what the number is of
+    problems, cells = [], set()
     for key, number in list(row.published.items()):
         metric = key.removesuffix(f" on {number.split}")
-        label = next((one for one in labels if metric.startswith(f"{one}/")), labels[0] if len(labels) == 1 else "")
-        row.published[key] = replace(number, measures=_measured_split(merged_row.value, label))
-        if (label or row.published[key].is_compared) and not takes(metric, labels, patterns):
-            path: Path_ = (*row.path, "published", key)
-            path = path if path in document.places else ("published", row.label, key)
+        takers = [one for one in members if takes(metric, *metrics_of(one))] or members
+        measured = [_measured_split(one, _label_of(metric, one) or metric.partition("/")[0]) for one in takers]
+        chosen = measured.index(number.split) if number.split in measured else 0
+        row.published[key] = replace(number, measures=measured[chosen])
+        if number.split == COUNTED:
+            continue
+        (labels, patterns), label = metrics_of(takers[chosen]), _label_of(metric, takers[chosen])
+        path: Path_ = (*row.path, "published", key)
+        beside: Path_ = ("published", row.label, key)
+        path = next((one for one in (path, beside, (*row.path, key)) if one in document.places), path)
+        cell = (label, metric.removeprefix(f"{label}/"), number.split)
+        if cell in cells:
+            problems.append(document.fault(path, "two published numbers stand for one cell", metric))
+        elif (label or row.published[key].is_compared) and not takes(metric, labels, patterns):
             shown = patterns or ["*"]
             names = [f"{label}/{one}" for label in labels for one in shown] if len(labels) > 1 else shown
             what = "the table has no such metric, with which this published number could be compared"
             problems.append(document.fault(path, what, metric, ", ".join(names)))
+        cells.add(cell)
     return problems
 
 
+def _label_of(metric: str, value: dict[str, Any]) -> str:
+    labels, _ = metrics_of(value)
+    return next((one for one in labels if metric.startswith(f"{one}/")), labels[0] if len(labels) == 1 else "")
+
+
 def _measured_split(value: dict[str, Any], label: str) -> str:
-    """Returns the split that the evaluate stage of a label reads; empty if the recipe leaves it to the task."""
+    """Returns the split that the evaluate stage of a label, or of this name, reads; empty if that is the task's."""
     layout, stages = value.get("table"), value.get("stages")
     rows = layout.get("rows") if isinstance(layout, dict) else None
-    name = rows.get(label) if isinstance(rows, dict) else label
+    name = rows.get(label, label) if isinstance(rows, dict) else label
     stage = stages.get(name) if isinstance(stages, dict) else None
     if not isinstance(stage, dict):
         return ""
     specs = [one for one in as_list(stage.get("data")) if isinstance(one, dict)]
-    return "+".join(str(one) for one in as_list(stage.get("split") or next((one.get("split") for one in specs), None)))
+    split = stage.get("split") or next((one.get("split") for one in specs), None)
+    return "+".join(str(one) for one in as_list(split or [one["file"] for one in specs if "file" in one]))
 
 
 def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -211,10 +229,9 @@ def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def takes(metric: str, labels: list[str], patterns: list[str]) -> bool:
-    """Returns True if a table has a metric: ``METRIC`` with one label, else ``LABEL/METRIC``."""
-    if len(labels) != 1:
-        label = next((one for one in labels if metric.startswith(f"{one}/")), None)
-        if label is None:
-            return False
-        metric = metric.removeprefix(f"{label}/")
+    """Returns True if a table has a metric: ``LABEL/METRIC``; with one label, ``METRIC`` too."""
+    label = next((one for one in labels if metric.startswith(f"{one}/")), None)
+    if label is None and len(labels) != 1:
+        return False
+    metric = metric.removeprefix(f"{label}/")
     return not patterns or any(fnmatchcase(metric, pattern) for pattern in patterns)

@@ -4,8 +4,6 @@ A file may run if it is named on the command line (``--plugin FILE``), lies in a
 FOLDER``), or comes with an installed package.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterable

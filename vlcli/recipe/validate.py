@@ -4,8 +4,6 @@
 installed. *Deep* imports every component, checks every parameter, and asks the readers for their files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace

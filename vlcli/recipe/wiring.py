@@ -1,7 +1,5 @@
 """Finds the inputs of every stage: stages, files, folders and hub names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks the numbers of a recipe: bounds of an annotation (:class:`Between`), and bounds by a parameter's name."""
 
-from __future__ import annotations
-
 import math
 import re
 import typing

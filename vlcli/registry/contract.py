@@ -1,7 +1,5 @@
 """Lists the base class and methods that each kind of component requires, by name, and checks components."""
 
-from __future__ import annotations
-
 import inspect
 import traceback
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Lists the installed components from entry-point metadata, and registers components at run time."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json
@@ -194,7 +192,7 @@ def _installed() -> tuple[Entry, ...]:
             seen.add(name)
         version = distribution.version if points else ""
         needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
-        interface = next((p.value for p in points if p.group == "vlcli.interface"), "")
+        interface = next((p.value.removeprefix("v") for p in points if p.group == "vlcli.interface"), "")
         for point in points:
             kind = point.group[6:]
             if kind == "packages":

@@ -1,7 +1,5 @@
 """Loads, checks and builds components; a broken package affects no other."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

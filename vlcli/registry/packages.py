@@ -11,8 +11,6 @@ The recipe of ``table_1.yaml`` in such a folder is called ``my-paper/table-1``; 
 called like the entry point, ``my-paper``. Files whose names begin with ``_`` are no recipes.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import tomllib
 import warnings

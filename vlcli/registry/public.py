@@ -5,8 +5,6 @@ it. All other modules are private and change without notice. Nothing is imported
 source files.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Reads the options of a component from its signature: the keyword-only parameters, with types and defaults."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import types

@@ -1,7 +1,5 @@
 """Reads the first sentence of a component's docstring from its source, without importing it."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Draws results: curves over steps, boxes and attention on a picture, contact sheets."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

@@ -1,7 +1,5 @@
 """Draws curves over training steps as a PNG (needs the extra ``plots``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Draws boxes, labels, attention and heat on a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,10 +37,42 @@ def draw_boxes(
         left, top = min(max(x1, 0), across - 1), min(max(y1, 0), height - 1)
         right, bottom = max(min(x2, across - 1), left), max(min(y2, height - 1), top)  # inside, at least one pixel
         pen.rectangle((left, top, right, bottom), outline=colour, width=width)
-        if labels is not None:
-            pen.rectangle(pen.textbbox((x1, y1), labels[index], font=font), fill=colour)
-            pen.text((x1, y1), labels[index], fill="white", font=font)
+    sizes = [pen.textbbox((0, 0), label, font=font)[2:] for label in labels or ()]  # (width, height)
+    for index, place in enumerate(label_places(np.asarray(boxes).reshape(-1, 4), sizes, across, height)):
+        if labels is not None and place is not None:
+            pen.rectangle(pen.textbbox(place, labels[index], font=font), fill=COLOURS[index % len(COLOURS)])
+            pen.text(place, labels[index], fill="white", font=font)
     return drawn
+
+
+def label_places(
+    boxes: ArrayLike, sizes: Sequence[tuple[float, float]], across: float, height: float
+) -> list[tuple[float, float] | None]:
+    """Finds for the label of each box a place (left, top) where it covers no earlier label; None where there is none.
+
+    Tried are the corners of the box inside, above and below it, all moved into the picture.
+
+    Args:
+        boxes: (N, 4) in pixels, x1 y1 x2 y2.
+        sizes: width and height of each label; of fewer boxes where only the first have one.
+        across: width of the picture.
+        height: of the picture.
+    """
+    taken: list[tuple[float, float, float, float]] = []
+    places: list[tuple[float, float] | None] = []
+    for (x1, y1, x2, y2), (wide, high) in zip(np.asarray(boxes, dtype=np.float32).tolist(), sizes, strict=False):
+        tried = [(x, y) for y in (y1, y1 - high, y2, y2 - high) for x in (x1, x2 - wide)]
+        inside = [(min(max(x, 0), max(across - wide, 0)), min(max(y, 0), max(height - high, 0))) for x, y in tried]
+        free = (one for one in inside if not any(_cover(one, wide, high, other) for other in taken))
+        place = next(free, None)
+        places.append(place)
+        taken += [] if place is None else [(*place, wide, high)]
+    return places
+
+
+def _cover(place: tuple[float, float], wide: float, high: float, other: tuple[float, float, float, float]) -> bool:
+    x, y, width, height = other
+    return place[0] < x + width and x < place[0] + wide and place[1] < y + height and y < place[1] + high
 
 
 def draw_attention(

@@ -1,7 +1,5 @@
 """Refuses to replace pictures of something else."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Draws contact sheets: pictures in a grid, with lines of text below each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Runs one stage: prepares its folder and context, calls its kind, writes its record."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

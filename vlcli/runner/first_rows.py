@@ -4,8 +4,6 @@ Annotation files are read whole up to :data:`WHOLE` bytes; of larger tables the 
 files nothing. What a stage of this recipe is still to make cannot be looked at.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

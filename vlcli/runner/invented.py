@@ -1,7 +1,5 @@
 """Invents a few examples, on which a stage is tried before its own data exist."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace

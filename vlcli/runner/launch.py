@@ -1,7 +1,5 @@
 """Starts the processes of a run on this machine with torch's elastic agent, and says which of them was killed."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

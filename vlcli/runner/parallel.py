@@ -1,7 +1,5 @@
 """Runs several stages at a time: each in a process of its own, its progress relayed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Finds every fault of a recipe that can be known before its first stage runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

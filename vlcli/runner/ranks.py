@@ -3,8 +3,6 @@
 Everything but extraction, training and the evaluation of joint tasks happens on rank 0 alone.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vlcli.errors import VlcliError
 from vlcli.progress import Progress, Silent
-from vlcli.recipe.locate import Resolved
+from vlcli.recipe.locate import COUNTED, Resolved, Row
 from vlcli.recipe.plan import RunOptions
 from vlcli.recipe.table import RowTable, metrics_of
 from vlcli.runner import ranks
@@ -215,10 +215,12 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         title = f"{table.title}: {name}" if name else table.title
         about = str(table.document.value.get("about") or "")
         having = [row for row in table.chosen if label in (named[row] or labels)]
-        rows = [_row(table, row, label, runs, prefixed=len(named[row]) > 1) for row in having]
+        rows = [_results(table, row, label, runs, prefixed=len(named[row]) > 1) for row in having]
         for cell, why in skipped:
             refused = RunResults(None, REFUSED, error=why or "left out by `skip`")
             rows.append(RowResults(cell, [refused], cell=tuple(cell.split("/"))))
+        others = (_row(other, label, prefixed=len(labels) > 1) for other in table.written.others.values() if whole)
+        rows += [replace(other, other=True) for other in others if other.published or other.apart]
         known = [*having, *(value for values in axes.values() for value in values)]
         reference = table.written.reference if table.written.reference in known else None
         tables[name] = TableResults(title, patterns, rows, reference, axes=axes, about=about)
@@ -242,16 +244,24 @@ def _patterns_that_apply(tables: dict[str, TableResults]) -> dict[str, TableResu
     return tables
 
 
-def _row(table: RowTable, row: str, label: str, runs: Sequence[RowRun], prefixed: bool) -> RowResults:
+def _results(table: RowTable, row: str, label: str, runs: Sequence[RowRun], prefixed: bool) -> RowResults:
     written = table.written.rows[row]
-    prefix = f"{label}/" if prefixed else ""
+    cell = written.parts if table.written.axes else ()
+    return replace(
+        _row(written, label, prefixed), runs=[_measured(run, label) for run in runs if run.label == row], cell=cell
+    )
+
+
+def _row(written: Row, label: str, prefixed: bool) -> RowResults:
+    start = f"{label}/"
     published = {
-        metric.removeprefix(prefix): number for metric, number in written.published.items() if metric.startswith(prefix)
+        metric.removeprefix(start): number
+        for metric, number in written.published.items()
+        if number.split != COUNTED and (metric.startswith(start) or not prefixed)
     }
     compared = {metric: number for metric, number in published.items() if number.is_compared}
     apart = {metric: number for metric, number in published.items() if not number.is_compared}
-    cell = written.parts if table.written.axes else ()
-    return RowResults(row, [_measured(run, label) for run in runs if run.label == row], compared, apart, cell)
+    return RowResults(written.label, published=compared, apart=apart)
 
 
 def _measured(run: RowRun, label: str) -> RunResults:

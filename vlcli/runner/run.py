@@ -1,7 +1,5 @@
 """Runs a recipe: plans, validates what will run, then runs stage after stage (or several at a time)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass

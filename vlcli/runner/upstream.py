@@ -3,8 +3,6 @@
 Both models are built without memory: the names and the shapes of their weights decide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Opens the weights that stages name, as the stages themselves will."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

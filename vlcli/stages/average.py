@@ -1,7 +1,5 @@
 """Averages the last checkpoints of a training stage into one model."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

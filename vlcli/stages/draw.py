@@ -1,7 +1,5 @@
 """Draws pictures of data, of trained models, of what stages measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

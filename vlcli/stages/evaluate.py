@@ -1,7 +1,5 @@
 """Scores a trained model on a task: metrics, every example's prediction, and the server's files."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path

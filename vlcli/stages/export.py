@@ -1,7 +1,5 @@
 """Exports a trained model in another format, and scores its 8-bit files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

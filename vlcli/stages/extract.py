@@ -1,7 +1,5 @@
 """Extracts region features of the images of data sets (or of a folder) into an HDF5 store."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import replace

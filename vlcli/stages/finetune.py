@@ -1,7 +1,5 @@
 """Fine-tunes a model on a task, with the task's data set and objectives unless the stage names others."""
 
-from __future__ import annotations
-
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.errors import Problem, RecipeError
 from vlcli.recipe.schema import Finetune

@@ -1,7 +1,5 @@
 """Pre-trains a model on objectives, from the weights that ``from`` names or from scratch."""
 
-from __future__ import annotations
-
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.stages.training import run_training
 

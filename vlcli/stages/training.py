@@ -1,7 +1,5 @@
 """Trains a stage: assembles model and data, trains, and writes the bundle of the best weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

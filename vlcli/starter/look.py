@@ -1,7 +1,5 @@
 """Looks at a folder, and plans what is learnt from it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ from vlcli.starter import plan as planning
 from vlcli.starter.machine import Machine, this_machine
 from vlcli.starter.plan import OF_IMAGES, Plan, add_notes
 from vlcli.starter.seen import Seen, find_weights, ids_of, rows_of
-from vlcli.starter.sources import ask_readers, box_files, check_columns, nothing_found
+from vlcli.starter.sources import ask_readers, box_files, check_columns, no_pictures, nothing_found
 from vlcli.starter.stages import model_of
 
 SHOWN = 12
@@ -48,13 +46,7 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
     pictures, boxes = folder.pictures, box_files(folder)
     sources, aside = ask_readers(folder, fallback)
     if not sources and not len(pictures):
-        raise DataError(
-            "The folder holds no pictures.",
-            where=str(root),
-            got=f"{sum(1 for _ in root.iterdir())} files and folders",
-            expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
-            hint="name the folder that holds them, or convert other formats first",
-        )
+        raise no_pictures(folder)
     unreadable, checked = _damaged(sorted(path for paths in pictures.by_id.values() for path in paths))
     if unreadable and len(unreadable) == len(pictures):
         path, reason = next(iter(unreadable.items()))

@@ -1,7 +1,5 @@
 """Measures this machine: processors, a GPU, and the seconds that work takes."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Chooses goal, held-out parts, sizes and epochs for a folder's data, and warns about the data."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

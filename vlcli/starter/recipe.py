@@ -1,7 +1,5 @@
 """Writes the recipe of a plan, with a reason beside each choice."""
 
-from __future__ import annotations
-
 import yaml
 
 from vlcli.recipe.load import slug

@@ -1,7 +1,5 @@
 """Records of what lies in a folder: weights, rows as a reader understands them."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """Asks every registered reader which data of a folder it can read."""
 
-from __future__ import annotations
-
 import re
 from difflib import get_close_matches
 from pathlib import PurePosixPath
@@ -92,7 +90,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
             elif one.kind:
                 (of_folders if one.fallback else sources).append(one)
     if not sources:
-        questions += [line for line, count in _unknown(folder).items() if count > len(folder.pictures) / 2]
+        most = len(folder.pictures) / 2
+        questions += [line for line, count in _unknown(folder).items() if most and count > most]
         sources = of_folders if fallback or not (questions or folder.unread) else []
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += [line for line in _unknown(folder) if line not in questions]
@@ -187,4 +186,24 @@ def nothing_found(folder: Folder, aside: list[str]) -> DataError:
         expected="a table (CSV, TSV, JSON, JSON lines, Parquet) with a column of picture names and one of sentences, "
         "of labels, or questions and answers; or a folder of pictures for each class",
         hint="write e.g. captions.csv with the columns image,text, and call init again",
+    )
+
+
+def no_pictures(folder: Folder) -> DataError:
+    """Return the error for a folder without pictures; it says how pictures come out of tables and archives."""
+    root = folder.root
+    tables = [name for name in folder.every if name.endswith((".parquet", ".arrow"))]
+    archives = [name for name in folder.every if name.endswith((".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar"))]
+    hint = "name the folder that holds them, or convert other formats first"
+    if archives:
+        hint = f"unpack {_shown(archives)} here, and call init again"
+    elif tables:
+        out = f"{root.resolve().name}-unpacked"
+        hint = f"where they lie inside the tables: vlcli data unpack {root} --out {out}, then vlcli init {out}"
+    return DataError(
+        "The folder holds no pictures.",
+        where=str(root),
+        got=_shown(tables or archives) if tables or archives else f"{sum(1 for _ in root.iterdir())} files and folders",
+        expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
+        hint=hint,
     )

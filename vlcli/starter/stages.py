@@ -1,7 +1,5 @@
 """Writes the stages of a recipe for each goal, as YAML with a comment beside what it explains."""
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Estimates how long a recipe takes on this machine, from a trial of one step of every training stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory

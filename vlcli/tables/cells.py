@@ -1,7 +1,5 @@
 """Writes numbers of tables as text, and blocks of cells."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

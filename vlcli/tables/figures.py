@@ -1,7 +1,5 @@
 """Draws the forest plot of a table: each row's mean with its interval, beside the published number."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draws the heat map of a grid of results: one metric of encodings and models, for instance."""
 
-from __future__ import annotations
-
 import textwrap
 from typing import Any
 

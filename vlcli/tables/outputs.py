@@ -1,7 +1,5 @@
 """Writes the files of a table: JSON, CSV, LaTeX, Markdown, and the forest plot as SVG and PNG."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -63,6 +63,7 @@ class RowResults:
         label: what the row is called; unique in the table.
         published: numbers of the split that was measured.
         apart: published numbers of other splits, which are told and not compared.
+        other: a system that the table does not run; its numbers are published ones alone.
         cell: where the row stands in a grid: one value per axis of the table; empty where the table is no grid.
     """
 
@@ -71,6 +72,7 @@ class RowResults:
     published: dict[str, Published] = field(default_factory=dict)
     apart: dict[str, Published] = field(default_factory=dict)
     cell: tuple[str, ...] = ()
+    other: bool = False
 
     @property
     def told_apart(self) -> list[str]:

@@ -1,7 +1,5 @@
 """Summarises a table for every output: rows' numbers, differences to the reference row, and the baselines below."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,7 +24,7 @@ class Line:
     """One row as it is shown.
 
     Attributes:
-        kind: ``row``, ``reference`` or ``baseline``.
+        kind: ``row``, ``reference``, ``other`` (a system that is not run) or ``baseline``.
         estimates: by metric; a metric that the row lacks is absent.
         contrasts: to the reference row, by metric.
         error: why the row has no metrics, or which of its runs have none; empty where all have.
@@ -162,7 +160,7 @@ def _without_baselines(run: RunResults) -> list[str]:
 
 def _line(row: RowResults, names: Sequence[str], reference: RowResults | None) -> Line:
     estimates = {name: one for name in names if (one := estimate(row, name)) is not None}
-    kind = "reference" if row is reference else "row"
+    kind = "reference" if row is reference else "other" if row.other else "row"
     line = Line(row.label, kind, estimates, dict(row.published), seeds=len(row.done), cell=row.cell)
     line.error = _error(row, names)
     if reference is not None and row is not reference:
@@ -174,6 +172,8 @@ def _line(row: RowResults, names: Sequence[str], reference: RowResults | None) -
 def _error(row: RowResults, names: Sequence[str]) -> str:
     """Return in one line why a row lacks numbers: its first error, and how many of its runs have it."""
     lost = [run for run in row.runs if run.state != DONE]
+    if row.other:
+        return ""
     if not lost:
         known = {name for run in row.done for name in run.metrics}
         bad = [name for name in names if name in known and not row.values(name)]

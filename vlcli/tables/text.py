@@ -1,7 +1,5 @@
 """Writes a table as aligned text, Markdown, LaTeX with booktabs, and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A task of one's own subclasses :class:`vlcli.tasks.Task`; the functions help it decode and write.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from vlcli.lazy import lazily

@@ -1,7 +1,5 @@
 """Question answering: over an answer table (VQA v2, GQA, multiple choice), or by a decoder that writes the answer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from vlcli.data.answers import AnswerList, best_answer, read_answers, table_file
+from vlcli.data.answers import ANSWER_TABLE_SIZE, AnswerList, best_answer, read_answers, table_file
 from vlcli.data.collate import collate_texts
+from vlcli.data.miniature import ANSWERS, Miniature
 from vlcli.data.sample import Example
 from vlcli.errors import ComponentError
 from vlcli.files import write_json
@@ -61,6 +60,14 @@ class Answering(Task):
     def labels(self, readers: list[Any]) -> tuple[str, ...]:
         file = table_file(self.answers_file, readers, self.usual_table) if self.usual_table else None
         return self.count(readers) if file is None else read_answers(file).strings
+
+    def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
+        if self.answers_file is not None:
+            miniature.write(readers[0].root / self.answers_file, list(ANSWERS))
+        if self.source_answers is not None:  # as many as the weights have rows
+            further = (f"answer {number}" for number in range(len(ANSWERS), ANSWER_TABLE_SIZE))
+            rows = [{"ans": answer, "dsets": ["vqa", "gqa"]} for answer in (*ANSWERS, *further)]
+            miniature.write(Path(self.source_answers), rows)
 
     def right_answers(self, example: Example, names: Sequence[str]) -> list[str]:
         scores = example.targets.get("answers")

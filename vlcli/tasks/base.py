@@ -1,7 +1,5 @@
 """Base class of tasks: the data of a benchmark, decoding, metrics and submission files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
+from vlcli.data.miniature import Miniature
 from vlcli.data.sample import Example
 from vlcli.detection.extraction import Share
 from vlcli.features import FeatureStore
@@ -116,6 +115,14 @@ class Task:
     # names of the objectives as whose corruptions the examples are shown; none: as they are
     corrupted_by: tuple[str, ...] = ()
     images: int = 1  # images of one example, for :meth:`probabilities` of new pictures; 0: any number
+
+    def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
+        """Write files of a few rows that the task itself reads; called by ``vlcli rehearse``. None by default.
+
+        Args:
+            miniature: writes files and draws pictures.
+            readers: of the stage's data, whose miniatures are written.
+        """
 
     def objectives(self) -> list[Spec]:
         """Objectives that fine-tuning trains where a recipe names none; called when a stage is resolved.

@@ -1,7 +1,5 @@
 """Captioning: describes pictures, by a model or by the caption of the nearest picture, and scores the captions."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Sequence

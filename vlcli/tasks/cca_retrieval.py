@@ -1,7 +1,5 @@
 """Retrieval without a neural network: canonical correlation of words and mean region features."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

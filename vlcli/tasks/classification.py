@@ -1,7 +1,5 @@
 """Classification: labels of sentences with pictures (SNLI-VE, NLVR2), of pictures alone, several a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Visual concepts: predicts the words of a picture's captions from the picture."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Detection: COCO's average precision of any detector's boxes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weakly supervised grounding: locates expressions by the attention of a model that learnt matching alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vlcli.data.files import inside, read_json
+from vlcli.data.miniature import BOXES, Miniature
 from vlcli.errors import ComponentError, DataError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.metrics.classification import accuracy, by_kind
@@ -129,6 +128,13 @@ class Grounding(Task):
         metrics |= {name: mean(rows, name) for name in ("chance", "pointing", "pointing_chance")}
         metrics |= {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
         return metrics | {f"pointing/{kind}": share for kind, share in by_kind(rows, "kind", "pointing").items()}
+
+    def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
+        if self.detections is not None:
+            names = {name for reader in readers for example in reader.examples() for name in example.images}
+            known = readers[0].root / self.detections
+            found = read_json(known) if known.is_file() else {}
+            miniature.write(known, {**found, **{name: list(BOXES) for name in sorted(names)}})
 
     def _candidates(self, readers: list[Any]) -> dict[str, BoxList]:
         if self.detections is not None:

@@ -1,7 +1,5 @@
 """Makes heat maps of one number an image token, and scores boxes and points by them."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F

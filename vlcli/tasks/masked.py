@@ -1,7 +1,5 @@
 """Scores masked language and image modelling on held-out data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Reads outputs of objectives and targets of a batch; writes submission files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

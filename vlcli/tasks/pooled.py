@@ -1,7 +1,5 @@
 """Pictures with their sentences, and pictures as one short vector each, for baselines without a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

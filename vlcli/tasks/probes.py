@@ -1,7 +1,5 @@
 """Probes of pairs: which caption, and which picture, a model's score prefers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Ranks the right pictures of each sentence and the right sentences of each picture, a few queries at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -4,8 +4,6 @@ Pairs are fused in blocks of the chunks that the loader gives, which keep their 
 to the longest of all. What is encoded stays in memory up to a bound; the rest waits on disk.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass

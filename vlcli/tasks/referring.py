@@ -1,7 +1,5 @@
 """Tasks on regions: chooses the region that an expression refers to; labels given boxes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Retrieval: ranks pictures for each sentence and sentences for each picture."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vlcli.data.sides import Sides, split

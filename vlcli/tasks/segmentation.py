@@ -1,7 +1,5 @@
 """Semantic segmentation: classifies every pixel by windows that slide over the picture."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

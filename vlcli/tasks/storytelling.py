@@ -1,7 +1,5 @@
 """Visual storytelling: one story for five pictures, scored by album."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Differences have the interval of ``vlcli.tables.statistics.contrast``: over seeds, or over examples clustered by image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,16 +95,21 @@ def _scored(runs: Sequence[RunFacts]) -> list[_Scored]:
 def _of_model(model: _Scored, metric: str, others: Sequence[_Scored]) -> list[str]:
     control, lines = _control(model, metric, others)
     line, below = _beside_baselines(model, metric, [one for one in others if one.config.get("fit")])
-    collapsed = []
-    for one in (model, control):
-        facts = one.trained.record.facts if one and one.trained is not None and one.trained.record is not None else {}
-        if one and (what := facts.get("collapsed")):
-            how = what if isinstance(what, str) else "one answer to nearly everything"
-            collapsed.append(f"{one.label} collapsed: {how}.")
+    signs = {one.label: how for one in (model, control) if one is not None and (how := _collapse(one))}
+    collapsed = [f"{label} collapsed: {how}." for label, how in signs.items()]
     lines = [line, *collapsed, *lines] if below else [*collapsed, *lines, line]
     lines = [line for line in lines if line]
-    tried = _next(model, metric, control, below=below) if lines else ""
+    if model.label in signs:  # its line names the likely cause and what to do
+        return lines
+    fair = None if control is None or control.label in signs else control
+    tried = _next(model, metric, fair, below=below) if lines else ""
     return lines + ([f"Try next: {tried}."] if tried else [])
+
+
+def _collapse(one: _Scored) -> str:
+    """Return the sign of collapse that training recorded, with its likely cause; empty if there was none."""
+    record = None if one.trained is None else one.trained.record
+    return "" if record is None else str(record.facts.get("collapsed") or "")
 
 
 def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored]) -> tuple[str, bool]:

@@ -1,7 +1,5 @@
 """Counts parameters per part and multiply-accumulates of a recipe's model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple

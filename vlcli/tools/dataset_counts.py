@@ -1,7 +1,5 @@
 """Counts examples, pictures and words of a recipe's data sets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compares recipes or runs: settings, versions, data, metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Uploads a folder to the Hugging Face hub."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

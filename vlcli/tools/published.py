@@ -5,8 +5,6 @@ up; where none was found, the value is :data:`NOT_VERIFIED`. The commands are pr
 bytes.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 NOT_VERIFIED = "not verified"

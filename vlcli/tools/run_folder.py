@@ -3,8 +3,6 @@
 No model is loaded; a file that cannot be read becomes a line of ``faults``.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from functools import cached_property

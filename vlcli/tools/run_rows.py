@@ -1,7 +1,5 @@
 """Turns stages of a run into runs of a table's row: results, seeds, and which runs differ in their seed alone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

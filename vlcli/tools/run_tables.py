@@ -1,7 +1,5 @@
 """Makes the results of a table from run folders: seeds of one row, and rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path

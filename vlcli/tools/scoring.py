@@ -1,7 +1,5 @@
 """Scores a file of predictions against the data of a task, without a model."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

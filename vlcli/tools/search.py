@@ -3,8 +3,6 @@
 Only pictures that are new, or whose size or time has changed, are embedded again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Makes the tables of a recipe, and of its runs over seeds."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

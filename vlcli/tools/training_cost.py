@@ -4,8 +4,6 @@ Every number says whether it is *counted* from the model, *measured* on this mac
 or *assumed*. Nothing is run on a GPU.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import tempfile

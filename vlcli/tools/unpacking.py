@@ -1,7 +1,5 @@
 """Writes pictures inside Parquet and Arrow tables as files, with a table of JSON lines beside them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -10,15 +8,16 @@ from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.readers.generic import record_batches, shards
+from vlcli.data.arrow_tables import arrow_rows
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder
 from vlcli.images.files import MAX_PIXELS, BadImageError, read_format
 from vlcli.progress import Progress, Silent
 
-SPLITS = ("train", "validation", "val", "dev", "test")
 IMAGES = "images"
 _UNSAFE = re.compile(r"[^\w.\-]+")
+_SHARD = re.compile(r"^(data-?)?\d+(-of-\d+)?$|-\d+-of-\d+(-\w+)?$")
+"""What a shard's name has beside its split: ``train-00000-of-00002``, ``data-00000-of-00001``, ``0000``."""
 
 
 @dataclass
@@ -34,10 +33,11 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
     """Write the pictures of a table, or of a folder of ``datasets``, to ``images/``, and each split as JSON lines.
 
     Cells are pictures where they hold ``bytes`` and ``path``, as ``datasets`` writes them, also in lists; the JSON
-    lines hold the name of the file. Equal pictures are written once.
+    lines hold the name of the file. Equal pictures are written once. Labels that ``datasets`` numbers are written by
+    name.
 
     Args:
-        source: a Parquet or Arrow file, or a folder with one layout of ``datasets``.
+        source: a Parquet or Arrow file, or a folder of them: shards of one split, in one folder, are one table.
         folder: to write; it appears complete or not at all.
 
     Raises:
@@ -51,7 +51,7 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
         (scratch / IMAGES).mkdir()
         writer = _Writer(scratch / IMAGES, max_pixels)
         for name, files in tables.items():
-            rows = (row for file in files for batch in record_batches(file, 64) for row in batch.to_pylist())
+            rows = (row for file in files for row in arrow_rows(file, 64))
             unpacked.tables[name] = 0
             with (
                 (progress or Silent()).task(f"unpack {name}", None, "rows") as bar,
@@ -76,16 +76,19 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
 
 
 def _tables(source: Path) -> dict[str, list[Path]]:
-    """Return the files of each split; of a single file, under its name."""
+    """Return the files of each table; a table is named after its folders below ``source`` and its split."""
     if source.is_file():
         return {_UNSAFE.sub("-", source.stem) or "table": [source]}
-    splits = {split: files for split in SPLITS if (files := shards(source, split))}
-    first = next(iter(splits.values()), None)
-    if first is None:
+    tables: dict[str, list[Path]] = {}
+    for file in sorted(path for ending in ("parquet", "arrow") for path in source.rglob(f"*.{ending}")):
+        if not file.name.startswith("cache-"):  # what `map` and `filter` of datasets left beside the data
+            parts = [*file.relative_to(source).parent.parts, _SHARD.sub("", file.stem)]
+            name = "-".join(_UNSAFE.sub("-", part) for part in parts if part not in ("", "data"))
+            tables.setdefault(name or "train", []).append(file)
+    if not tables:
         expected = "a .parquet or .arrow file, or a folder with splits, such as data/train-00000-of-00001.parquet"
         raise DataError("There is no table here.", where=str(source), expected=expected)
-    whole = all(files == first for files in splits.values())  # one data set without splits
-    return {"train": first} if whole else splits
+    return tables
 
 
 class _Writer:

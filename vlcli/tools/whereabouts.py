@@ -1,7 +1,5 @@
 """Lists the data sets and checkpoints that a recipe reads, where each comes from, and what of it is missing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

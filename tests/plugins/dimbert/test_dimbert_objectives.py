@@ -40,7 +40,7 @@ def make_sample(number: int, words: int = 6, regions: int = 4) -> Sample:
 def corrupted(module, numbers, epoch: int = 0):
     """A batch of samples as the loader makes it, with the corruptions of a training module's objectives."""
     phases = ("sentence", "tokens", "regions", "pixels")
-    acts = [objective.corruption() for objective in module.objectives.values()]
+    acts = [act for objective in module.objectives.values() if (act := objective.corruption()) is not None]
     items = []
     for number in numbers:
         clean = make_sample(number, words=3 + number % 5)

@@ -233,6 +233,39 @@ def test_bert_fills_the_language_encoder_by_name(tmp_path, name):
         )
 
 
+def test_the_language_encoder_may_start_from_the_last_layers_of_bert(tmp_path):
+    sizes = {"hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 40, "num_hidden_layers": 5}
+    bert = drawn(transformers.BertModel(transformers.BertConfig(vocab_size=DATA_SPEC.vocab_size, **sizes)))
+    bert.save_pretrained(tmp_path)
+    module = module_of(["mlm"], {**MODEL, "bert_layers": "last"})
+    report = load_sources(module, [tmp_path], [ALL_BUT_LANGUAGE])
+    mine = module.model.language.layers
+    for number, layer in enumerate(mine):
+        theirs = bert.encoder.layer[number + 5 - len(mine)].attention.self.query.weight
+        assert torch.equal(layer.self_attention.attention.query.weight, theirs)
+    assert any("the last 3 of 5 layers are taken" in line for line in report.reshaped)
+    assert len(mine) == 3
+
+
+def test_two_cross_attentions_start_from_the_one_of_a_release_and_are_not_exported(tmp_path):
+    one = randomised(["matching"])
+    save_file(released(one), tmp_path / "one.safetensors")
+    two = module_of(["matching"], {**MODEL, "shared_crossing": False}, seed=1)
+    load_sources(two, [tmp_path / "one.safetensors"], [])
+    batch = make_batch(DATA_SPEC, rows=3)
+    ours, theirs = (ForwardPasses(part.model.eval(), batch).fused().pooled for part in (two, one))
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+    with torch.no_grad():
+        for layer in two.model.cross.layers:
+            layer.back.attention.value.weight.mul_(2)
+    changed = ForwardPasses(two.model, batch).fused()
+    assert not torch.allclose(changed.pooled, theirs, atol=1e-3)
+    trained = bundle(tmp_path / "two", ["matching"], {**MODEL, "shared_crossing": False})
+    with pytest.raises(ComponentError, match="cannot express this model") as caught:
+        registry.build("exporters", "transformers").export(trained, tmp_path, Silent())
+    assert caught.value.expected == "shared_crossing: true"
+
+
 def test_bert_fills_butd_by_name(tmp_path):
     config = transformers.BertConfig(
         vocab_size=DATA_SPEC.vocab_size,

@@ -1,7 +1,5 @@
 """Converts Python values to bytes and back with their exact types; nothing is ever unpickled."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections import Counter

@@ -5,8 +5,6 @@ files. It appears whole or not at all, under a lock: processes that want the sam
 them and open what it wrote. Columns of the same reader over former contents of its files are removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """Keeps the token ids of sentences beside their columns, written by whichever process needs them first."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from array import array

@@ -5,8 +5,6 @@ names. Sentences with a negation or with "or" are left alone, since a changed wo
 know what else is in the picture.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,12 +1,11 @@
 """ADE20K's scene-parsing benchmark: pictures, and a picture of class ids for each."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import IMAGE_SUFFIXES, read_text
+from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -51,6 +50,13 @@ class ADE20K(FolderReader):
 
     def files(self) -> list[Path]:
         return [path for name in (NAMES, SCENES) if (path := self.folder / name).is_file()]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for part in self.parts:
+            for n in miniature.numbers(f"ade20k-{part}"):
+                name = f"ADE_{'train' if part == 'training' else 'val'}_{n:08d}"
+                miniature.picture(self.folder / "images" / part / f"{name}.jpg")
+                miniature.picture(self.folder / "annotations" / part / f"{name}.png", "L")
 
     def listed_folders(self) -> list[Path]:
         return [self.folder / kind / part for kind in ("images", "annotations") for part in self.parts]

@@ -1,12 +1,11 @@
 """Files of captions: lists by image, Flickr's token files, and the Karpathy split files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import first_object, read_json, text_lines, value
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -63,6 +62,18 @@ class Captions(SplitFileReader):
                     raise DataError("A caption is no text.", where=where, got=repr(wrong[0]), expected="text")
                 captions.setdefault(name, []).extend(texts)
         return [example for name, texts in captions.items() for example in self._of_image(name, texts)]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        image, text = self.fields
+        for file in self.files():
+            rows = [
+                {
+                    image: miniature.picture(self.image_folder / f"{n}.jpg"),
+                    text or "captions": [miniature.sentence(n, i) for i in range(2)],
+                }
+                for n in miniature.numbers(str(file), 2 * PICTURES)
+            ]
+            miniature.write(file, rows)
 
     def _of_image(self, file: str, captions: list[str]) -> list[Example]:
         image = self.picture(file)
@@ -182,6 +193,19 @@ class Karpathy(SplitFileReader):
             got, hint = ", ".join(path.name for path in paths), f"name one: file={paths[0].relative_to(self.root)}"
             raise DataError("There are several split files.", where=str(self.root), got=got, hint=hint)
         return paths or [self.root / "karpathy/dataset_coco.json"]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        (file,) = self.files()
+        name = file.stem.removeprefix("dataset_")
+        rows = []
+        for split in self.splits if name == "coco" else ("train", "val", "test"):
+            year = "" if name != "coco" else "train2014" if split == "train" else "val2014"
+            for n in miniature.numbers(year if year == "train2014" else f"{year or name}-{split}"):
+                path = self.image_folder / year / (f"COCO_{year}_{n:012d}.jpg" if year else f"{n}.jpg")
+                said = [{"raw": miniature.sentence(n, i), "imgid": n, "sentid": 10 * n + i} for i in range(2)]
+                row = {"filename": miniature.picture(path), "imgid": n, "split": split, "sentences": said}
+                rows.append({**row, **({"filepath": year, "cocoid": n} if year else {})})
+        miniature.write(file, {"images": rows, "dataset": name})
 
     def read_file(self, file: Path) -> Iterator[Example]:
         rows = value(read_json(file), "images", list, str(file))

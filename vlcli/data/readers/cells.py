@@ -1,7 +1,5 @@
 """Decides what the cells of a column are, and reads a cell: names, labels, boxes, answers, names of files."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

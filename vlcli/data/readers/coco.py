@@ -1,7 +1,5 @@
 """COCO's files: captions and instances (Lin et al. 2014; Chen et al. 2015)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -10,6 +8,7 @@ import numpy as np
 
 from vlcli.data.checks import by_id, twice
 from vlcli.data.files import first_object, read_json, value
+from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -41,6 +40,17 @@ class _Coco(SplitFileReader):
         """Return file name by the number of the image."""
         rows = by_id(value(content, "images", list, str(where)), "id", f"{where}: images")
         return {key: _file_name(row) for key, row in rows.items()}
+
+    def miniature_images(self, file: Path, miniature: Miniature) -> tuple[dict[str, Any], dict[int, str]]:
+        """Return COCO's file of boxes, and file names by number; their pictures are drawn."""
+        part = file.stem.rpartition("_")[2]
+        form = f"COCO_{part}_{{:012d}}.jpg" if part.endswith("2014") else "{:012d}.jpg"
+        numbers = miniature.numbers(
+            "val2014-val" if part == "val2014" else part if part[-1].isdigit() else str(file), 12
+        )
+        home = self.image_folder / part if part.endswith("2014") else self.image_folder
+        names = {n: miniature.picture(home / form.format(n)) for n in numbers}
+        return miniature.instances(list(names.values()), list(names)), names
 
     def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:
         """Return the image id of an annotation."""
@@ -80,6 +90,15 @@ class CocoCaptions(_Coco):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         return cls._recognise(folder, "captions", "coco-captions", {"image": "file_name", "text": "caption"}, "images")
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for file in self.files():
+            content, names = self.miniature_images(file, miniature)
+            notes = [
+                {"id": 10 * n + i, "image_id": n, "caption": miniature.sentence(n, i)} for n in names for i in range(2)
+            ]
+            rows = {} if self.captions == "none" else {"annotations": notes}
+            miniature.write(file, {"images": content["images"], **rows})
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
@@ -128,6 +147,10 @@ class CocoInstances(_Coco):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "file_name", "boxes": "bbox", "label": "category_id"}
         return cls._recognise(folder, "boxes", "coco-instances", columns, "categories")
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for file in self.files():
+            miniature.write(file, self.miniature_images(file, miniature)[0])
 
     def boxes(self) -> dict[str, BoxList]:
         return {name: self._boxes[name] for example in self.examples() for name in example.images}

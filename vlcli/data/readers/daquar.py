@@ -1,7 +1,5 @@
 """DAQUAR: questions about indoor scenes, two lines each (Malinowski and Fritz 2014)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

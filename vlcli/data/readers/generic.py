@@ -1,13 +1,12 @@
 """One's own data with no class to write: JSON lines, JSON, CSV, Parquet and Arrow, and a folder of pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
+from vlcli.data.arrow_tables import arrow_rows
 from vlcli.data.files import as_object, index_images, inside, parse_json, parsed, read_lines, read_text, records_of
 from vlcli.data.reader import Reader
 from vlcli.data.readers.split_file import FOLDER_MISSING
@@ -312,9 +311,6 @@ class Xlsx(Csv):
         yield from sheet_lines(file, self.sheet, len(self.header or ()))
 
 
-_BATCH = 4096
-
-
 class Parquet(JsonLines):
     """One's own data: a Parquet table, columns named by parameters (needs pyarrow).
 
@@ -328,11 +324,8 @@ class Parquet(JsonLines):
     install: ClassVar[str] = "pip install 'vlcli[parquet]'"
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        number = 0
-        for batch in record_batches(file):
-            for row in batch.to_pylist():
-                yield f"{file}[{number}]", {name: _plain(cell, f"{file}[{number}]") for name, cell in row.items()}
-                number += 1
+        for number, row in enumerate(arrow_rows(file)):
+            yield f"{file}[{number}]", {name: _plain(cell, f"{file}[{number}]") for name, cell in row.items()}
 
 
 class HuggingFace(Parquet):
@@ -356,35 +349,6 @@ def shards(folder: Path, split: str) -> list[Path]:
     layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
     layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
     return next((paths for layout in layouts if (paths := sorted(folder.glob(layout)))), [])
-
-
-def record_batches(file: Path, rows: int = _BATCH) -> Iterator[Any]:
-    """Yield record batches of a Parquet file, or of an Arrow stream or file.
-
-    Args:
-        rows: of a batch of a Parquet file; those of Arrow files are as they were written.
-
-    Raises:
-        DataError: it is none of these, or damaged.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        if file.suffix == ".parquet":
-            yield from pq.ParquetFile(file).iter_batches(batch_size=rows)
-            return
-        with pa.memory_map(str(file)) as source:
-            try:
-                reader = pa.ipc.open_stream(source)
-            except pa.ArrowInvalid:
-                reader = pa.ipc.open_file(source)
-                yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
-                return
-            yield from reader
-    except (pa.ArrowException, OSError) as error:
-        got, hint = str(error)[:200], "is it complete?"
-        raise DataError("The table cannot be read.", where=str(file), got=got, hint=hint) from None
 
 
 def _plain(cell: Any, where: str) -> Any:

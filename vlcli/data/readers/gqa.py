@@ -1,12 +1,11 @@
 """GQA: questions as published (an object by question id) and LXMERT's list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import first_object, inside, read_json, value
+from vlcli.data.miniature import Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -74,6 +73,21 @@ class GQA(Reader):
     def files(self) -> list[Path]:
         files = dict.fromkeys(self._first(self.questions, self.usual))
         return [chunk for file in files for chunk in _chunks(file)]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self._first(self.questions, self.usual), strict=True):
+            name = "n{}" if split == "testdev" else "{}"
+            part = {"valid": "vg-val", "val": "vg-val", "testdev": "testdev"}.get(split, "vg")
+            rows = {}
+            for n in miniature.numbers(part):
+                miniature.picture(self.image_folder / f"{name.format(n)}.jpg")
+                for i in range(2):
+                    asked = {"imageId": name.format(n), "question": miniature.question(n, i), "isBalanced": True}
+                    said = {"answer": miniature.answer(n), "types": {"structural": "query", "semantic": "attr"}}
+                    rows[f"{n:05d}{i}"] = (
+                        asked if split.startswith(("test", "submi", "chal")) and part == "vg" else asked | said
+                    )
+            miniature.write(file, rows)
 
     def read(self) -> list[Example]:
         examples: list[Example] = []

@@ -1,9 +1,8 @@
-"""Sets of classified pictures as they are published: ImageNet, Stanford Cars and CUB-200-2011."""
-
-from __future__ import annotations
+"""Sets of classified pictures as they are published: ImageNet, Stanford Cars, CUB-200-2011 and Oxford-IIIT Pet."""
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -12,11 +11,14 @@ import numpy as np
 
 from vlcli.data.checks import twice
 from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
+
+_PET = re.compile(r"\S+_\d+(\s+[1-9]\d*){3}")
 
 
 class StanfordCars(FolderReader):
@@ -71,6 +73,19 @@ class StanfordCars(FolderReader):
         if names.suffix == ".csv":
             return [line.strip().strip('"') for line in read_text(names).splitlines() if line.strip()]
         return [str(name) for name in _matrix(names, "class_names")]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        from scipy.io import savemat
+
+        home = self.folder / "devkit"
+        for split in self.splits:
+            kinds = [("fname", object), ("class", int), *((f"bbox_{side}", int) for side in ("x1", "y1", "x2", "y2"))]
+            names = [f"{n:05d}.jpg" for n in miniature.numbers(f"cars-{split}")]
+            rows = np.array([(name, 1 + i % 2, 1, 1, 40, 40) for i, name in enumerate(names)], kinds)
+            for name in names:
+                miniature.picture(self.folder / f"cars_{split}" / name)
+            savemat(home / miniature.made(home / f"cars_{split}_annos_withlabels.mat"), {"annotations": rows})
+        savemat(home / "cars_meta.mat", {"class_names": np.array(["AM General Hummer", "Acura RL"], object)})
 
     def _annotations(self, split: str) -> Path:
         return next(_car_files(self.folder, split), self.folder / "devkit" / f"cars_{split}_annos.mat")
@@ -135,6 +150,16 @@ class CUB200(FolderReader):
     def files(self) -> list[Path]:
         return [self.folder / name for name in self.tables]
 
+    def write_miniature(self, miniature: Miniature) -> None:
+        kinds = ["001.Black_footed_Albatross", "002.Laysan_Albatross"]
+        numbers = miniature.numbers("cub", 2 * PICTURES)
+        names = {n: f"{kinds[n % 2]}/Bird_{n:04d}.jpg" for n in numbers}
+        for name in names.values():
+            miniature.picture(self.folder / "images" / name)
+        rows: list[dict[int, Any]] = [names, {n: 1 + n % 2 for n in numbers}, {n: n // 2 % 2 for n in numbers}]
+        for file, lines in zip(self.files(), [*rows, dict(enumerate(kinds, 1))], strict=True):
+            miniature.write(file, "".join(f"{key} {one}\n" for key, one in lines.items()))
+
     def read(self) -> list[Example]:
         images, labels, train, classes = (_table(file) for file in self.files())
         numbers = {key: number for number, key in enumerate(classes)}
@@ -148,6 +173,65 @@ class CUB200(FolderReader):
 
     def label_names(self) -> list[str]:
         return list(_table(self.folder / "classes.txt").values())
+
+
+class OxfordPets(FolderReader):
+    """Oxford-IIIT Pet: 37 breeds of cats and dogs.
+
+    Reads ``annotations/trainval.txt`` and ``annotations/test.txt`` (``Abyssinian_100 1 1 1``: picture, class, species,
+    breed) and the pictures in ``images``. Target ``label``, numbered from 0; a class is called by its pictures' names.
+
+    Args:
+        split: trainval or test.
+    """
+
+    paper: ClassVar[str] = "Parkhi et al. 2012, Cats and Dogs"
+    splits: ClassVar[tuple[str, ...]] = ("trainval", "test")
+    usual: ClassVar[tuple[str, ...]] = ("oxford-iiit-pet", "")
+
+    def __init__(self, root: Path, *, split: str | list[str] = "trainval", **options: Any) -> None:
+        super().__init__(root, split=split, **options)
+        there = (path for path in self.places if (path / "annotations").is_dir())
+        self.folder = next(there, self.places[0])
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        lists = [
+            name for name in folder.files("trainval.txt", "test.txt") if all(map(_PET.fullmatch, folder.lines(name, 5)))
+        ]
+        if not any(name.endswith("trainval.txt") for name in lists):
+            return []
+        home = str(PurePosixPath(lists[0]).parent.parent)
+        data = Recognised("labels", {"name": "oxford-pets"}, lists, {"image": "first word", "label": "second word"})
+        data.entry |= {} if home in (*cls.usual, ".") else {"folder": home}
+        data.parts = {part: {"split": split} for part, split in (("train", "trainval"), ("test", "test"))}
+        data.reasons["parts"] = "the files are named after the parts"
+        both = folder.files("list.txt")
+        data.unused = [f"{name}: it repeats the rows of both parts" for name in both]
+        data.title, data.files = ", ".join(lists), [*lists, *both]
+        return [data]
+
+    def files(self) -> list[Path]:
+        return [self.folder / "annotations" / f"{split}.txt" for split in self.split_names]
+
+    def read(self) -> list[Example]:
+        rows = [row for file in self.files() for row in _pets(file)]
+        return [self.labelled(inside(self.folder, f"images/{name}.jpg"), number - 1) for name, number in rows]
+
+    def label_names(self) -> list[str]:
+        files = (self.folder / "annotations" / f"{split}.txt" for split in self.splits)
+        named = {number: name for file in files if file.is_file() for name, number in _pets(file)}
+        return [named.get(number, f"{number}_").rpartition("_")[0] for number in range(1, max(named, default=0) + 1)]
+
+
+def _pets(file: Path) -> Iterator[tuple[str, int]]:
+    for number, line in enumerate(read_text(file).splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            if not _PET.fullmatch(line.strip()):
+                expected = "PICTURE CLASS SPECIES BREED, such as Abyssinian_100 1 1 1"
+                raise DataError("The line is malformed.", where=f"{file}:{number}", got=line[:80], expected=expected)
+            name, label = line.split()[:2]
+            yield name, int(label)
 
 
 def _car_files(folder: Path, *splits: str) -> Iterator[Path]:
@@ -220,6 +304,12 @@ class ImageNet(FolderReader):
 
     def files(self) -> list[Path]:
         return [table for folder in self.folders() if (table := _label_table(folder)) is not None]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for folder in self.folders():
+            for i, n in enumerate(miniature.numbers(str(folder))):
+                kind = (self.chosen or ["n01440764", "n01443537"])[i % 2]
+                miniature.picture(folder / kind / f"{kind}_{n}.JPEG")
 
     def listed_folders(self) -> list[Path]:
         return self.folders()

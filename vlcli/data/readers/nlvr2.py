@@ -1,12 +1,11 @@
 """NLVR2: statements about two pictures, as published (JSON lines) or in LXMERT's list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import value
+from vlcli.data.miniature import Miniature
 from vlcli.data.readers.coco import BoxesBeside
 from vlcli.data.readers.split_file import json_rows
 from vlcli.data.recognition.folder import Folder
@@ -57,6 +56,24 @@ class NLVR2(BoxesBeside):
         data = Recognised("pairs", {"name": "nlvr2"}, [folder.name(table.path) for table in tables], columns)
         data.name_files().entry["images"] = "images"
         return [folder.with_images(data, [name for table in tables for row in table.rows for name in _images(row)])]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            names = [f"{split}-{n}-0" for n in miniature.numbers(f"nlvr2-{split}")]
+            for name in names:
+                for side in (0, 1):
+                    miniature.picture(self.image_folder / f"{name}-img{side}.png")
+            rows = (
+                {
+                    "identifier": f"{name}-{i}",
+                    "sentence": miniature.sentence(n, i),
+                    "label": str(i == n % 2),
+                    "synset": "x",
+                }
+                for n, name in enumerate(names)
+                for i in range(2)
+            )
+            miniature.write(file, rows)
 
     def read_file(self, file: Path) -> Iterator[Example]:
         for where, row in json_rows(file):

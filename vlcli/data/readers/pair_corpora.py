@@ -1,7 +1,5 @@
 """Pair corpora of the web: Conceptual Captions (3M, 12M) and SBU, with what of their pictures could be fetched."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import zlib
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from vlcli.data.files import prefix, read_json, too_much, unpacked_limit, value
+from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -65,6 +64,15 @@ class _Pairs(SplitFileReader):
             raise DataError("There is no such split.", where=self.label, got=got, expected=expected)
         options = [[self.root / text for text in self.published[name]] for name in self.split_names]
         return [next((path for path in paths if path.is_file()), paths[0]) for paths in options]
+
+    def miniature_pairs(self, file: Path, miniature: Miniature) -> list[tuple[str, str]]:
+        """Return addresses and sentences, and draw their pictures, each called by the checksum of its address."""
+        pairs = []
+        for n in miniature.numbers(file.stem):
+            url = f"http://example.org/{n}.jpg"
+            miniature.picture(self.image_folder / f"{zlib.crc32(url.encode())}.jpg")
+            pairs.append((url, miniature.sentence(n)))
+        return pairs
 
     def rows(self, file: Path) -> Iterator[Row]:
         """Read the pairs of a list, in its order; called by :meth:`stream`."""
@@ -157,6 +165,12 @@ class ConceptualCaptions(_Pairs):
     splits: ClassVar[tuple[str, ...]] = tuple(published)
     held_out_splits: ClassVar[tuple[str, ...]] = ("val",)
 
+    def write_miniature(self, miniature: Miniature) -> None:
+        for file in self.files():
+            pairs = self.miniature_pairs(file, miniature)
+            columns = ((url, text) if file.name.startswith("cc12m") else (text, url) for url, text in pairs)
+            miniature.write(file, "".join(f"{a}\t{b}\n" for a, b in columns))
+
     def rows(self, file: Path) -> Iterator[Row]:
         number = 0
         for count, line in enumerate(_lines(file)):
@@ -196,6 +210,15 @@ class SBU(_Pairs):
     def files(self) -> list[Path]:
         texts = ((file,) if file.suffix == ".json" else (file, _captions(file)) for file in self.lists())
         return [path for paths in texts for path in paths]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for file in self.lists():
+            urls, texts = zip(*self.miniature_pairs(file, miniature), strict=True)
+            if file.suffix == ".json":
+                miniature.write(file, {"image_urls": urls, "captions": texts})
+                continue
+            for path, lines in ((file, urls), (_captions(file), texts)):
+                miniature.write(path, "".join(f"{line}\n" for line in lines))
 
     def rows(self, file: Path) -> Iterator[Row]:
         if file.suffix == ".json":

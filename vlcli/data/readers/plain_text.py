@@ -1,7 +1,5 @@
 """Plain text: the layouts of BookCorpus and Wikipedia, packed so that every example is full."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any, ClassVar
 
 from vlcli.data import checks
 from vlcli.data.files import parse_json
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
@@ -58,6 +57,11 @@ class PlainText(Reader):
             usual = [] if patterns else self._matching(f"text/{split}*")
             paths += usual or [path for pattern in patterns or ["text"] for path in self._matching(pattern)]
         return list(dict.fromkeys(paths)) or [self.root / [*named, "text"][0].replace("{split}", self.split)]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for pattern in as_list(self.patterns or None) or ["text"]:
+            text = "".join(f"{miniature.sentence(n, n % 4).capitalize()}.\n" for n in range(20 * PICTURES))
+            miniature.write(self.root / pattern / "AA" / "wiki_00", f"<doc id=1>\n{text}</doc>\n")
 
     def _matching(self, pattern: str) -> list[Path]:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:

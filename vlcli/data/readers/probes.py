@@ -1,7 +1,5 @@
 """Test sets that probe what models understand: SugarCrepe, POPE, VSR and Winoground."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,6 @@
 """Referring expressions in the layout of the refer toolkit: RefCOCO, RefCOCO+, RefCOCOg."""
 
-from __future__ import annotations
-
+import pickle
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from vlcli.data.checks import by_id
 from vlcli.data.files import inside, read_json, value
+from vlcli.data.miniature import BOXES, Miniature
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
@@ -80,6 +80,30 @@ class RefCOCO(Reader):
     def files(self) -> list[Path]:
         detected = [] if self.candidates == "truth" or self.detections is None else [self.detections]
         return [self.refs_file, self.instances_file, *detected]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        refs: list[dict[str, Any]] = []
+        names: dict[int, str] = {}
+        for split in self.splits:
+            for n in miniature.numbers("train2014" if split == "train" else f"train2014-{split}"):
+                names[n] = miniature.picture(self.image_folder / "train2014" / f"COCO_train2014_{n:012d}.jpg")
+                refs += [
+                    {
+                        "ref_id": 10 * n + i,
+                        "ann_id": 10 * n + i,
+                        "image_id": n,
+                        "split": split,
+                        "sentences": [{"sent_id": 10 * n + i, "sent": miniature.sentence(n, i)}],
+                    }
+                    for i in range(2)
+                ]
+        content = miniature.instances(list(names.values()), list(names))
+        whole = refs if self.refs_file.suffix == ".json" else pickle.dumps(refs, protocol=2)
+        miniature.write(self.refs_file, whole)
+        miniature.write(self.instances_file, content)
+        if self.detections is not None:
+            boxes = [{"image_id": n, "box": box, "category_id": 1, "score": 0.9} for n in names for box in BOXES[:2]]
+            miniature.write(self.detections, boxes)
 
     def read(self) -> list[Example]:
         refs = load_plain(self.refs_file) if self.refs_file.suffix == ".p" else read_json(self.refs_file, list)

@@ -1,7 +1,5 @@
 """SNLI-VE: whether a picture entails a sentence, leaves it open or contradicts it, in its published layouts."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator
@@ -9,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import read_lines, read_text
+from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import SplitFileReader, list_rows
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -69,6 +68,23 @@ class SNLIVE(SplitFileReader):
     def read(self) -> list[Example]:
         self.left_out.clear()
         return super().read()
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            numbers = miniature.numbers(f"flickr30k-{'val' if split == 'dev' else split}")
+            for n in numbers:
+                miniature.picture(self.image_folder / f"{n}.jpg")
+            rows = (
+                {
+                    "Flickr30K_ID": str(n),
+                    "pairID": f"{n}.jpg#0r{i}",
+                    "sentence2": miniature.sentence(n, i),
+                    "gold_label": label,
+                }
+                for n in numbers
+                for i, label in enumerate((*LABELS, NO_LABEL))
+            )
+            miniature.write(file, rows)
 
     def read_file(self, file: Path) -> Iterator[Example]:
         text = read_text(file)

@@ -1,7 +1,5 @@
 """Base classes of readers of annotation files, of folders, and of labelled boxes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar

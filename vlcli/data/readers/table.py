@@ -1,7 +1,5 @@
 """Tables of one's own: rows with columns that a recipe names, in any file format."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 from collections import Counter

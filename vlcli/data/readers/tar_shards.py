@@ -1,9 +1,9 @@
 """Pairs in the layout of webdataset: what belongs together has one name and different extensions."""
 
-from __future__ import annotations
-
+import io
 import json
 import re
+import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice, product
@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside
+from vlcli.data.miniature import Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -76,6 +77,21 @@ class WebDataset(Reader):
     def shards(self) -> list[Path]:
         """Return every tar file and folder that the patterns name, in their order."""
         return list(dict.fromkeys(path for text in self.patterns for path in expand(self.root, text)))
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for number, pattern in enumerate(self.patterns):
+            packed = io.BytesIO()
+            with tarfile.open(fileobj=packed, mode="w") as shard:
+                for n in miniature.numbers(f"shard-{pattern}"):
+                    image = Path("shards", f"{n:09d}.jpg")
+                    miniature.picture(image)
+                    shard.add(miniature.folder / image, image.name)
+                    text = miniature.sentence(n).encode()
+                    member = tarfile.TarInfo(f"{n:09d}.txt")
+                    member.size = len(text)
+                    shard.addfile(member, io.BytesIO(text))
+            path = next(iter(braces(pattern))).replace("*", f"{number:05d}")
+            miniature.write(self.root / path, packed.getvalue())
 
     def files(self) -> list[Path]:
         shards = self.shards()

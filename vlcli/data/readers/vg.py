@@ -1,13 +1,12 @@
 """Visual Genome's files: region descriptions, questions and answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data.files import first_object, value
 from vlcli.data.leakage import usual_paths
+from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import SplitFileReader, list_rows
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -38,6 +37,24 @@ class _VisualGenome(SplitFileReader):
 
     def __init__(self, root: Path, *, split: str | list[str] = "all", **options: Any) -> None:
         super().__init__(root, split=split, **options)
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for file in self.files():
+            images = []
+            for n in miniature.numbers("vg"):
+                miniature.picture(self.image_folder / f"{n}.jpg")
+                rows = [
+                    {
+                        "region_id": 10 * n + i,
+                        "qa_id": 10 * n + i,
+                        "phrase": miniature.sentence(n, i),
+                        "question": miniature.question(n, i),
+                        "answer": miniature.answer(n),
+                    }
+                    for i in range(2)
+                ]
+                images.append({"id": n, self.rows: rows})
+            miniature.write(file, images)
 
     def read_file(self, file: Path) -> Iterator[Example]:
         for where, image in list_rows(file):

@@ -1,13 +1,12 @@
 """VIST: albums of photographs, stories of five sentences on five of them, and descriptions of single ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import index_images, read_json, value
+from vlcli.data.miniature import Miniature
 from vlcli.data.readers.coco import BoxesBeside
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -68,6 +67,16 @@ class VIST(BoxesBeside):
 
     def listed_folders(self) -> list[Path]:
         return [self.image_folder]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            rows = []
+            for n in miniature.numbers(f"vist-{split}", 3 * self.length):
+                miniature.picture(self.image_folder / f"{n}.jpg")
+                said = {"text": miniature.sentence(n), "original_text": miniature.sentence(n).capitalize()}
+                story = {"story_id": str(n // self.length), "worker_arranged_photo_order": n % self.length}
+                rows.append([{"photo_flickr_id": str(n), "album_id": str(n // self.length), **said, **story}])
+            miniature.write(file, {"annotations": rows})
 
     def read(self) -> list[Example]:
         self._there = set(index_images(self.image_folder)) if self.image_folder.is_dir() else None

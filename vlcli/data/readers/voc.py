@@ -1,7 +1,5 @@
 """Pascal VOC: labelled boxes in an XML file for each picture."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """VQA v2: questions and annotations as published, and LXMERT's joined form."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +10,7 @@ from typing import Any, ClassVar
 from vlcli.data.checks import by_id
 from vlcli.data.files import first_object, inside, read_json, value
 from vlcli.data.leakage import Identity, minival
+from vlcli.data.miniature import Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_in, split_names
@@ -110,6 +109,30 @@ class VQA(Reader):
     def read(self) -> list[Example]:
         return [example for part in self._parts() for example in self._read_part(part)]
 
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split in self.split_names:
+            listed = split in ("minival", "nominival") or "nominival" in self.split_names
+            part = split if split in ("minival", "nominival") else ""
+            year = "test2015" if split.startswith("test") else "val2014" if part else f"{split}2014"
+            rows = [
+                {"question_id": 10 * n + i, "image_id": n, "question": miniature.question(n, i), "answer": n + i}
+                for n in miniature.numbers(f"{year}{part}")
+                for i in range(2)
+            ]
+            for row in rows:
+                miniature.picture(self.image_folder / year / f"{image_form(year).format(row['image_id'])}.jpg")
+            if listed:
+                miniature.write(
+                    self._find(self.questions, ("vqa/{split}.json",), split), _as_list(rows, year, miniature)
+                )
+                continue
+            asked = self.asked[2] if year == "test2015" else self.asked[1]
+            told = {"data_subtype": year, "questions": [{k: row[k] for k in row if k != "answer"} for row in rows]}
+            miniature.write(self._find(self.questions, (asked,), split), told)
+            if not split.startswith("test") and self.annotations != "":
+                notes = {"data_subtype": year, "annotations": [_annotated(row, miniature) for row in rows]}
+                miniature.write(self._find(self.annotations, self.answered[1:2], split), notes)
+
     def _read_part(self, part: _Part) -> list[Example]:
         content = read_json(part.asked, (dict, list))
         joined = isinstance(content, list)
@@ -155,6 +178,27 @@ class VQA(Reader):
                 targets |= _targets(notes, number, answered)
             image = _image(form, value(row, "image_id", (int, str), where), where)
             yield Example(str(number), value(row, "question", str, where).strip(), [image], targets=targets)
+
+
+def _as_list(rows: list[dict[str, Any]], year: str, miniature: Miniature) -> list[dict[str, Any]]:
+    # as LXMERT has them
+    kinds = {"question_type": "what color is the", "answer_type": "other"}
+    return [
+        {
+            "img_id": image_form(year).format(row["image_id"]),
+            "question_id": row["question_id"],
+            "sent": row["question"],
+            **({} if year.startswith("test") else {"label": {miniature.answer(row["answer"]): 1.0}, **kinds}),
+        }
+        for row in rows
+    ]
+
+
+def _annotated(row: dict[str, Any], miniature: Miniature) -> dict[str, Any]:
+    said = miniature.answer(row["answer"])
+    people = [{"answer": said, "answer_id": i, "answer_confidence": "yes"} for i in range(1, 11)]
+    kinds = {"question_type": "what color is the", "answer_type": "other", "multiple_choice_answer": said}
+    return {"image_id": row["image_id"], "question_id": row["question_id"], "answers": people, **kinds}
 
 
 def _joined(content: list[Any], file: Path) -> Iterator[Example]:

@@ -1,7 +1,5 @@
 """YOLO: labelled boxes in a text file for each picture."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Guesses what the columns of a table mean, by their content first, then by their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -249,6 +247,12 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
         if template is not None:
             left.pop(name, None)
             return template
+    for name, values in able.items():
+        if (wanted or is_hinted("picture", name)) and (
+            naming := pictures.named_by(name, values, beside, by_number=True)
+        ):
+            left.pop(name, None)
+            return naming
     return None
 
 

@@ -1,7 +1,5 @@
 """Gives readers the files, documents, tables and pictures of a folder, each parsed once."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property

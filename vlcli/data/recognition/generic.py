@@ -1,7 +1,5 @@
 """Recognises data sets in tables of any columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +13,7 @@ from vlcli.data.recognition.recognised import Recognised, parts_of, split_names
 from vlcli.data.recognition.tables import TableFile
 from vlcli.data.recognition.values import as_number
 from vlcli.images.boxes import image_id
+from vlcli.plain import as_list, comma_list
 
 
 def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
@@ -23,8 +22,7 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     Tables of the same columns are the parts of one data set. Where the user names columns, tables that lack them are
     left aside.
     """
-    groups: dict[tuple[str, ...], list[TableFile]] = {}
-    aside = []
+    aside, tables = [], []
     for table in folder.tables():
         if table.reader != reader or not table.rows:
             continue
@@ -32,8 +30,27 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
             name = folder.name(table.path)
             aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
         else:
-            groups.setdefault((*sorted(table.columns), table.separator, table.encoding), []).append(table)
-    return aside + [_data_set(folder, group) for group in groups.values()]
+            tables.append(table)
+    return aside + as_data_sets(folder, tables)
+
+
+def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised]:
+    """Return the data sets in tables: those of the same columns are the parts of one data set."""
+    groups: dict[tuple[str, ...], list[TableFile]] = {}
+    for table in tables:
+        groups.setdefault((*sorted(table.columns), table.separator, table.encoding), []).append(table)
+    return [record for group in groups.values() for record in _data_sets(folder, group)]
+
+
+def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
+    """Return the data set of tables of the same columns, and a record of those beside that belong to no part of it."""
+    names = [folder.name(table.path) for table in group]
+    splits = split_names(names)[1] if len(names) > 1 else []
+    chosen = {word for one in parts_of(splits).values() for word in as_list(one["split"])}
+    others = [name for name, split in zip(names, splits, strict=False) if chosen and split not in chosen]
+    record = _data_set(folder, [table for table, name in zip(group, names, strict=True) if name not in others])
+    line = f"{comma_list(others, 4)}: the columns of {record.where}, and no name of a part: not read"
+    return [record, *([Recognised("", {}, others, unused=[line])] if others else [])]
 
 
 def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:

@@ -1,7 +1,5 @@
 """Indexes the pictures of a folder, and finds those that a column of a table names."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -84,15 +82,16 @@ class Pictures:
         high, wide = (sorted(side)[middle] for side in zip(*sizes, strict=True)) if sizes else (0, 0)
         return wide, high
 
-    def named_by(self, column: str, values: Sequence[Any], beside: Path) -> Naming | None:
+    def named_by(self, column: str, values: Sequence[Any], beside: Path, by_number: bool = False) -> Naming | None:
         """Return how the values of a column name pictures; None where fewer than half do.
 
         Args:
             values: names, paths, ids, or lists of them.
             beside: the folder of the table, which paths may be relative to.
+            by_number: whether the number that ends a file's name is enough.
         """
         names = [name for value in values for name in _names(value)]
-        return self._best((column,), names, beside) if names else None
+        return self._best((column,), names, beside, by_number) if names else None
 
     def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
         """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
@@ -103,7 +102,7 @@ class Pictures:
                 namings.append(naming)
         return max(namings, key=lambda one: one.share, default=None)
 
-    def _best(self, sources: tuple[str, ...], names: list[str], beside: Path) -> Naming | None:
+    def _best(self, sources: tuple[str, ...], names: list[str], beside: Path, by_number: bool = False) -> Naming | None:
         """Return the folder to which most names are relative, as readers resolve them; of several, the plainest."""
         here = os.path.relpath(beside, self.root).replace(os.sep, "/")
         usual = dict.fromkeys((".", self.folder, here))
@@ -116,19 +115,19 @@ class Pictures:
             first, *others = sorted(whole, key=lambda folder: _nearness(folder, here), reverse=True)
             return Naming(sources, first, 1.0, tuple(others))
         best = max(exact, key=lambda folder: exact[folder])
-        matches = {folder: self._matches(folder, names) for folder in dict.fromkeys((*usual, best))}
+        matches = {folder: self._matches(folder, names, by_number) for folder in dict.fromkeys((*usual, best))}
         best = max(matches, key=lambda folder: matches[folder])
         share = matches[best][0] / len(names)
         return Naming(sources, best, share) if share >= 0.5 else None
 
-    def _matches(self, folder: str, names: list[str]) -> tuple[int, int]:
+    def _matches(self, folder: str, names: list[str], by_number: bool) -> tuple[int, int]:
         """Return how many names match a file under a folder, and minus their distance from the files' names in all."""
         if folder not in self._indices:
             self._indices[folder] = PictureIndex(self.root / folder)
         count = differences = 0
         for name in names:
             try:
-                match = self._indices[folder].find(name)
+                match = self._indices[folder].find(name, by_number)
             except AmbiguousNameError:  # the parts may tell which is meant; else readers refuse the name
                 count, differences = count + 1, differences + _AMBIGUOUS
                 continue

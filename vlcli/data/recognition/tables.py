@@ -1,7 +1,5 @@
 """Reads tables of a folder: format, encoding and rows are recognised by their content."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io
@@ -252,6 +250,8 @@ def _parquet(path: Path) -> TableFile:
 
     try:
         file = pq.ParquetFile(path)
+        if re.search(r"struct<bytes: \w*binary, path: \w+>", str(file.schema_arrow)):
+            raise DataError("Its pictures lie inside the table.", hint="vlcli data unpack writes them to files")
         groups = spread(list(range(file.num_row_groups)))
         most = max(1, MOST_ROWS // max(1, len(groups)))
         rows = [row for group in groups for row in file.read_row_group(group).slice(0, most).to_pylist()]

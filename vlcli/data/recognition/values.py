@@ -1,7 +1,5 @@
 """Tests what the values of a column can be: sentences, answers, classes, boxes, numbers of rows."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

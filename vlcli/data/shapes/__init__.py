@@ -5,8 +5,6 @@ construction, and the sets whose published form is balanced are balanced here ex
 imports torch.
 """
 
-from __future__ import annotations
-
 from vlcli.data.shapes.config import KINDS, PALETTE, PARTS, STATEMENTS, ShapesConfig
 from vlcli.data.shapes.make import config_of, describe, make_shapes
 

@@ -1,7 +1,5 @@
 """Writes captions of pictures: COCO captions of many forms, and full descriptions that tell pictures apart."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from random import Random

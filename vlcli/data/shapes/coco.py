@@ -1,7 +1,5 @@
 """Writes the shared pictures with COCO's captions and instances, and the Karpathy split file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

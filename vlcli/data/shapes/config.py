@@ -1,7 +1,5 @@
 """Options of the generated world ``shapes``, checked when they are set."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 from vlcli.errors import UsageError

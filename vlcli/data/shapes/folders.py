@@ -1,7 +1,5 @@
 """Sets that are folders of pictures: ImageNet-style classification (what it is, where it is) and ADE20K-style masks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

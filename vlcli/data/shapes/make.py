@@ -1,7 +1,5 @@
 """Writes a whole shapes world beside its target, then renames it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Questions on a scene with their answers: what VQA and GQA are made of, and how questions are paired for balance."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations

@@ -1,7 +1,5 @@
 """Referring expressions in the layout of the refer toolkit: refs(unc).p, the same as JSON, and instances.json."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Scenes to PNG files and exact masks: anti-aliased sprites, cached per size, pasted into small windows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor

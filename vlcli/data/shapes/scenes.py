@@ -1,7 +1,5 @@
 """Makes the pictures of NLVR2 statements for each cell, or picks them from a pool that all cells share."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from random import Random

@@ -7,8 +7,6 @@ the invisible ("the red circle is made of wood") is open or contradicted: easier
 guessable from the words, as the real set is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random

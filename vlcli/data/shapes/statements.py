@@ -8,8 +8,6 @@ So every sentence string is as often true as false, and so is every pair: neithe
 say anything. What one picture of a pair gives away together with the sentence is kept as small as each kind allows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small writers that every part uses: JSON documents, JSON lines, text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

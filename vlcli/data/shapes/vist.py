@@ -1,7 +1,5 @@
 """VIST: albums of six pictures that tell what happens to one shape, and stories of five sentences in order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """VQA v2 and GQA files over the shared pictures, both made of the same balanced questions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

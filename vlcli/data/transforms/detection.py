@@ -1,7 +1,5 @@
 """Resizes and crops pictures for detectors (DETR), and augments pictures with label maps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Augments pictures as DeiT does on ImageNet, with timm."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

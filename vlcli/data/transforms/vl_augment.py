@@ -1,7 +1,5 @@
 """Augments pictures for vision-language pre-training with RandAugment (ALBEF, VLMo)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -8,8 +8,6 @@ concepts  lists of visual concepts, as the box set that vlcli.features.concepts 
 mattnet   detections of MAttNet, boxes without features
 """
 
-from __future__ import annotations
-
 from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.formats.tsv import BUTD, OBJ36, TSVFormat
 

@@ -1,7 +1,5 @@
 """Defines the base class of foreign formats: images one after another, each decoded on demand."""
 
-from __future__ import annotations
-
 import json
 import re
 from abc import ABC, abstractmethod

@@ -4,8 +4,6 @@ Formats: fenglinliu98/MIA's list (``image_id``, ``image_concepts``), lists and J
 optionally ``scores``, and one object of lists by image. A word may stand alone or with its score.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ A JSON list of ``image_id``, ``box`` (x, y, width, height with the last pixel co
 whose ``boxes`` name the JSON file or this store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

@@ -4,8 +4,6 @@
 that ``info`` gives them: ``objects_id``, ``objects_conf``, ``attrs_id``, ``attrs_conf``.
 """
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Sources: airsplay/lxmert ``src/utils.py`` (obj36: height before width, labels wi
 peteanderson80/bottom-up-attention ``tools/generate_tsv.py`` (butd: width before height, no labels).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Iterator

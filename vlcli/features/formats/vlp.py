@@ -7,8 +7,6 @@ survived. The sizes of the images are nowhere: without the pictures they are tak
 itself does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -4,8 +4,6 @@ Read are plain sentences: a noun (attributes, then a kind: "small red circle") b
 "left of", "right of", "above" or "below" between two nouns, and "at the top left" or "in the middle" behind one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """BLEU, ROUGE-L, METEOR and SPICE, and all caption metrics of a set at once."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import re

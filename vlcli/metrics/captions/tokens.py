@@ -1,7 +1,5 @@
 """Captions as words, in the manner of the Penn Treebank, punctuation left out."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

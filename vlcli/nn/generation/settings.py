@@ -1,7 +1,5 @@
 """Settings and results of generation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 

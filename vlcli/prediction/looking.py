@@ -1,22 +1,22 @@
 """Returns attention from the words of a text to the regions or patches of each picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.api import Loaded
 from vlcli.drawings.base import token_boxes
 
 MOST = 150_000
 """Numbers that are sent to the page for one picture; views of single heads and layers beyond are left out."""
 
 
-def look(model: Loaded, text: str, pictures: Sequence[Any]) -> dict[str, Any] | None:
+def look(model: Any, text: str, pictures: Sequence[Any]) -> dict[str, Any] | None:
     """Return attention from words to places of the pictures of one request; None where the model records none.
+
+    Args:
+        model: a ``vlcli.Loaded``.
 
     Returns:
         ``words``, ``views`` (names: averages, layers, heads), and for each picture ``boxes`` (N, 4) in [0, 1] and

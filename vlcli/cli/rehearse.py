@@ -1,0 +1,120 @@
+"""``vlcli rehearse``: carries a whole recipe through in small, and says what the full one takes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vlcli.cli import console, render
+from vlcli.cli import options as o
+from vlcli.cli.guard import guarded
+from vlcli.cli.request import RunRequest
+from vlcli.cli.words import bytes_of, size, spent
+from vlcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from vlcli.recipe.locate import Resolved
+
+
+@guarded
+def rehearse(
+    words: o.RecipesToLookAt,
+    rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="An empty folder that keeps all of it.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
+    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    device: o.Device = None,
+    plugin: o.Plugin = None,
+    trust: o.Trust = False,
+    json_: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Carry a recipe through in small, on miniatures of its data; say what the full one takes.
+
+    vlcli rehearse lxmert
+
+    vlcli rehearse irpe/table1 --rows original
+    """
+    from vlcli.tools.reduction import reduced
+    from vlcli.tools.rehearsal import full_costs, rehearse
+
+    name, overrides = o.one_name(words)
+    full = _members(name, overrides, rows, trust)
+    request = RunRequest(device=device, plugin=plugin, trust=trust, json_=json_, quiet=quiet, verbose=verbose)
+    recipes = [reduced(one, overrides, trust) for one in full]
+    documents, codes = [], []
+    with _place(folder) as place:
+        progress = console.progress(verbose, quiet)
+        for one, outcomes in rehearse(recipes, place, device, progress):
+            costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
+            stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
+            documents.append({"recipe": one.full.reference, "reduced": one.told, "stages": stages})
+            codes.append(render.exit_code(outcomes))
+            if not json_:
+                _show(documents[-1], gpus, memory)
+            render.render_failures(outcomes, request)
+    if json_:
+        console.out_json({"rehearsals": documents, "folder": None if folder is None else str(folder)})
+    elif not any(codes):
+        console.err(
+            "next: vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
+        )
+    if any(codes):
+        raise typer.Exit(max(codes))
+
+
+def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> list[Resolved]:
+    from vlcli.recipe.load import load
+    from vlcli.recipe.table import is_table, load_table
+
+    if not is_table(name):
+        if rows is not None:
+            raise UsageError("--rows goes with a table.", got=rows, hint=f"leave it out: vlcli rehearse {name}")
+        return [load(name, overrides, trust=trust, deep=True)]
+    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
+    table = load_table(name, overrides, rows=wanted, trust=trust)
+    return [table.member(label) for label in table.chosen]
+
+
+@contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="vlcli-rehearsal-") as place:
+            yield Path(place).resolve()
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        hint = "name another, or leave --folder out: a temporary one is taken"
+        raise UsageError("A rehearsal needs an empty folder.", got=str(folder), expected="none, or empty", hint=hint)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise UsageError("The folder cannot be made.", where=str(folder), got=got, hint="--folder DIR") from error
+    yield folder.resolve()
+
+
+def _show(document: dict[str, Any], gpus: int, memory: str) -> None:
+    console.out(f"reduced: {'; '.join(document['reduced'])}")
+    rows = [
+        [row["stage"], row["kind"], row["status"], spent(row["seconds"]), *_full(row["full"])]
+        for row in document["stages"]
+    ]
+    title = f"{document['recipe']}, rehearsed; the full recipe on {gpus} GPU{'s' * (gpus > 1)} of {memory}"
+    columns = ["stage", "kind", "rehearsal", "time", "full: memory of a GPU", "full: hours", "full: checkpoints"]
+    console.table(columns, rows, title)
+
+
+def _full(costs: dict[str, Any] | None) -> list[str]:
+    if costs is None:
+        return ["-", "-", "-"]
+    if "why" in costs:
+        return [costs["why"], "-", "-"]
+    hours, million = costs["hours"], costs["hours_a_million"]
+    time = f"{hours:,.1f}" if hours is not None else "-" if million is None else f"{million:,.1f} a million examples"
+    return [size(costs["memory"]), time, size(costs["disk"])]

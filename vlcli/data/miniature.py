@@ -1,0 +1,108 @@
+"""Writes data sets of a few examples in their published layouts, for rehearsals of recipes (``vlcli rehearse``)."""
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import UsageError
+
+PICTURES = 6
+"""Pictures of each part of a data set."""
+ANSWERS = ("red", "green", "blue", "yes", "no", "2")
+SIZE = (64, 48)
+"""Width and height of a picture."""
+BOXES = ([4, 4, 24, 24], [30, 8, 20, 30], [8, 26, 44, 18])
+"""Annotated boxes of a picture: x, y, width, height."""
+_KINDS = ("circle", "square", "triangle", "star")
+_PLACES = ("left of", "right of", "above", "below")
+
+
+class Miniature:
+    """A folder with small copies of data sets; readers write into it (:meth:`vlcli.data.Reader.write_miniature`).
+
+    Args:
+        folder: nothing is written outside it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._first: dict[str, int] = {}
+
+    def numbers(self, part: str, count: int = PICTURES) -> range:
+        """Return the numbers of a part's pictures: the same for the same part, others for another.
+
+        Args:
+            part: such as ``train2014``, whoever reads its pictures.
+            count: of the pictures.
+        """
+        first = self._first.setdefault(part, 100 * (1 + len(self._first)))
+        return range(first, first + count)
+
+    def sentence(self, number: int, again: int = 0) -> str:
+        """Return a sentence; ``again`` counts those of one picture."""
+        first, second = _KINDS[number % 4], _KINDS[(number + again + 1) % 4]
+        return f"a {self.answer(number)} {first} is {_PLACES[again % 4]} a {self.answer(number + again + 1)} {second}"
+
+    def question(self, number: int, again: int = 0) -> str:
+        """Return a question whose answer is :meth:`answer` of the same number."""
+        return f"what color is the {_KINDS[(number + again) % 4]}?"
+
+    def answer(self, number: int) -> str:
+        """Return one of :data:`ANSWERS`."""
+        return ANSWERS[number % len(ANSWERS)]
+
+    def picture(self, path: Path, mode: str = "RGB") -> str:
+        """Draw a picture where none is yet and return its name; of mode ``L``, class ids from 0 to 3."""
+        import numpy as np
+        from PIL import Image
+
+        place = self._place(path)
+        if not place.exists():
+            draw = np.random.default_rng(zlib.crc32(path.name.encode()))
+            values = draw.integers(0, 4 if mode == "L" else 256, (6, 8, *([3] if mode == "RGB" else [])), np.uint8)
+            Image.fromarray(values).resize(SIZE, Image.Resampling.NEAREST).save(place)
+        return path.name
+
+    def write(self, path: Path, content: Any) -> None:
+        """Write text, bytes, lines of JSON (an iterator) or one JSON document."""
+        place = self._place(path)
+        if isinstance(content, bytes):
+            place.write_bytes(content)
+            return
+        if not isinstance(content, str):
+            rows = not isinstance(content, dict | list) and isinstance(content, Iterable)
+            content = "".join(f"{json.dumps(row)}\n" for row in content) if rows else json.dumps(content)
+        place.write_text(content, encoding="utf-8")
+
+    def made(self, path: Path) -> str:
+        """Make the folder of a file that the caller writes, and return the file's name."""
+        return self._place(path).name
+
+    def instances(self, names: Sequence[str], numbers: Sequence[int]) -> dict[str, Any]:
+        """Return COCO's file of boxes of pictures by file name and number."""
+        width, height = SIZE
+        images = [
+            {"id": number, "file_name": name, "width": width, "height": height}
+            for name, number in zip(names, numbers, strict=True)
+        ]
+        notes = [
+            {"id": 10 * number + i, "image_id": number, "category_id": kind, "bbox": box, "area": 400, "iscrowd": 0}
+            for number in numbers
+            for i, (box, kind) in enumerate(zip(BOXES, (1, 3, 90), strict=True))
+        ]
+        kinds = [{"id": kind, "name": name} for kind, name in ((1, "person"), (3, "car"), (90, "toothbrush"))]
+        return {"images": images, "annotations": notes, "categories": kinds}
+
+    def _place(self, path: Path) -> Path:
+        place = path if path.is_absolute() else self.folder / path
+        if not place.resolve().is_relative_to(self.folder.resolve()):
+            raise UsageError(
+                "A rehearsal writes into its own folder alone.",
+                got=str(path),
+                expected=f"a path below {self.folder}",
+                hint="write the path in the recipe below `root`, or name a recipe that does",
+            )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place

@@ -1,0 +1,140 @@
+"""Data sets whose columns or tables lie in files side by side: a text file a column, and RSVQA."""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+from vlcli.data.checks import by_id
+from vlcli.data.files import first_object, inside, read_json, text_lines, value
+from vlcli.data.reader import Reader
+from vlcli.data.readers.table import Table
+from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.generic import as_data_sets
+from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.tables import TableFile, spread
+from vlcli.data.sample import Example
+from vlcli.errors import DataError
+
+FEWEST_LINES = 10
+"""Lines that text files of one folder must have in common before ``init`` takes them for columns."""
+
+
+class TextColumns(Table):
+    """One's own data: a text file a column, a row a line (COCO-QA: ``questions.txt``, ``answers.txt``).
+
+    The columns are the text files beside ``file`` that have as many lines, called as they are without their ending.
+
+    Args:
+        file: one of the files under the root; None: ``{split}/questions.txt``.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ("{split}/questions.txt",)
+    format: ClassVar[str] = "text-columns"
+    cells_are_text: ClassVar[bool] = True
+    recognise_order: ClassVar[int] = 2
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        beside: dict[str, dict[str, list[str]]] = {}
+        for name in folder.files("*.txt"):
+            beside.setdefault(str(PurePosixPath(name).parent), {})[name] = folder.lines(name)
+        tables = []
+        for files in beside.values():
+            if len(files) > 1 and len({len(lines) for lines in files.values()}) == 1:
+                columns = {PurePosixPath(name).stem: lines for name, lines in files.items()}
+                rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+                if len(rows) >= FEWEST_LINES:
+                    tables.append(TableFile(folder.root / min(files), cls.format, spread(rows)))
+        records = as_data_sets(folder, tables)
+        for record in records:
+            record.files += [name for file in record.files for name in beside[str(PurePosixPath(file).parent)]]
+            record.files = list(dict.fromkeys(record.files))
+        return [record for record in records if record.kind]
+
+    def files(self) -> list[Path]:
+        return [*super().files(), *(file for table in self.tables() for file in _columns(table) if file != table)]
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        columns = {path.stem: [line.strip() for line in text_lines(path, self.encoding)] for path in _columns(file)}
+        while columns[file.stem] and not columns[file.stem][-1]:
+            columns[file.stem].pop()
+        count = len(columns[file.stem])
+        fitting = {name: lines for name, lines in columns.items() if len(lines) - count in (0, 1)}
+        if len(fitting) < 2:
+            got = ", ".join(f"{name}.txt {len(lines):,}" for name, lines in columns.items())
+            raise DataError("No file beside this one has as many lines.", where=str(file), got=got)
+        for number in range(count):
+            yield f"{file}:{number + 1}", {name: lines[number] or None for name, lines in fitting.items()}
+
+
+def _columns(file: Path) -> list[Path]:
+    return sorted(path for path in file.parent.glob("*.txt") if path.is_file()) or [file]
+
+
+class RSVQA(Reader):
+    """Questions on satellite and aerial pictures, with the answers in a file beside (RSVQA, low and high resolution).
+
+    Rows that are not ``active`` belong to other splits. Targets: ``answers`` (the answer -> 1), ``answer``,
+    ``question_type`` and ``question_id``.
+
+    Args:
+        split: train, val or test; fills ``{split}``.
+        questions: question file under the root.
+        answers: answer file under the root.
+        images: folder of the pictures, which are called by number.
+    """
+
+    paper: ClassVar[str] = "Lobry et al. 2020, RSVQA: Visual Question Answering for Remote Sensing Data"
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        questions: str = "LR_split_{split}_questions.json",
+        answers: str = "LR_split_{split}_answers.json",
+        **options: Any,
+    ) -> None:
+        super().__init__(root, **options)
+        self.asked, self.answered = questions, answers
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        rows = {name: one.get("questions") for name, one in folder.documents("*questions*") if isinstance(one, dict)}
+        asked = {name: _active(some) for name, some in rows.items() if isinstance(some, list)}
+        asked = {name: some for name, some in asked.items() if {"img_id", "answers_ids"} <= first_object(some).keys()}
+        pairs = {name: name.replace("questions", "answers") for name in asked}
+        if not pairs or not set(pairs.values()) <= set(folder.files("*.json")):
+            return []
+        columns = {"image": "img_id", "text": "question", "answers": "answer"}
+        data = Recognised("vqa", {"name": "rsvqa"}, list(pairs), columns).name_files("questions")
+        data.entry["answers"] = data.entry["questions"].replace("questions", "answers")
+        data.files += [*pairs.values(), *folder.files("*_images.json")]
+        return [folder.with_images(data, [str(row.get("img_id")) for some in asked.values() for row in some])]
+
+    def files(self) -> list[Path]:
+        texts = [text.replace("{split}", split) for split in self.split_names for text in (self.asked, self.answered)]
+        return [inside(self.root, text) for text in texts]
+
+    def read(self) -> list[Example]:
+        files = self.files()
+        return [one for pair in zip(files[::2], files[1::2], strict=True) for one in self._read_part(*pair)]
+
+    def _read_part(self, asked: Path, answered: Path) -> Iterator[Example]:
+        answers = by_id(
+            _active(value(read_json(answered), "answers", list, str(answered))), "id", f"{answered}: answers"
+        )
+        for number, row in enumerate(_active(value(read_json(asked), "questions", list, str(asked)))):
+            where = f"{asked}: questions[{number}]"
+            given = [answers[one] for one in value(row, "answers_ids", list, where) if one in answers]
+            if not given:
+                raise DataError("A question has no answer.", where=where, got=f"answers_ids {row['answers_ids']}")
+            answer = str(value(given[0], "answer", (str, int, float), str(answered)))
+            targets = {"answers": {answer: 1.0}, "answer": answer, "question_id": value(row, "id", (int, str), where)}
+            targets["question_type"] = str(row.get("type", ""))
+            image = str(value(row, "img_id", (int, str), where))
+            yield Example(str(row["id"]), value(row, "question", str, where).strip(), [image], targets=targets)
+
+
+def _active(rows: list[Any]) -> list[dict[str, Any]]:
+    return [row for row in rows if isinstance(row, dict) and row.get("active", True)]

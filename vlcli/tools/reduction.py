@@ -1,0 +1,165 @@
+"""Reduces the sizes of a recipe for a rehearsal, as overrides: width, steps, batches, worlds; nothing else changes."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vlcli import registry
+from vlcli.recipe.components import Use
+from vlcli.recipe.load import load
+from vlcli.recipe.locate import Resolved
+from vlcli.recipe.schema import Average, Evaluate, Extract, Stage, Training
+from vlcli.recipe.validate import uses
+
+WIDTH = 48
+"""Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions are as they were."""
+EPOCHS, STEPS, BATCH, TAKEN = 2, 4, 8, 6
+EXPORT = "rehearsed-export"
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "models": {"hidden": WIDTH, "text_hidden": WIDTH, "intermediate": 4 * WIDTH},
+    "objectives": {"queue": 64},
+    "extractors": {"short": 96, "long": 160},
+    "tasks": {"short": 160, "stride": 107},
+    "transforms": {"shorts": [64], "longest": 96, "before_crop": [64], "crop_sides": [48, 64]},
+    "worlds": {
+        "images": 32,
+        "albums": 8,
+        "imagenet": 32,
+        "ade20k": 8,
+        "nlvr2_train": 24,
+        "nlvr2_pool": 24,
+        "nlvr2_dev": 12,
+        "nlvr2_test": 12,
+    },
+}
+"""The largest value of a component's parameter, by kind and name; of one that is not set, its default counts."""
+_TAKE = re.compile(r"\b\d+\b")
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A recipe, and its reduction.
+
+    Attributes:
+        words: the overrides that reduce it.
+    """
+
+    full: Resolved
+    small: Resolved
+    words: list[str]
+
+    @property
+    def told(self) -> list[str]:
+        """The overrides in few words: those of several stages once, with the names of the stages."""
+        stages: dict[str, list[str]] = {}
+        for word in self.words:
+            path, equals, value = word.partition("=")
+            first, _, rest = path.partition(".")
+            name, _, key = rest.partition(".") if first == "stages" else ("", "", path)
+            stages.setdefault(f"{key}{equals}{value}", []).append(name)
+        return [change if names == [""] else f"{change} ({', '.join(names)})" for change, names in stages.items()]
+
+
+def reduced(full: Resolved, overrides: Sequence[str] = (), trust: bool = False) -> Reduced:
+    """Returns a recipe in small: narrow models, few steps, small batches and worlds; nothing else is changed.
+
+    A recipe that trains and does not export gets a stage that exports its last model.
+
+    Args:
+        full: the recipe.
+        overrides: with which it was loaded.
+        trust: run the files of ``plugins:``.
+    """
+    changes = {name: change for use in uses(full) for name, change in _of_component(use)}
+    for name, stage in full.stages.items():
+        changes |= {("stages", name, *path): value for path, value in _of_stage(stage)}
+    root = Path(full.recipe.root)
+    if root.is_absolute():
+        changes["root",] = root.name
+    trained = [name for name, stage in full.stages.items() if isinstance(stage, Training)]
+    if trained and not full.of_kind("export"):
+        changes["stages", EXPORT] = {"kind": "export", "from": trained[-1]}
+    words = [f"{_as_written(full.document.value, path)}={json.dumps(value)}" for path, value in changes.items()]
+    return Reduced(full, load(full.reference, [*overrides, *words], trust=trust), words)
+
+
+def side(pixels: int) -> int:
+    """Returns the reduced side of a picture in pixels: 64 for 224, and patches of 16 or 32 still fit into it."""
+    return min(pixels, max(64, round(pixels * 2 / 7 / 32) * 32))
+
+
+def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if use.kind == "datasets" and "take" in use.spec:
+        first, *seed = _TAKE.findall(str(use.spec["take"]))
+        yield (*use.path, "take"), ":".join([str(use.spec["take"]).split(":")[0], str(min(TAKEN, int(first))), *seed])
+    known = registry.parameters(registry.load(use.kind, use.spec["name"])) if use.kind in SIZES else {}
+    if (
+        {"image_size", "patch"} <= known.keys()
+        and "window" not in known
+        and use.spec.get("image", "pixels") == "pixels"
+    ):
+        yield (*use.path, "image_size"), side(int(use.spec.get("image_size", known["image_size"].default)))
+    for name, most in SIZES.get(use.kind, {}).items():
+        if name in known:
+            value = use.spec.get(name, None if known[name].required else known[name].default)
+            unset = value is None or (value == 0 and name not in use.spec)
+            if unset and name == "intermediate":  # follows the width
+                continue
+            if unset or isinstance(value, list | tuple) or value > most:
+                yield (*use.path, name), most
+
+
+def _of_stage(stage: Stage) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if isinstance(stage, Average):
+        yield ("last",), min(stage.last, EPOCHS)
+    if isinstance(stage, Training | Evaluate) and stage.precision == "fp16" and not torch.cuda.is_available():
+        yield ("precision",), "float32"
+    if isinstance(stage, Training | Evaluate | Extract) and stage.workers:
+        yield ("workers",), 0
+    if isinstance(stage, Training | Evaluate) and stage.batch_size > BATCH:
+        yield ("batch_size",), BATCH
+    if isinstance(stage, Training):
+        yield from _of_training(stage)
+
+
+def _of_training(stage: Training) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if stage.steps:
+        yield ("steps",), min(stage.steps, STEPS)
+    if stage.schedule.warmup >= 1:
+        yield ("schedule", "warmup"), 1
+    for key in ("evaluate_every", "save_every"):
+        if (getattr(stage, key) or 0) > STEPS // 2:
+            yield (key,), STEPS // 2
+    if stage.keep > EPOCHS:
+        yield ("keep",), EPOCHS
+    if stage.accumulate > 1:
+        yield ("accumulate",), 1
+    if stage.epochs is None or stage.epochs <= EPOCHS:
+        return
+    yield ("epochs",), EPOCHS
+    share = EPOCHS / stage.epochs
+    for number, spec in enumerate(stage.objectives or []):
+        if spec.get("from_epoch"):
+            yield ("objectives", number, "from_epoch"), min(EPOCHS - 1, round(share * spec["from_epoch"]))
+        if spec.get("until_epoch"):
+            yield ("objectives", number, "until_epoch"), ceil(share * spec["until_epoch"])
+    for number, step in enumerate(stage.curriculum):
+        yield ("curriculum", number, "until_epoch"), ceil(share * step.until_epoch)
+
+
+def _as_written(document: Any, path: tuple[Any, ...]) -> str:
+    # a recipe may write a list of one as the one
+    words: list[str] = []
+    for key in path:
+        if isinstance(key, int) and not isinstance(document, list):
+            continue
+        words.append(str(key))
+        inner = isinstance(document, list) and isinstance(key, int) and key < len(document)
+        document = document[key] if inner else document.get(key) if isinstance(document, dict) else None
+    return ".".join(words)

@@ -1,0 +1,236 @@
+"""Rehearses recipes: miniature data sets, random weights in released layouts, the recipe itself at reduced sizes."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vlcli.builders.readers import build_reader
+from vlcli.data.miniature import ANSWERS, BOXES, SIZE, Miniature
+from vlcli.data.reader import Reader
+from vlcli.data.vocabulary import Tokenizer
+from vlcli.errors import UsageError, VlcliError
+from vlcli.features import FeatureWriter, Record
+from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
+from vlcli.files import writing
+from vlcli.progress import Progress
+from vlcli.recipe import keys, wiring
+from vlcli.recipe.components import of_recipe, of_stage
+from vlcli.recipe.locate import Resolved
+from vlcli.recipe.plan import RunOptions
+from vlcli.recipe.resolve import resolve
+from vlcli.recipe.schema import Extract, Recipe, Stage, Training
+from vlcli.registry import Spec
+from vlcli.runner.execute import StageOutcome
+from vlcli.runner.run import run_recipe
+from vlcli.tools.reduction import Reduced
+from vlcli.tools.released import write_released
+from vlcli.tools.training_cost import Wanted, training_cost
+
+REGIONS, CONCEPT_COUNT, WORDS_MADE = 36, 40, 400
+VLP_CLASSES, CLASSES, ATTRIBUTES = 1601, 1600, 400
+"""Of VLP's detector, whose stores hold probabilities, background first; of the one whose stores LXMERT reads."""
+
+
+def rehearse(
+    recipes: Sequence[Reduced], folder: Path, device: str | None, progress: Progress
+) -> Iterator[tuple[Reduced, list[StageOutcome]]]:
+    """Runs reduced recipes in a folder on miniatures of all that they read; yields each with its outcomes.
+
+    Args:
+        recipes: with relative data roots.
+        folder: an empty one; all files are written below it.
+        device: overrides every stage's.
+        progress: where to report.
+
+    Raises:
+        UsageError: something that a recipe reads has no miniature, or a path leaves the folder.
+        RecipeError: a recipe has faults that are found before it runs.
+    """
+    with chdir(folder):
+        scene = Scene(folder)
+        with writing(folder):
+            for one in recipes:
+                scene.add(one.small)
+            scene.finish()
+        for one in recipes:
+            yield one, run_recipe(one.small, RunOptions(Path("runs"), device=device, jobs=1), progress)
+
+
+def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]:
+    """Returns what each training stage of a full recipe takes, as ``vlcli plan`` counts and assumes it.
+
+    Args:
+        full: the recipe.
+        gpus: a process each.
+        memory: bytes of one GPU.
+
+    Returns:
+        ``stage``, ``memory`` (bytes of a GPU), ``hours`` where the recipe names its steps, else ``hours_a_million``
+        examples in all epochs, and ``disk`` (bytes of the checkpoints that are kept); or ``why`` it is not known.
+    """
+    costs: list[dict[str, Any]] = []
+    for name, stage in full.stages.items():
+        if isinstance(stage, Training):
+            try:
+                found = training_cost(full, Wanted(gpus, memory, disk=1.0), name)
+            except VlcliError as error:
+                costs.append({"stage": name, "why": error.what})
+                continue
+            values = {cost.name: cost.value for part in ("memory", "time") for cost in found[part]}
+            time, million = values.get("training"), None
+            if time is None and stage.epochs:
+                million = stage.epochs * 1e6 / values["examples read"] / 3600
+            facts = {"hours": None if time is None else time / 3600, "hours_a_million": million}
+            costs.append({"stage": name, "memory": values["all"], **facts, "disk": stage.keep * values["checkpoint"]})
+    return costs
+
+
+class Scene:
+    """Writes what recipes read into the present folder: data sets, stores, vocabularies, weights."""
+
+    def __init__(self, folder: Path) -> None:
+        self.miniature = Miniature(folder)
+        self._texts = [" ".join(ANSWERS)]
+        self._reads: list[tuple[list[Path], dict[str, None]]] = []
+        self._weights: dict[Path, str] = {}
+        self._vocabularies: dict[Path, bool] = {}
+
+    def add(self, resolved: Resolved) -> None:
+        """Writes the data sets of a recipe, and notes what else it reads.
+
+        Raises:
+            UsageError: a reader has no miniature, or a path leaves the folder.
+        """
+        recipe, order = resolved.recipe, list(resolved.stages)
+        for number, (name, stage) in enumerate(resolved.stages.items()):
+            if stage.kind == "make" or wiring.root_stage(recipe, stage, order[:number]):
+                continue
+            root = wiring.root_folder(recipe, stage, {})
+            self._place(root).mkdir(parents=True, exist_ok=True)
+            readers = [self._reader(spec, root, name) for spec in _data(recipe, stage)]
+            task = resolve(recipe, stage, keys.task_kept).built_task
+            if task is not None and readers:
+                task.write_miniature(self.miniature, readers)
+            images = {image: None for one in readers for row in one.examples() for image in row.images}
+            named = [self._place(root / word) for word in getattr(stage, "features", []) if word not in order]
+            self._reads += [([p for p in named if _holds_concepts(p) == kind], images) for kind in (True, False)]
+            if isinstance(stage, Extract):
+                self._note_extraction(stage, root, images)
+            self._note_weights(recipe, stage, root)
+
+    def finish(self) -> None:
+        """Writes vocabularies, weights and stores; called when every recipe was added."""
+        words = 0
+        for path, lowercase in self._vocabularies.items():
+            tokenizer = Tokenizer.train(self._texts, WORDS_MADE, lowercase=lowercase)
+            path.mkdir(parents=True, exist_ok=True)
+            tokenizer.save(path)
+            words = max(words, tokenizer.data_spec_fields()["vocab_size"])
+        for path, name in self._weights.items():
+            write_released(name, path, words)
+        for path, names in self._shared_out().items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_store(path, names)
+
+    def _place(self, path: Path) -> Path:
+        if path.is_absolute() or ".." in path.parts:
+            what = "A rehearsal reads nothing outside its own folder."
+            raise UsageError(what, got=str(path), expected="a path below the recipe's `root`")
+        return path
+
+    def _reader(self, spec: Spec, root: Path, stage: str) -> Reader:
+        try:
+            build_reader(spec, root).write_miniature(self.miniature)
+        except NotImplementedError:
+            raise UsageError(
+                "A data set of this recipe cannot be rehearsed: its reader writes no miniature of it.",
+                where=f"stages.{stage}",
+                got=str(spec["name"]),
+                expected="the method `write_miniature` (docs/seams.md, Reader)",
+                hint=f"the stages that read it remain unrehearsed: leave them out, '~stages.{stage}'",
+            ) from None
+        reader = build_reader(spec, root)  # anew: it looks for its files when it is built
+        self._texts += [example.text for example in reader.examples() if example.text]
+        return reader
+
+    def _note_extraction(self, stage: Extract, root: Path, images: Iterable[str]) -> None:
+        if stage.images is not None:
+            folder = self._place(root / stage.images)
+            for number in self.miniature.numbers("pictures"):
+                self.miniature.picture(folder / f"{number}.jpg")
+        for file in stage.boxes:
+            width, height = SIZE
+            boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES]
+            size = {"width": width, "height": height, "boxes": boxes}
+            self.miniature.write(root / file, [{"file_name": f"{image}.jpg", **size} for image in images])
+        if isinstance(weights := stage.extractor.get("weights"), str):
+            self._weights[self._place(root / weights)] = weights
+
+    def _note_weights(self, recipe: Recipe, stage: Stage, root: Path) -> None:
+        for word in stage.source:
+            if word not in recipe.stages:
+                self._weights[self._place(root / word)] = word
+        text = getattr(stage, "text", None) or recipe.text
+        if isinstance(stage, Training) and isinstance(text.vocabulary, str):
+            self._vocabularies[self._place(root / text.vocabulary)] = text.lowercase
+
+    def _shared_out(self) -> dict[Path, dict[str, None]]:
+        # an image lies in the store that most of the stages which need it read; no store stays empty
+        stores: dict[Path, dict[str, None]] = {path: {} for paths, _ in self._reads for path in paths}
+        wanted: dict[str, list[list[Path]]] = {}
+        for paths, images in self._reads:
+            for image in images if paths else ():
+                wanted.setdefault(image, []).append(paths)
+        for number, (image, lists) in enumerate(wanted.items()):
+            concepts = [paths for paths in lists if _holds_concepts(paths[0])]
+            for needed in (concepts, [paths for paths in lists if paths not in concepts]):
+                while needed:
+                    counts = Counter(path for paths in needed for path in paths)
+                    best = [path for path, count in counts.items() if count == max(counts.values())]
+                    chosen = best[number % len(best)]
+                    stores[chosen][image] = None
+                    needed[:] = [paths for paths in needed if chosen not in paths]
+        return {path: images or {"unread": None} for path, images in stores.items()}
+
+
+def _data(recipe: Recipe, stage: Stage) -> list[Spec]:
+    # with all of their splits, which belong together; the data of vocabularies too
+    specs = resolve(recipe, stage, keys.task_kept).data if not isinstance(stage, Extract) else list(stage.data)
+    specs = specs + [spec for key in ("validation", "fit") for spec in getattr(stage, key, [])]
+    uses = [use for use in (*of_recipe(recipe), *of_stage("", stage)) if use.kind == "datasets" and "train" in use.path]
+    return specs + ([use.spec for use in uses] if isinstance(stage, Training) else [])
+
+
+def _holds_concepts(path: Path) -> bool:
+    return "concept" in str(path)
+
+
+def _write_store(path: Path, images: Iterable[str]) -> None:
+    draw = np.random.default_rng(0)
+    width, height = SIZE
+    if _holds_concepts(path):
+        words = [f"{answer} {number}" for number in range(10) for answer in ANSWERS][:CONCEPT_COUNT]
+        with FeatureWriter(path, {WORDS: words}, set=CONCEPTS) as writer:
+            for image in images:
+                ids = draw.permutation(CONCEPT_COUNT)
+                writer.append(concept_record(image, ids, np.linspace(0.9, 0.1, CONCEPT_COUNT), (height, width)))
+        return
+    with FeatureWriter(path) as writer:
+        for image in images:
+            corners = np.sort(draw.uniform(0, (width, height), (REGIONS, 2, 2)).astype(np.float32), 1)
+            writer.append(_record(image, corners.reshape(REGIONS, 4), draw, "obj36" not in path.name))
+
+
+def _record(image: str, boxes: np.ndarray, draw: np.random.Generator, vlp: bool) -> Record:
+    record = Record(image, draw.random((REGIONS, 2048), np.float32), boxes, (SIZE[1], SIZE[0]))
+    record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
+    record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
+    record.classes[0], record.attributes[0] = CLASSES - 1, ATTRIBUTES - 1  # their numbers are known by the greatest
+    record.class_scores = record.attribute_scores = draw.random(REGIONS, np.float32)
+    if vlp:
+        record.class_probs = draw.dirichlet(np.ones(VLP_CLASSES), REGIONS).astype(np.float32)
+    return record
