@@ -62,7 +62,7 @@ def naive_class() -> type[nn.Module]:
         def values(self, weights: Tensor, state: object, layer: int) -> Tensor | None:
             if not self.uses_weights:
                 return None
-            ids, (table,) = state.keys[0][0, 0], self.layers[layer].of("value")
+            ids, (table,) = state.keys[0][0, 0], self.tables(layer, "value")
             vectors = table[0][ids.flatten()].view(*ids.shape, -1)  # (n, n, d)
             rows, heads, count, _ = weights.shape
             out = weights.permute(2, 0, 1, 3).reshape(count, rows * heads, -1) @ vectors

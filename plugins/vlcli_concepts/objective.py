@@ -108,6 +108,10 @@ class ConceptClassification(Objective):
     def scores(self, step: ForwardPasses) -> tuple[Tensor, Tensor]:
         """Return the scores of each example's instances (B, J, W), and a mask of the real ones (B, J)."""
         states, rows = step.image(self.view), step.view(self.view).image_rows[:, 0]
+        if (width := states.hidden.shape[-1]) != self.dim:
+            what = "The instances of the model are not as wide as what its heads read."
+            got, expected = f"{width} numbers an instance", f"{self.dim} (the model's dim)"
+            raise ComponentError(what, where="objective concepts", got=got, expected=expected)
         valid = states.layout.valid & ~states.layout.special
         return self.head(states.hidden)[rows], valid.expand(states.hidden.shape[0], -1)[rows]
 

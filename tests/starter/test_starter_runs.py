@@ -44,7 +44,7 @@ def test_recipes_of_regions_learn_more_than_what_stands_beside(scenes, tmp_path,
 def test_a_recipe_of_classes_runs_and_ends_in_its_table(tmp_path):
     photographs(tmp_path, [f"pets/{kind}/{kind}{i}.jpg" for kind in ("cat", "dog") for i in range(15)])
     assert init("pets", cwd=tmp_path).exit_code == 0
-    small = ["model.hidden=8", "model.layers=1", "model.heads=1", "model.image_size=24", "stages.classify.epochs=1"]
+    small = ["model.hidden=8", "model.convolutions=[8]", "model.image_size=24", "stages.classify.epochs=1"]
     before = Path.cwd()
     os.chdir(tmp_path)
     try:
@@ -62,7 +62,7 @@ def test_the_recipe_runs_and_ends_in_its_table(rooms, tmp_path):
     assert init("rooms", cwd=tmp_path).exit_code == 0
     before = Path.cwd()
     os.chdir(tmp_path)
-    small = ["model.hidden=32", "model.layers=2", "jobs=1", "model.image_size=32"]
+    small = ["model.hidden=32", "model.convolutions=[8, 16]", "jobs=1", "model.image_size=32"]
     small += [f"stages.{stage}.{key}" for stage in ("answer", "answer-blind") for key in ("epochs=1", "threads=1")]
     try:
         checked = CliRunner().invoke(app, ["validate", "recipe.yaml", "--deep"])
@@ -72,7 +72,8 @@ def test_the_recipe_runs_and_ends_in_its_table(rooms, tmp_path):
     assert "valid (deep)" in checked.stdout, checked.stderr
     assert ended.exit_code == 0, ended.stderr
     document = json.loads(ended.stdout)
-    assert [row["label"] for row in document["table"]["rows"]] == ["with pictures", "question alone"]
+    labels = ["with pictures", "question alone", "most frequent", "best answer to the same text", "bag of words"]
+    assert [row["label"] for row in document["table"]["rows"]] == [*labels, "bag of words * pooled image"]
     tests = [stage["metrics"] for stage in document["stages"] if stage["kind"] == "evaluate"]
-    assert len(tests) == 2
+    assert len(tests) == 6
     assert all({"accuracy", "most_frequent"} <= set(found) for found in tests)

@@ -31,6 +31,7 @@ _OF_MODEL: dict[str, dict[str, Any]] = {
     "swin": {"hidden": 8, "heads": [1, 2], "layers": [1, 1], "patch": 4, "window": 4},
     "detr": {"decoder_layers": 1, "image_size": [64, 64]},
     "vlmo": {"layers": 2},
+    "film": {"convolutions": [8, 16]},
     "two-tower": _TOWERS,
     "two-tower-fused": _TOWERS,
 }
