@@ -49,6 +49,16 @@ def test_over_seeds_it_is_students_interval_and_the_paired_t_test() -> None:
     assert (made.over, made.count) == ("seeds", 4)
 
 
+def test_seeds_that_all_score_1_have_the_interval_of_their_pictures(tmp_path: Path) -> None:
+    answers = {str(n): 1.0 for n in range(40)}
+    images = {key: [f"image{int(key) // 4}"] for key in answers}
+    found = estimate(row_of("right", tmp_path, dict.fromkeys((1, 2, 3), answers), images), "accuracy")
+    assert found is not None
+    assert (found.mean, found.high, found.over, found.count, found.seeds) == (1.0, 1.0, "images", 10, 3)
+    assert found.low is not None
+    assert 0.6 < found.low < 0.9
+
+
 def test_only_common_seeds_are_paired() -> None:
     first, second = plain_row("a", [0.1, 0.2, 0.4]), plain_row("b", [0.9, 0.3, 0.6])
     second.runs[0].seed = 99

@@ -98,7 +98,7 @@ def test_a_hit_at_exactly_a_half() -> None:
     assert overlap == 0.5
     assert not Referring().is_hit(overlap)
     assert Referring(reached=True).is_hit(overlap)
-    # MAttNet counts pixels with both borders: (11 * 6) / (11 * 11)
+    # VL-BERT counts pixels with both borders: (11 * 6) / (11 * 11)
     assert Referring(pixels=True).overlaps(half[None], box)[0] == pytest.approx(66 / 121)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from vlcli.metrics.baseline import most_frequent
 from vlcli.metrics.classification import by_kind
-from vlcli.metrics.vqa import same
 
 Row = Mapping[str, Any]
 COMMON = ("color", "material", "shape")
@@ -20,14 +19,14 @@ COMMON = ("color", "material", "shape")
 def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]]] | None = None) -> dict[str, float]:
     """Return every score that the rows allow: accuracies and distribution over balanced questions.
 
-    Each accuracy stands beside ``most_frequent``, that of the most frequent answer to the same questions. Answers are
-    equal where they are after normalisation; no two of GQA's published 1,842 become one by it.
+    Each accuracy stands beside ``most_frequent``, that of the most frequent answer to the same questions. An answer is
+    right where it is the known one to the letter, as in the official evaluation: "Yes" is not "yes".
 
     Args:
         rows: predictions whose answer is known.
         choices: ``valid`` and ``plausible`` answers by question id.
     """
-    judged = [{**row, "correct": same(row["prediction"], row["answer"])} for row in rows]
+    judged = [{**row, "correct": is_right(row["prediction"], row["answer"])} for row in rows]
     balanced = [row for row in judged if row.get("balanced", True)]
     if not balanced:
         return {}
@@ -50,6 +49,11 @@ def scores(rows: Sequence[Row], choices: Mapping[str, Mapping[str, Sequence[str]
         results["validity"] = _mean(_belongs(row, choices[row["key"]]["valid"]) for row in known)
         results["plausibility"] = _mean(_belongs(row, choices[row["key"]]["plausible"]) for row in known)
     return results
+
+
+def is_right(prediction: Any, answer: Any) -> bool:
+    """Return whether a prediction is the answer, to the letter."""
+    return str(prediction) == str(answer)
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -116,10 +116,9 @@ class Contrast:
 
 
 def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate | None:
-    """Return the mean of one metric with its interval: over seeds, or over examples where there is one seed.
+    """Return the mean of one metric with its interval over seeds; None where no run has a finite value.
 
-    Where all seeds have the same value (all answers are right), they say nothing of how sure it is: the interval is
-    that over the examples of one of them. None where no run has a finite value.
+    With one seed, or where all seeds have the same value, the interval is that over the examples of one of them.
     """
     by_seed = row.values(metric)
     if not by_seed:

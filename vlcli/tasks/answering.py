@@ -264,7 +264,7 @@ class GQA(Answering):
         rows = super().answered(batch, answers, scores)
         for row in rows:
             if "answer" in row:
-                row["correct"] = vqa.same(row["prediction"], str(row["answer"]))
+                row["correct"] = gqa.is_right(row["prediction"], row["answer"])
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:

@@ -51,7 +51,7 @@ class NLVR2(Task):
         rows = []
         facts = zip(target(batch, "identifier"), batch.keys, predictions, target(batch, "label"), strict=True)
         for identifier, key, prediction, label in facts:
-            said = str(prediction["prediction"]).strip().lower()
+            said = str(prediction["prediction"]).rstrip().lower()  # the official script counts " true" as wrong
             if said not in ("true", "false"):
                 got, where = shown(prediction["prediction"], 60), str(prediction.get("key", ""))
                 raise DataError("A prediction is no verdict.", where=where, got=got, expected="true or false")

@@ -158,7 +158,12 @@ def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in predictions:
         for (x1, y1, x2, y2), category, score in zip(row["boxes"], row["categories"], row["scores"], strict=True):
             if category is not None:
-                sides = [x1, y1, round(x2 - x1, 2), round(y2 - y1, 2)]
+                sides = [
+                    x1,
+                    y1,
+                    round(x2 - x1, 9),
+                    round(y2 - y1, 9),
+                ]  # a file's own digits, without what subtraction adds
                 results.append({"image_id": row["image_id"], "category_id": category, "bbox": sides, "score": score})
     return results
 

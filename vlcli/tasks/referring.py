@@ -94,7 +94,8 @@ class Referring(Task):
     Args:
         overlap: intersection over union from which on a region is a hit.
         reached: count an overlap of exactly that as a hit (MAttNet, UNITER) instead of only more (VL-BERT).
-        pixels: count pixels as MAttNet does, both borders included (a box from 0 to 9 is ten wide).
+        pixels: count pixels as VL-BERT does, both borders included (a box from 0 to 9 is ten wide). MAttNet's boxes
+            come with their width, and need none of this.
         loss: ``bce`` or ``softmax``, see the objective.
     """
 

@@ -108,6 +108,13 @@ def score(source: Source, file: Path, progress: Progress | None = None) -> Resul
     return task.rescore(predictions.of, Examples(data, progress))
 
 
+NO_BOX: Mapping[str, Any] = {"boxes": [], "categories": [], "classes": [], "scores": []}
+
+
+class ByPicture(dict[str, dict[str, Any]]):
+    """Detections by picture, of a file with a row a box; a picture that the file does not name has no box."""
+
+
 @dataclass
 class Predictions:
     """The rows of a file by key, as the file writes keys."""
@@ -123,6 +130,7 @@ class Predictions:
         """
         keys = [self._key(key, targets) for key, targets in examples]
         lacking = [key for (key, _), known in zip(examples, keys, strict=True) if known is None]
+        lacking = [] if isinstance(self.rows, ByPicture) else lacking
         unknown = [key for key in self.rows if key not in set(keys)]
         if not lacking and not unknown:
             return
@@ -145,7 +153,7 @@ class Predictions:
             self._key(key, {name: values[row] for name, values in columns.items()})
             for row, key in enumerate(batch.keys)
         ]
-        return [self.rows[key] for key in keys if key is not None]
+        return [{**NO_BOX} if key is None else self.rows[key] for key in keys]
 
     def _key(self, key: str, targets: Mapping[str, Any]) -> str | None:
         """Return the file's key of an example."""
@@ -224,7 +232,7 @@ def _parsed(text: str, where: str) -> Any:
 
 def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str, dict[str, Any]]:
     """Return COCO's results, a row a box, as a row a picture."""
-    pictures: dict[str, dict[str, Any]] = {}
+    pictures = ByPicture()
     for line, row in rows:
         try:
             left, top, wide, high = row["bbox"]
@@ -233,7 +241,7 @@ def _grouped(rows: Sequence[tuple[str, dict[str, Any]]], file: Path) -> dict[str
             expected = '{"image_id": ..., "category_id": ..., "bbox": [x, y, width, height], "score": ...}'
             where, got = f"{file}: {line}", shown(row, 80)
             raise DataError("A row is no detection.", where=where, got=got, expected=expected) from None
-        new: dict[str, Any] = {"key": key, "boxes": [], "categories": [], "classes": [], "scores": []}
+        new: dict[str, Any] = {"key": key, **{name: [] for name in NO_BOX}}
         picture = pictures.setdefault(key, new)
         for name, value in zip(("boxes", "categories", "scores"), values, strict=True):
             picture[name].append(value)

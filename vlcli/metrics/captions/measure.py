@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -59,14 +60,21 @@ def _by_number(
     return known, {number: [" ".join(words)] for number, words in enumerate(candidates)}
 
 
+_FRACTION = re.compile(r"(?<!\S)(\d+) (\d+/\d+)(?!\S)")
 RECALL_WEIGHT = 1.2
 """Beta of the F measure in the COCO caption evaluation."""
 
 
 def rouge_l(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
     """Return the mean over captions of F between the best precision and the best recall of any reference."""
-    scores = [_score(words, known) for words, known in zip(candidates, references, strict=True)]
+    pairs = zip(candidates, references, strict=True)
+    scores = [_score(_one_number(words), [_one_number(other) for other in known]) for words, known in pairs]
     return sum(scores) / max(len(scores), 1)
+
+
+def _one_number(words: Words) -> Words:
+    """Return words with "2 1/2" as one, which only ROUGE-L of the COCO evaluation does not part."""
+    return _FRACTION.sub("\\1\u00a0\\2", " ".join(words)).split(" ") if any("/" in word for word in words) else words
 
 
 def _score(words: Words, references: Sequence[Words]) -> float:

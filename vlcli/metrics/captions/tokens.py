@@ -42,8 +42,9 @@ _NUMBER = (
 )
 _CLITIC = r"'(?:s|d|m|ll|re|ve)(?![a-z])"
 _WORD = rf"{_LETTERS}(?:(?:[-_/&.]|(?!{_CLITIC})')(?={_LETTERS}){_LETTERS})*"
+_STOPPED = rf"{_LETTERS}(?:[-_]{_LETTERS})*\.(?=[,;:])"  # a full stop before a comma ends no sentence
 _TOKEN = re.compile(
-    rf"n't(?![a-z])|{_ABBREVIATION}|{_NUMBER}|{_WORD}|{_CLITIC}|\.{{2,}}|-{{2,}}|[!?]{{2,}}|``|''|[^\s\w]|\S",
+    rf"n't(?![a-z])|{_ABBREVIATION}|{_STOPPED}|{_NUMBER}|{_WORD}|{_CLITIC}|\.{{2,}}|-{{2,}}|[!?]{{2,}}|``|''|[^\s\w]|\S",
     re.IGNORECASE,
 )
 _NEGATION = re.compile(r"([a-z]+)n't(?![a-z])", re.IGNORECASE)
@@ -52,11 +53,11 @@ _NEGATION = re.compile(r"([a-z]+)n't(?![a-z])", re.IGNORECASE)
 def tokenize(caption: str) -> list[str]:
     """Split a caption into words, lower-cased, contractions split, punctuation dropped.
 
-    As Stanford's PTB tokenizer with ``-lowerCase`` has it, which the COCO caption evaluation calls, without Java. Two
-    things differ. A number with a fraction ("22 3/4") is one token there, joined by a no-break space; BLEU and CIDEr
-    part it again, only ROUGE-L counts one word. And whether the full stop behind a letter at a caption's end ("plan
-    A.") stays depends there on how the caption that happens to follow begins; here it goes, as before one that begins
-    with "A" or "The".
+    As Stanford's PTB tokenizer with ``-lowerCase`` has it, which the COCO caption evaluation calls, without Java. A
+    number with a fraction ("22 3/4") is one token there, joined by a no-break space; BLEU and CIDEr part it again, only
+    ROUGE-L counts one word, and does so here. One thing differs: whether the full stop behind a letter at a caption's
+    end ("plan A.") stays depends there on how the caption that happens to follow begins; here it goes, as before one
+    that begins with "A" or "The".
     """
     text = caption.replace("\n", " ").replace("\u2019", "'").replace("\u2018", "'")
     text = text.replace("\u201c", " '' ").replace("\u201d", " '' ").replace('"', " '' ")
