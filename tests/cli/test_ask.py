@@ -68,7 +68,7 @@ def test_boxes_that_are_not_given_are_a_grid_and_said(tmp_path, monkeypatch, box
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 40)).save("new.png")
     learnt_from(tmp_path, {"name": "backbone", "arch": "tiny-conv", "boxes": boxes}, region_dim=128)
-    words = ["predict", "tiny-lxmert/nlvr2", "new.png", "new.png", "a red wall"]
+    words = ["predict", "tiny-lxmert/nlvr2", "new.png", "new.png", "a red"]  # words that the model learnt
     ended = CliRunner().invoke(app, words)
     assert said in ended.stderr
     assert "(--boxes FILE gives boxes)" in ended.stderr

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
+import forked
 import pytest
 from PIL import Image
 
@@ -29,9 +29,7 @@ PART = '{name: json, split: %s, images: ".", text: question, answers: answer%s}'
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vlcli", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forked.run(words, folder, {**os.environ, "OMP_NUM_THREADS": "1"}, 300)
 
 
 def picture(path: Path, colour: str) -> None:
