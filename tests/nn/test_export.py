@@ -51,7 +51,12 @@ def encodings():
     yield from IRPE
 
 
-@pytest.mark.parametrize("position", ["box", *encodings()], ids=str)
+OFTEN = ("box", "rope-2d", "swin-bias", "irpe")
+"""Encodings whose export every change tries; the others are slow tests."""
+CELLS = [one if one in OFTEN else pytest.param(one, marks=pytest.mark.slow) for one in ("box", *encodings())]
+
+
+@pytest.mark.parametrize("position", CELLS, ids=str)
 def test_lxmert_exports_with_dynamic_rows_words_and_regions(position):
     torch.manual_seed(0)
     model = Pooled(LXMERT(SMALL, **SIZES, image_position=["box", *([position] * (position != "box"))]).eval())
