@@ -120,7 +120,7 @@ def test_a_paper_moves_out_of_the_repository_and_back(apart: tuple[Path, Path], 
     assert [row for row in again.values() if row["broken"] or row["private"]] == []
 
     names = sorted(name for kind, name in gone if kind == "recipes")
-    code = f"from vlcli.recipe.load import locate, read_chain\\nprint([bool(read_chain(locate(n))) for n in {names}])"
+    code = f"from vlcli.recipe.load import locate, read_chain\nprint([bool(read_chain(locate(n))) for n in {names}])"
     loaded = run([python, "-c", code], tmp_path)
     assert loaded.out.strip() == str([True] * len(names)), loaded.err
     stages = json.loads(
