@@ -17,6 +17,8 @@ from vlcli.errors import DataError
 
 FEWEST_LINES = 10
 """Lines that text files of one folder must have in common before ``init`` takes them for columns."""
+MOST_COLUMNS = 20
+"""Text files of one folder; more are no columns, and are not opened."""
 
 
 class TextColumns(Table):
@@ -35,12 +37,13 @@ class TextColumns(Table):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        beside: dict[str, dict[str, list[str]]] = {}
+        beside: dict[str, list[str]] = {}
         for name in folder.files("*.txt"):
-            beside.setdefault(str(PurePosixPath(name).parent), {})[name] = folder.lines(name)
+            beside.setdefault(str(PurePosixPath(name).parent), []).append(name)
         tables = []
-        for files in beside.values():
-            if len(files) > 1 and len({len(lines) for lines in files.values()}) == 1:
+        for names in beside.values():
+            files = {name: folder.lines(name) for name in names} if 1 < len(names) <= MOST_COLUMNS else {}
+            if len({len(lines) for lines in files.values()}) == 1:
                 columns = {PurePosixPath(name).stem: lines for name, lines in files.items()}
                 rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
                 if len(rows) >= FEWEST_LINES:
