@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.starter.layouts import ASKED, LAYOUTS, answer, layout, photos, rows_of, sentence, write
+from tests.starter.layouts import ASKED, LAYOUTS, answer, jpeg, layout, pack, photos, rows_of, sentence, write
 
 BEFORE = set(LAYOUTS)
 CLASSES = ("apple_pie", "beignets", "sushi")
@@ -151,6 +151,19 @@ def slake(root: Path) -> None:
         write(root, f"{part}.json", rows)
         for row in rows:
             write(root, f"imgs/{Path(row['img_name']).parent}/question.json", [row])
+
+
+@layout("image-classification", "class-shards", counts={"train": 60, "test": 20}, columns={"image": "the picture"})
+def clip_benchmark(root: Path) -> None:
+    """CLIP_benchmark's export: shards of .jpg and .cls, the names of the classes beside them."""
+    for part, shards in (("train", 3), ("test", 1)):
+        for shard in range(shards):
+            numbers = range(20 * shard, 20 * shard + 20)
+            pictures = {f"s{n:07d}.jpg": jpeg(n) for n in numbers}
+            classes = {f"s{n:07d}.cls": str(n % 4).encode() for n in numbers}
+            pack(root, f"{part}/{shard}.tar", dict(sorted((pictures | classes).items())))
+        write(root, f"{part}/nshards.txt", str(shards))
+    write(root, "classnames.txt", "cat\ndog\nbird\nfish\n")
 
 
 PUBLIC = sorted(set(LAYOUTS) - BEFORE)
