@@ -11,12 +11,12 @@ from vlcli.data.files import (
     as_object,
     index_images,
     inside,
-    one_row_each,
     parse_json,
     parsed,
     read_lines,
     read_text,
     records_of,
+    rows_inside,
 )
 from vlcli.data.reader import Reader
 from vlcli.data.readers.split_file import FOLDER_MISSING
@@ -50,9 +50,15 @@ class JsonLines(Table):
     def __init__(self, root: Path, *, each: str | None = None, **options: Any) -> None:
         super().__init__(root, **options)
         self.each = each
+        self._empty: set[str] = set()
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        return one_row_each(self.objects(file), self.each) if self.each else self.objects(file)
+        for where, row in self.objects(file):
+            inner = rows_inside(row, self.each, where) if self.each else [row]
+            if not inner:
+                self._empty.add(where)
+                self.left_out[f"entries without {self.each}"] = len(self._empty)
+            yield from ((where, one) for one in inner)
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the objects of a file, each with its place; called by :meth:`rows`."""

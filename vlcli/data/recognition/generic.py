@@ -26,9 +26,12 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     for table in folder.tables():
         if table.reader != reader or not table.rows:
             continue
-        if re.search(r"submission", table.path.name.lower()):
-            name = folder.name(table.path)
+        name, last = folder.name(table.path), table.path.name.lower()
+        if re.search(r"submission", last):
             aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
+        elif table.header and re.search(r"split|partition|fold", last):
+            line = f"{name}: a list of parts, which no reader reads: write a table with a column of the parts"
+            aside.append(Recognised("", {}, [name], unused=[line]))
         else:
             tables.append(table)
     return aside + as_data_sets(folder, tables)
@@ -75,6 +78,8 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         in_parts = _split_images(folder, record, group)
         record.entry |= _entry(record, table, meaning) | _class_names(folder, record, table, meaning) | in_parts
         record.notes += _notes(record.where, table, meaning, in_parts=bool(in_parts))
+        if not record.parts:
+            folder.with_lists(record)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
         if len(table.columns) == len(meaning.pictures.sources):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import IMAGE_SUFFIXES, as_object, one_row_each, parsed, read_text, records_of
+from vlcli.data.files import IMAGE_SUFFIXES, as_object, parsed, read_text, records_of, rows_inside
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -133,8 +133,7 @@ def _of_objects(table: TableFile) -> TableFile:
         cells = table.values(name)
         inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
         if inner and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner):
-            rows = [row for _, row in one_row_each((("", row) for row in table.rows), name)]
-            return replace(table, rows=rows, each=name)
+            return replace(table, rows=[one for row in table.rows for one in rows_inside(row, name, "")], each=name)
     return table
 
 
