@@ -260,4 +260,29 @@ def from_a_mac(root: Path) -> None:
         write(root, f"{Path(name).parent}/._{Path(name).name}", "Mac OS X")
 
 
+@layout("detection", "csv", total=40, columns={"boxes": ["xmin", "ymin", "xmax", "ymax"], "box_labels": "class"})
+def one_box_a_row(root: Path) -> None:
+    """The table that many detection tutorials use: a row a box, corners in columns."""
+    photos(root, [f"images/{n}.jpg" for n in range(40)])
+    header = ["filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax"]
+    rows = [[f"{n // 2}.jpg", 24, 18, ("cat", "dog")[n % 2], 1 + n % 2, 2, 15, 12] for n in range(80)]
+    rows_of(root, "train_labels.csv", header, rows)
+
+
+@layout("referring", "csv", total=40, columns={"boxes": ["x", "y", "w", "h"]}, weights=True)
+def expressions_with_sizes(root: Path) -> None:
+    """Expressions, each with corner, width and height of its box in columns."""
+    photos(root, [f"images/{n}.jpg" for n in range(40)])
+    rows = [[f"{n}.jpg", f"the left dog {n % 7}", 2, 3, 10, 8] for n in range(40)]
+    rows_of(root, "expressions.csv", ["image", "expression", "x", "y", "w", "h"], rows)
+
+
+@layout("pairs", "csv", total=40, columns={"image": ["left", "right"], "text": "statement"})
+def two_columns_of_files(root: Path) -> None:
+    """Two columns of file names whose titles say nothing of pictures."""
+    photos(root, [f"images/{n}.jpg" for n in range(80)])
+    rows = [[f"{2 * n}.jpg", f"{2 * n + 1}.jpg", "Both show a dog.", ("true", "false")[n % 2]] for n in range(40)]
+    rows_of(root, "statements.csv", ["left", "right", "statement", "label"], rows)
+
+
 PUBLIC = sorted(set(LAYOUTS) - BEFORE)

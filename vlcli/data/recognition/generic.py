@@ -106,6 +106,7 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
     entry |= _column_options(record.kind, record.columns)
+    entry |= {"box_format": meaning.box_format} if meaning.box_format not in ("", "xyxy") else {}
     if "id" in table.columns and len(set(map(str, table.values("id")))) < len(table.rows):
         entry["id"] = ""  # they begin anew in each part, or are not there: rows are numbered
     entry |= {"several": meaning.several} if meaning.several not in ("", ";") else {}
