@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from tests.starter.layouts import LAYOUTS, coco_instances, photos, write
+from tests.starter.list_layouts import LISTS
 from tests.starter.more_layouts import MORE
 from tests.starter.public_layouts import PUBLIC
 from vlcli.builders.readers import build_reader
@@ -31,7 +32,7 @@ def backbone(root: Path) -> None:
     save_file(blocks, root / "resnet50.safetensors")
 
 
-assert {*MORE, *PUBLIC} <= set(LAYOUTS)
+assert {*MORE, *PUBLIC, *LISTS} <= set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -164,6 +164,8 @@ def check_columns(folder: Folder) -> None:
     Raises:
         UsageError: some are in none; the message names the nearest ones.
     """
+    if not folder.columns:
+        return
     known = list(dict.fromkeys(column for table in folder.tables() for column in table.columns))
     absent = [column for column in folder.columns.values() if column not in known]
     if absent:

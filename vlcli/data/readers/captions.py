@@ -8,7 +8,7 @@ from vlcli.data.files import first_object, read_json, text_lines, value
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.recognised import Recognised, part_of
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
@@ -88,7 +88,11 @@ def _is_captions(content: Any) -> bool:
         several = any(isinstance(row.get(field), list) for row in rows for field in ("captions", "caption"))
         return several or any("caption" in row and "image_id" in row for row in rows)
     lists = list(content.values())[:20] if isinstance(content, dict) else []
-    return bool(lists) and all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
+    return (
+        bool(lists)
+        and not all(map(part_of, content))
+        and all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
+    )
 
 
 def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator[tuple[str, list[Any], str]]:

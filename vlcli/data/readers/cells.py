@@ -24,7 +24,7 @@ ROLES = ("label", "answers", "box_labels")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
 """A number as everybody writes it: ``007``, ``1e3``, ``NA``, ``null`` and ids of twenty digits are text."""
 _SPLITS = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
-_SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])")
+_SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,9 @@ def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
 def other_splits(file: Path, root: Path) -> Iterator[Path]:
     """Yield the files of a data set's other splits: those whose path has another split's name in the same places."""
     inner = str(file.relative_to(root)) if file.is_relative_to(root) else ""
-    for name in _SPLITS if _SPLIT.search(inner) else ():
-        other = root / _SPLIT.sub(name, inner)
+    hit = _SPLIT.search(inner)
+    for name in _SPLITS if hit else ():
+        other = root / _SPLIT.sub(name.title() if hit and hit[0].istitle() else name, inner)
         if other != file and other.is_file():
             yield other
 
@@ -240,7 +241,8 @@ class SeveralLabels:
     """Reads which classes a row has, by their names.
 
     Args:
-        columns: of flags (0 or 1, false or true; empty or -1: unknown), one a class; or a single one of names.
+        columns: of flags (0 or 1, false or true; empty: unknown; -1 too, but 0 where no cell is 0), one a class;
+            or a single one of names.
         names: in the order of their numbers; None: the columns, or all names that occur, sorted.
         separator: between names in one cell; a cell may also hold a JSON list. An empty cell has none of the classes.
     """
@@ -250,11 +252,15 @@ class SeveralLabels:
         self.of_names = len(columns) == 1
         self.fixed = bool(names) or not self.of_names
         self.names: list[str] = list(names or columns) if self.fixed else []
+        self.minus = UNKNOWN
 
     def gather(self, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        """Set ``names`` to the names that occur, where they are not fixed."""
+        """Set ``names`` to the names that occur, where they are not fixed, and what -1 means in columns of flags."""
         if not self.fixed:
             self.names = sorted({name for _, row in rows for name in self._words(row)})
+        elif not self.of_names:
+            zero = any(_FLAGS.get(str(row.get(column)).lower()) == 0 for _, row in rows for column in self.columns)
+            self.minus = UNKNOWN if zero else 0
 
     def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
         """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing."""
@@ -264,7 +270,9 @@ class SeveralLabels:
                 expected = ", ".join(self.names[:20])
                 raise DataError("The label is unknown.", where=where, got=unknown[0], expected=expected)
             return {"labels": [name for name in self.names if name in words]}
-        flags = [_flag(row.get(column), where, column) for column in self.columns]
+        cells = [row.get(column) for column in self.columns]
+        flags = [_flag(cell, where, column) for cell, column in zip(cells, self.columns, strict=True)]
+        flags = [f if f >= 0 or cell is None else self.minus for f, cell in zip(flags, cells, strict=True)]
         having = {flag: [name for name, f in zip(self.names, flags, strict=True) if f == flag] for flag in (1, UNKNOWN)}
         return {"labels": having[1], **({"unknown_labels": having[UNKNOWN]} if having[UNKNOWN] else {})}
 

@@ -12,6 +12,7 @@ from vlcli.data.reader import Reader
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.lists import FIRST_SPACE, SPACE, words_of
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.data.sample import Example
 from vlcli.data.sheets import INSTALL, sheet_lines
@@ -68,9 +69,10 @@ class Csv(Table):
     Args:
         file: the file under the root; None: ``{split}.csv``.
         separator: between columns; "tab" for a tabulator, "space" for any number of blanks, where the first column may
-            hold blanks too (``my dog.jpg 3``).
+            hold blanks too (``my dog.jpg 3``), "first-space" for those behind the picture's name (``0034 Boeing 707``).
         several: between the files of several pictures, or the names of several labels, in one cell.
         header: names of the columns of a file that has no header, such as ``[image, label]``.
+        skip: lines before the first row of such a file.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.csv",)
@@ -84,15 +86,19 @@ class Csv(Table):
         separator: str = ",",
         several: str = ";",
         header: list[str] | None = None,
+        skip: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(root, **options)
-        self.separator, self.several = {"tab": "\t", "space": " "}.get(separator, separator), several
+        self.skip = skip
+        self.separator, self.several = {"tab": "\t", " ": SPACE}.get(separator, separator), several
         self.header = header
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         names, empty = self.header, True
         for number, line in self.lines(file):
+            if number <= self.skip:
+                continue
             if names is None:
                 names = [name.strip() for name in line]
                 continue
@@ -108,10 +114,9 @@ class Csv(Table):
         """Yield the lines that are not blank as cells, header included, with their numbers; called by :meth:`rows`."""
         refuse_spreadsheet(file)
         text = read_text(file, self.encoding)
-        if self.separator == " ":
-            splits = -1 if self.header is None else len(self.header) - 1
-            lines = enumerate(text.split("\n"), 1)
-            yield from ((number, line.strip().rsplit(None, splits)) for number, line in lines if line.strip())
+        if self.separator in (SPACE, FIRST_SPACE):
+            count, lines = None if self.header is None else len(self.header), enumerate(text.split("\n"), 1)
+            yield from ((number, words_of(line, self.separator, count)) for number, line in lines if line.strip())
             return
         reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True, skipinitialspace=True)
         try:

@@ -360,17 +360,26 @@ class Table(SplitFileReader):
 def class_names_of(file: Path) -> tuple[int, list[str]]:
     """Read a file with the name of a class on each line, as Caffe, darknet and CUB-200 have it.
 
+    Lines may be numbered from 0 or 1, before the name or behind it (``/a/abbey 0``).
+
     Returns:
         The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
     """
     names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-    heads = [name.partition(" ") for name in names]
-    first = next((n for n in (0, 1) if all(h[0] == str(n + row) and h[2] for row, h in enumerate(heads))), None)
-    names = names if first is None else [head[2].strip() for head in heads]
+    before = [name.partition(" ")[::2] for name in names]
+    behind = [(number, name) for name, _, number in (line.rpartition(" ") for line in names)]
+    for start, pairs in ((start, pairs) for pairs in (before, behind) for start in (0, 1)):
+        if all(number == str(start + row) and name for row, (number, name) in enumerate(pairs)):
+            return start, _once([name.strip() for _, name in pairs], file)
+    return 0, _once(names, file)
+
+
+def _once(names: list[str], file: Path) -> list[str]:
+    """Return names of classes that differ."""
     if not names or len(set(names)) < len(names):
         got = next((name for name in names if names.count(name) > 1), "no name")
         raise DataError("This is no list of classes.", where=str(file), got=got, expected="a different name a line")
-    return first or 0, names
+    return names
 
 
 def _close(absent: list[str], known: list[str]) -> str:

@@ -143,11 +143,11 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
     meaning.text = _text(left)
     if meaning.text is not None:
         texts, start = left.pop(meaning.text), _numbered(meaning.text)
-        meaning.more_texts = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        meaning.questions = _are_questions(texts)
+        alike = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        meaning.more_texts = [name for name in alike if _are_questions(left[name]) == meaning.questions]
         for name in meaning.more_texts:
             del left[name]
-        asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
-        meaning.questions = sum(asked) > len(texts) / 2
         meaning.separator = "" if meaning.questions else separator_of(texts)
     if meaning.questions and meaning.answers is None:
         meaning.answers = _only_one(meaning, left, "answer", is_answer_like)
@@ -159,6 +159,11 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
             meaning.label = _take(left, "", is_verdict)
         elif meaning.text is not None or not _several(meaning, left, named):
             meaning.label = _only_one(meaning, left, "label", is_label_like)
+
+
+def _are_questions(texts: Sequence[Any]) -> bool:
+    asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
+    return sum(asked) > len(texts) / 2
 
 
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:

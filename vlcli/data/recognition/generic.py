@@ -24,7 +24,7 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     """
     aside, tables = [], []
     for table in folder.tables():
-        if table.reader != reader or not table.rows:
+        if table.reader != reader or not table.rows or folder.part_lists(folder.name(table.path)):
             continue
         if re.search(r"submission", table.path.name.lower()):
             name = folder.name(table.path)
@@ -44,12 +44,42 @@ def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised
 
 def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
     """Return the data set of tables of the same columns, and a record of those beside that belong to no part of it."""
+    (record, *beside), *more = [_of_one_kind(folder, tables) for tables in _by_classes(folder, group)]
+    for other, *rest in more:
+        way = f"{{file: {other.entry['file']}}} in the recipe reads them instead" if other.kind else "not read"
+        files = [name for one in (other, *rest) for name in one.files]
+        beside.append(Recognised("", {}, files, unused=[f"{other.where}: other classes of the same pictures; {way}"]))
+    return [record, *beside]
+
+
+def _by_classes(folder: Folder, group: Sequence[TableFile]) -> list[Sequence[TableFile]]:
+    """Divide lists that give the same pictures classes of several kinds (FGVC-Aircraft); those with most come first."""
+    kinds: dict[str, list[TableFile]] = {}
+    for table in group:
+        kinds.setdefault(split_names([folder.name(table.path)])[0], []).append(table)
+    if len(kinds) < 2 or len(group[0].header) != 2:
+        return [group]
+    of_kind = {
+        name: [{str(row[column]) for table in tables for row in table.rows} for column in tables[0].header]
+        for name, tables in kinds.items()
+    }
+    (pictures, classes), *others = of_kind.values()
+    same = all(len(pictures & those) > len(those) / 2 for those, _ in others)
+    differ = all(len(classes & these) < len(classes | these) / 2 for _, these in others)
+    return (
+        [kinds[name] for name in sorted(kinds, key=lambda one: -len(of_kind[one][1]))] if same and differ else [group]
+    )
+
+
+def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
     names = [folder.name(table.path) for table in group]
     splits = split_names(names)[1] if len(names) > 1 else []
     chosen = {word for one in parts_of(splits).values() for word in as_list(one["split"])}
     others = [name for name, split in zip(names, splits, strict=False) if chosen and split not in chosen]
     record = _data_set(folder, [table for table, name in zip(group, names, strict=True) if name not in others])
-    line = f"{comma_list(others, 4)}: the columns of {record.where}, and no name of a part: not read"
+    named = f"the columns of {record.where}, and no name of a part"
+    why = "they repeat rows of the parts" if all("trainval" in one.lower() for one in others) else named
+    line = f"{comma_list(others, 4)}: {why}: not read"
     return [record, *([Recognised("", {}, others, unused=[line])] if others else [])]
 
 
@@ -75,6 +105,8 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         in_parts = _split_images(folder, record, group)
         record.entry |= _entry(record, table, meaning) | _class_names(folder, record, table, meaning) | in_parts
         record.notes += _notes(record.where, table, meaning, in_parts=bool(in_parts))
+        if not record.parts:
+            folder.with_lists(record)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
         if len(table.columns) == len(meaning.pictures.sources):
@@ -95,7 +127,9 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
     if table.separator != ",":
         entry["separator"] = "tab" if table.separator == "\t" else table.separator
     if table.header:
-        entry["header"], record.reasons["header"] = table.header, "the first line is data"
+        why = f"the first {table.skip} lines are headings" if table.skip else "the first line is data"
+        entry["header"], record.reasons["header"] = table.header, why
+    entry |= {"skip": table.skip} if table.skip else {}
     if table.encoding != "utf-8":
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
@@ -126,7 +160,7 @@ def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: 
     if not numbers or not all(number.isdecimal() for number in numbers):
         return {}
     most = max(map(int, numbers))
-    for name in folder.files("*class*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
+    for name in folder.files("*class*.txt", "*categor*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
         if most < len(folder.lines(name)) + (min(map(int, numbers)) > 0):
             record.files.append(name)
             return {"labels": name}
