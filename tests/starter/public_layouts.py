@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,70 @@ def clip_benchmark(root: Path) -> None:
             pack(root, f"{part}/{shard}.tar", dict(sorted((pictures | classes).items())))
         write(root, f"{part}/nshards.txt", str(shards))
     write(root, "classnames.txt", "cat\ndog\nbird\nfish\n")
+
+
+@layout("classification", "nlvr", counts={"train": 40, "validation": 10, "test": 10}, columns={"text": "sentence"})
+def nlvr(root: Path) -> None:
+    """NLVR: a drawing lies there six times, its boxes in other orders."""
+    for part, count in (("train", 40), ("dev", 10), ("test", 10)):
+        rows = []
+        for n in range(count):
+            below = {"directory": str(n % 4)} if part == "train" else {}
+            names = [f"{part}-{n}-0-{order}.png" for order in range(6)]
+            photos(root, [str(Path(part, "images", *below.values(), name)) for name in names])
+            row = {"sentence": sentence(n), "identifier": f"{n}-0", "label": str(n % 3 == 0).lower()}
+            rows.append(row | {"structured_rep": [[], [], []], "evals": {"r0": "true"}} | below)
+        write(root, f"{part}/{part}.json", "\n".join(map(json.dumps, rows)))
+
+
+@layout("retrieval", "json", counts={"train": 90, "test": 30}, columns={"image": "filename"})
+def nwpu_captions(root: Path) -> None:
+    """NWPU-Captions: a list for each class, and a column a caption."""
+    document: dict[str, list[dict[str, Any]]] = {}
+    for kind in ("airplane", "beach"):
+        names = photos(root, [f"NWPU_images/{kind}/{kind}_{n:03d}.jpg" for n in range(1, 21)])
+        captions = [[sentence(7 * n + i) for i in range(3)] for n in range(20)]
+        document[kind] = [
+            {
+                "filename": Path(name).name,
+                "raw": one,
+                "raw_1": two,
+                "raw_2": three,
+                "split": "train" if n < 15 else "test",
+            }
+            for n, (name, (one, two, three)) in enumerate(zip(names, captions, strict=True))
+        ]
+    write(root, "dataset_nwpu.json", document)
+
+
+@layout("vqa", "json", counts={"train": 75, "validation": 15, "test": 30}, columns={"answers": "answer"})
+def visual7w(root: Path) -> None:
+    """Visual7W: an entry a picture, which holds its questions."""
+    photos(root, [f"images/v7w_{n}.jpg" for n in range(40)])
+    entries = [
+        {
+            "filename": f"v7w_{n}.jpg",
+            "split": "train" if n < 25 else "val" if n < 30 else "test",
+            "qa_pairs": [{"qa_id": 3 * n + i, "question": ASKED[i], "answer": answer(n + i)} for i in range(3)],
+        }
+        for n in range(40)
+    ]
+    write(root, "dataset_v7w_telling.json", {"dataset": "v7w_telling", "images": entries})
+
+
+@layout("vqa", "json", counts={"train": 60, "test": 20}, columns={"image": "img"})
+def parts_in_one_document(root: Path) -> None:
+    """One document with a list for each part."""
+    photos(root, [f"images/{n}.png" for n in range(40)])
+    rows = [{"img": f"{n}.png", "question": ASKED[i], "answer": answer(n + i)} for n in range(40) for i in range(2)]
+    write(root, "qa.json", {"train": rows[:60], "test": rows[60:]})
+
+
+@layout("image-classification", "folder", total=80, columns={"label": "folder"})
+def classes_below_letters(root: Path) -> None:
+    """SUN397: folders of classes lie in folders of their first letters."""
+    for kind in ("a/abbey", "a/airfield", "b/bar", "b/beach"):
+        photos(root, [f"SUN397/{kind}/sun_{Path(kind).name}{n}.jpg" for n in range(20)])
 
 
 PUBLIC = sorted(set(LAYOUTS) - BEFORE)

@@ -38,7 +38,7 @@ def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised
     """Return the data sets in tables: those of the same columns are the parts of one data set."""
     groups: dict[tuple[str, ...], list[TableFile]] = {}
     for table in tables:
-        groups.setdefault((*sorted(table.columns), table.separator, table.encoding), []).append(table)
+        groups.setdefault((*sorted(table.columns), table.each, table.separator, table.encoding), []).append(table)
     return [record for group in groups.values() for record in _data_sets(folder, group)]
 
 
@@ -130,6 +130,7 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
         why = f"the first {table.skip} lines are headings" if table.skip else "the first line is data"
         entry["header"], record.reasons["header"] = table.header, why
     entry |= {"skip": table.skip} if table.skip else {}
+    entry |= {"each": table.each} if table.each else {}
     if table.encoding != "utf-8":
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}

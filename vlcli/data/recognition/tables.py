@@ -6,12 +6,12 @@ import io
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import as_object, parsed, read_text, records_of
+from vlcli.data.files import as_object, one_row_each, parsed, read_text, records_of
 from vlcli.data.recognition.lists import (
     FIRST_SPACE,
     SEPARATORS,
@@ -31,6 +31,7 @@ MOST_BYTES = 512 * 2**20
 MOST_ROWS = 5000
 """Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
 T = TypeVar("T")
+_SENTENCE = {"question", "caption", "sentence", "expression", "text"}
 INSTALL = "pip install 'vlcli[parquet]'"
 
 
@@ -45,6 +46,7 @@ class TableFile:
         header: names given to the columns of a CSV without a header.
         skip: lines of a CSV before its rows, where it has such a header.
         document: the whole JSON document, where it is one.
+        each: column whose objects are the rows: questions that an entry for a picture holds.
     """
 
     path: Path
@@ -55,6 +57,7 @@ class TableFile:
     header: list[str] = field(default_factory=list)
     skip: int = 0
     document: Any = field(default=None, repr=False)
+    each: str = ""
 
     @property
     def columns(self) -> list[str]:
@@ -97,13 +100,24 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = [_document(line) for line in spread(lines)]
-        return TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding)
+        return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
     document = _document(text)
     try:
         rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
         rows = []
-    return TableFile(path, "json", rows, encoding, document=document)
+    return _of_objects(TableFile(path, "json", rows, encoding, document=document))
+
+
+def _of_objects(table: TableFile) -> TableFile:
+    """Return a table with a row for each object of the column that holds lists of sentences with their answers."""
+    for name in table.columns:
+        cells = table.values(name)
+        inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
+        if inner and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner):
+            rows = [row for _, row in one_row_each((("", row) for row in table.rows), name)]
+            return replace(table, rows=rows, each=name)
+    return table
 
 
 def readable_text(path: Path) -> tuple[str, str]:
