@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 from vlcli import registry
+from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
@@ -195,13 +196,14 @@ def no_pictures(folder: Folder) -> DataError:
     """Return the error for a folder without pictures; it says how pictures come out of tables and archives."""
     root = folder.root
     tables = [name for name in folder.every if name.endswith((".parquet", ".arrow"))]
+    tables = tables or [folder.name(file) for file in array_files(root)]
     archives = [name for name in folder.every if name.endswith((".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar"))]
     hint = "name the folder that holds them, or convert other formats first"
     if archives:
         hint = f"unpack {_shown(archives)} here, and call init again"
     elif tables:
         out = f"{root.resolve().name}-unpacked"
-        hint = f"where they lie inside the tables: vlcli data unpack {root} --out {out}, then vlcli init {out}"
+        hint = f"where they lie inside these files: vlcli data unpack {root} --out {out}, then vlcli init {out}"
     return DataError(
         "The folder holds no pictures.",
         where=str(root),

@@ -13,7 +13,7 @@ from vlcli.plain import comma_list
 PART_WORDS = {
     "train": ("training", "trainval", "train", "trn", "nominival"),
     "validation": ("validation", "validate", "valid", "minival", "val", "dev", "holdout"),
-    "test": ("testing", "testdev", "testa", "testb", "test", "tst"),
+    "test": ("testing", "testdev", "testa", "testb", "test", "tst", "t10k"),
 }
 """Words for the parts of a data set."""
 _WORDS = "|".join(sorted((word for words in PART_WORDS.values() for word in words), key=len, reverse=True))
