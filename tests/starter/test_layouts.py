@@ -13,6 +13,7 @@ from tests.starter.layouts import LAYOUTS, coco_instances, photos, write
 from tests.starter.list_layouts import LISTS
 from tests.starter.more_layouts import MORE
 from tests.starter.public_layouts import PUBLIC
+from tests.starter.side_layouts import SIDE
 from vlcli.builders.readers import build_reader
 from vlcli.cli import app
 from vlcli.data.files import IMAGE_SUFFIXES
@@ -32,7 +33,7 @@ def backbone(root: Path) -> None:
     save_file(blocks, root / "resnet50.safetensors")
 
 
-assert {*MORE, *PUBLIC, *LISTS} <= set(LAYOUTS)
+assert {*MORE, *PUBLIC, *LISTS, *SIDE} <= set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -167,7 +167,10 @@ def check_columns(folder: Folder) -> None:
     """
     if not folder.columns:
         return
-    known = list(dict.fromkeys(column for table in folder.tables() for column in table.columns))
+    names = [
+        [*table.columns, *(table.document if isinstance(table.document, dict) else ())] for table in folder.tables()
+    ]
+    known = list(dict.fromkeys(name for some in names for name in some))
     absent = [column for column in folder.columns.values() if column not in known]
     if absent:
         close = [near[0] for name in absent if (near := get_close_matches(name, known, n=1, cutoff=0.5))]

@@ -18,6 +18,7 @@ from vlcli.data.files import (
     read_text,
     records_of,
 )
+from vlcli.data.plain_pickle import load_plain
 from vlcli.data.reader import Reader
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
@@ -75,11 +76,29 @@ class Json(JsonLines):
     format: ClassVar[str] = "json"
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        content = parse_json(read_text(file, self.encoding), str(file))
+        content = self.content(file)
         for number, row in enumerate(map(as_object, records_of(content, str(file)))):
             if not isinstance(row, dict):
                 raise DataError("An entry is no object.", where=f"{file}[{number}]", got=shown(row), expected="{...}")
             yield f"{file}[{number}]", row
+
+    def content(self, file: Path) -> Any:
+        """Return the document in a file; called by :meth:`objects`."""
+        return parse_json(read_text(file, self.encoding), str(file))
+
+
+class Pickle(Json):
+    """One's own data: a pickled file of plain rows, read as the same JSON document is; it is never unpickled (PathVQA).
+
+    Args:
+        file: the file under the root; None: ``{split}.pkl``.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ("{split}.pkl",)
+    format: ClassVar[str] = "pickle"
+
+    def content(self, file: Path) -> Any:
+        return load_plain(file)
 
 
 class Csv(Table):

@@ -34,13 +34,13 @@ _HINTS = {
     "split": r"split|^set$|part|fold|subset|partition|phase",
     "boxes": r"box|bbox|region",
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
+    "tags": r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas",
     "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
 _MARKS = ("?", "？", "؟", ";?")
 """Question marks of several scripts."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
 """Separators of several sentences in one cell."""
-_TAGS = re.compile(r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas")
 _FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
 _ASKS = re.compile(
     r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
@@ -184,7 +184,7 @@ def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
     for name, values in left.items():
-        if _TAGS.search(name.lower()) and (mark := _names_mark(values)) is not None:
+        if is_hinted("tags", name) and (mark := _names_mark(values)) is not None:
             meaning.labels, meaning.several = [name], mark
     flags = [name for name in left if {str(value).lower() for value in left[name]} <= _FLAGS]
     able = {name for name in left if is_label_like(left[name])}

@@ -11,7 +11,7 @@ from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, parts_of, split_names
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.recognition.values import as_number
+from vlcli.data.recognition.values import are_word_lists, as_number
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
@@ -218,6 +218,8 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
     notes = []
     if meaning.unused:
         notes.append(f"columns of {where} that are not used: {', '.join(map(str, meaning.unused[:12]))}")
+    classes = [name for name in meaning.unused if are_word_lists(table.values(name)) and is_hinted("tags", name)]
+    notes += [f"{name} holds classes of the pictures: --label {name} learns them instead" for name in classes]
     if meaning.pictures.also and not in_parts:
         folder, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
         notes.append(f"pictures of the same names are in {also}: those in {folder} are read (images: FOLDER)")

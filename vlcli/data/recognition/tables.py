@@ -5,6 +5,7 @@ import importlib.util
 import io
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from vlcli.data import sheets
 from vlcli.data.files import as_object, one_row_each, parsed, read_text, records_of
+from vlcli.data.plain_pickle import load_plain
 from vlcli.data.recognition.lists import (
     FIRST_SPACE,
     SEPARATORS,
@@ -24,7 +26,7 @@ from vlcli.data.recognition.lists import (
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-SUFFIXES |= {".xlsx": "xlsx", ".xlsm": "xlsx"}
+SUFFIXES |= {".xlsx": "xlsx", ".xlsm": "xlsx", ".pkl": "pickle", ".pickle": "pickle"}
 """Reader by the ending of a file's name; ``.gz`` may follow."""
 MOST_BYTES = 512 * 2**20
 """Larger files are named and left unread."""
@@ -88,10 +90,8 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
         DataError: it cannot be read.
     """
     reader = _reader_of(path.name)
-    if reader == "parquet":
-        return _parquet(path)
-    if reader == "xlsx":
-        return _sheet(path)
+    if reader in _NO_TEXT:
+        return _NO_TEXT[reader](path)
     text, encoding = readable_text(path)
     if form is not None and form.separator in (SPACE, FIRST_SPACE):
         return _list(path, text, encoding, form)
@@ -101,12 +101,15 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
         lines = [line for line in text.splitlines() if line.strip()]
         rows = [_document(line) for line in spread(lines)]
         return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
-    document = _document(text)
+    return _of_document(path, "json", _document(text), encoding)
+
+
+def _of_document(path: Path, reader: str, document: Any, encoding: str) -> TableFile:
     try:
         rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
         rows = []
-    return _of_objects(TableFile(path, "json", rows, encoding, document=document))
+    return _of_objects(TableFile(path, reader, rows, encoding, document=document))
 
 
 def _of_objects(table: TableFile) -> TableFile:
@@ -249,3 +252,10 @@ def _parquet(path: Path) -> TableFile:
     except (ArrowException, OSError) as error:
         raise DataError("The Parquet file is damaged.", got=str(error)[:120]) from None
     return TableFile(path, "parquet", rows)
+
+
+def _pickled(path: Path) -> TableFile:
+    return _of_document(path, "pickle", load_plain(path), "utf-8")
+
+
+_NO_TEXT: dict[str, Callable[[Path], TableFile | None]] = {"parquet": _parquet, "xlsx": _sheet, "pickle": _pickled}
