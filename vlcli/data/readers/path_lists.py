@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from vlcli.data.files import text_lines
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.lists import SUFFIXES
+from vlcli.data.recognition.lists import SUFFIXES, is_picture_file
 from vlcli.data.recognition.recognised import Recognised, part_in
 
 
@@ -53,5 +53,5 @@ def _path(line: str) -> str:
 
 def _lists_paths(folder: Folder, name: str) -> bool:
     paths = [_path(line) for line in folder.lines(name, 200)]
-    there = sum("/" in path and folder.is_picture(path) for path in paths)
+    there = sum("/" in path and (is_picture_file(path) or folder.is_picture(path)) for path in paths)
     return 2 * there > len(paths)

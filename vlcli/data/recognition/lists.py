@@ -47,14 +47,21 @@ def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
 def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]:
     """Return names for the columns of a table without a header; empty where the first row is one.
 
-    It is data where one of its cells is a file name of a picture, or stands in a column of names of pictures.
+    It is data where one of its cells is a file name of a picture, or the name or number of one in such a column.
     """
     columns = list(zip(*(row for row in rows[:_LOOKED_AT] if len(row) == len(rows[0])), strict=True))
-    pictures = [is_picture_file(column[0]) or all(map(is_picture, column)) for column in columns]
+    pictures = [is_picture_file(column[0]) or _are_pictures(column, is_picture) for column in columns]
     if not any(pictures):
         return []
     names = ["image" if picture else "value" for picture in pictures]
     return [name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, 1)]
+
+
+def _are_pictures(column: Sequence[str], is_picture: IsPicture) -> bool:
+    """Return whether most cells name pictures, and the first one does or, as no name of a column, has a digit."""
+    return 2 * sum(map(is_picture, column)) > len(column) and (
+        is_picture(column[0]) or bool(re.search(r"\d", column[0]))
+    )
 
 
 def is_picture_file(cell: str) -> bool:
@@ -92,8 +99,12 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
         form = _form_by_blanks(lines[2:], is_picture)  # CelebA: number of rows, names of the columns
         return None if form is None else ListForm(SPACE, ["image", *names[len(names) - n + 1 :]], 2)
     cells = [words_of(line, FIRST_SPACE, None) for line in lines]
-    named = (len(one) == 2 and (is_picture_file(one[0]) or is_picture(one[0])) for one in cells)
-    if not cells or not all(named):
+    names = [name for name, *rest in cells if rest]
+    if (
+        not cells
+        or len(names) < len(cells)
+        or not (all(map(is_picture_file, names)) or _are_pictures(names, is_picture))
+    ):
         return None
     rest = [words for _, words in cells]
     counts, numbers = {len(words.split()) for words in rest}, all(map(_NUMBERS.fullmatch, rest))
