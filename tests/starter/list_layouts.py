@@ -48,7 +48,7 @@ def fgvc_aircraft(root: Path) -> None:
 @layout("image-classification", "path-lists", counts={"train": 48, "test": 24}, columns={"label": "folder"})
 def sun397(root: Path) -> None:
     """SUN397: lists of /LETTER/CLASS/PICTURE, of some classes with a folder more; the first division is taken."""
-    kinds = ("a/abbey", "a/apse/indoor", "b/beach")
+    kinds = ("a/abbey", "a/apse/indoor", "b/bar/indoor")
     photos(root, [f"SUN397/{kind}/sun_{n}.jpg" for kind in kinds for n in range(24)])
     for number in (1, 2):
         for part, (start, end) in {"Training": (0, 16), "Testing": (16, 24)}.items():

@@ -242,4 +242,33 @@ def classes_below_letters(root: Path) -> None:
         photos(root, [f"SUN397/{kind}/sun_{Path(kind).name}{n}.jpg" for n in range(20)])
 
 
+@layout("image-classification", "csv", total=60, columns={"image": "id", "label": "label"})
+def numbered_in_two_folders(root: Path) -> None:
+    """Kaggle: train.csv numbers the pictures of train/, whose names those of test/ have too."""
+    photos(root, [f"train/{n}.jpg" for n in range(60)] + [f"test/{n}.jpg" for n in range(20)])
+    rows_of(root, "train.csv", ["id", "label"], [[n, ("cat", "dog")[n % 2]] for n in range(60)])
+    rows_of(root, "sample_submission.csv", ["id", "label"], [[n, "cat"] for n in range(20)])
+
+
+@layout("multi-label", "csv", counts={"train": 60, "test": 20}, columns={"label": ["Finding Labels"]})
+def chest_x_rays(root: Path) -> None:
+    """ChestX-ray14: one table of labels, two lists of the parts, pictures in several folders."""
+    names = photos(root, [f"images_00{1 + n % 2}/images/{n:08d}_000.png" for n in range(80)])
+    findings = ("No Finding", "Mass|Edema", "Mass")
+    rows = [[Path(name).name, findings[n % 3], n // 2] for n, name in enumerate(names)]
+    rows_of(root, "Data_Entry_2017.csv", ["Image Index", "Finding Labels", "Patient ID"], rows)
+    for name, some in (("train_val_list.txt", rows[:60]), ("test_list.txt", rows[60:])):
+        write(root, name, "\n".join(str(row[0]) for row in some))
+
+
+@layout("image-classification", "folder", total=60, columns={"label": "folder"})
+def from_a_mac(root: Path) -> None:
+    """An archive of macOS, with its shadows of folders and pictures, and a notebook's hidden copies."""
+    names = photos(root, [f"pets/{kind}/{kind}{n}.png" for kind in ("cat", "dog", "猫") for n in range(20)])
+    photos(root, ["pets/cat/.ipynb_checkpoints/cat0-checkpoint.png"])
+    for name in names:
+        write(root, f"__MACOSX/{Path(name).parent}/._{Path(name).name}", "Mac OS X")
+        write(root, f"{Path(name).parent}/._{Path(name).name}", "Mac OS X")
+
+
 PUBLIC = sorted(set(LAYOUTS) - BEFORE)

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -304,18 +304,16 @@ def _are_objects(values: Collection[Any]) -> bool:
     return bool(values) and all(isinstance(value, dict) for value in values)
 
 
-def one_row_each(rows: Iterable[tuple[str, Any]], each: str) -> Iterator[tuple[str, Any]]:
-    """Yield a row for each object in the column ``each``, with the other columns of the row that holds it.
+def rows_inside(row: Any, each: str, where: str) -> list[dict[str, Any]]:
+    """Return a row for each object in the column ``each``, with the other columns of the row that holds it.
 
     Raises:
-        DataError: a cell holds anything else.
+        DataError: the cell holds anything else.
     """
-    for where, row in rows:
-        cell = row.get(each) if isinstance(row, dict) else None
-        if cell is not None and not (isinstance(cell, list) and (not cell or _are_objects(cell))):
-            raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
-        for inner in cell or ():
-            yield where, {name: value for name, value in row.items() if name != each} | inner
+    cell = row.get(each) if isinstance(row, dict) else None
+    if cell is not None and not (isinstance(cell, list) and (not cell or _are_objects(cell))):
+        raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
+    return [{name: value for name, value in row.items() if name != each} | inner for inner in cell or ()]
 
 
 def as_object(row: Any) -> Any:

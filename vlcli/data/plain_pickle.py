@@ -156,9 +156,8 @@ class _Unfilled:
 
 
 _DTYPE = re.compile(r"[|<>=]?[biuf][1248]")
-_ARRAY, _FROM_BYTES = ("multiarray _reconstruct", "numeric _frombuffer")
-_NAMES = {f"numpy.{core}.{name}" for core in ("core", "_core") for name in (_ARRAY, _FROM_BYTES)}
-_NAMES |= {"numpy ndarray", "numpy dtype", "_codecs encode"}
+_ARRAYS = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
+_NAMES = (*_ARRAYS, "numpy ndarray", "numpy dtype", "_codecs encode")
 
 
 class _ArrayReader(_Reader):
@@ -193,11 +192,8 @@ def _reduced(name: Any, arguments: Any) -> Any:
         return np.dtype(arguments[0])
     if name == "_codecs encode" and arguments[1:] == ("latin1",):
         return arguments[0].encode("latin-1")
-    if name.endswith(_ARRAY):
+    if name in _ARRAYS:
         return _Unfilled()
-    if name.endswith(_FROM_BYTES):
-        content, dtype, shape, order = arguments
-        return _array(content, dtype, shape, order)
     raise _RefusedError(f"{name} of {str(arguments)[:40]}")
 
 
@@ -207,11 +203,7 @@ def _filled(value: Any, state: Any) -> Any:
     if not isinstance(value, _Unfilled):
         raise _RefusedError("the instruction BUILD")
     _, shape, dtype, by_columns, content = state
-    return _array(content, dtype, shape, "F" if by_columns else "C")
-
-
-def _array(content: Any, dtype: Any, shape: Any, order: Any) -> Any:
     content = content.encode("latin-1") if isinstance(content, str) else content  # of Python 2
-    if not isinstance(dtype, np.dtype) or not isinstance(content, bytes | bytearray):
+    if not isinstance(dtype, np.dtype) or not isinstance(content, bytes):
         raise _RefusedError("an array of objects")
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if order == "F" else "C")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if by_columns else "C")

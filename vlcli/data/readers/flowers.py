@@ -3,7 +3,6 @@
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from vlcli.data.files import read_json
 from vlcli.data.readers.image_classes import matrix
 from vlcli.data.readers.split_file import FolderReader
 from vlcli.data.recognition.folder import Folder
@@ -19,7 +18,7 @@ class OxfordFlowers(FolderReader):
     """Oxford 102 Flowers: 102 kinds of flowers.
 
     Reads ``imagelabels.mat``, ``setid.mat`` and the pictures ``image_00001.jpg`` in ``jpg`` beside them, else in the
-    folder itself. Target ``label``, numbered from 0; names come from ``cat_to_name.json`` where it is there.
+    folder itself. Target ``label``, numbered from 0; the files have no names of the classes.
 
     Args:
         split: train, val or test.
@@ -40,8 +39,6 @@ class OxfordFlowers(FolderReader):
         for home in homes:
             files = [PurePosixPath(home, name).as_posix() for name in _TABLES]
             if set(files) <= set(folder.every):
-                names = PurePosixPath(home, "cat_to_name.json").as_posix()
-                files += [names] if names in folder.every else []
                 columns = {"image": "number", "label": "labels"}
                 data = Recognised("labels", {"name": "oxford-flowers"}, files, columns, parts_of(cls.splits))
                 data.entry |= {} if home in (*cls.usual, ".") else {"folder": home}
@@ -50,11 +47,10 @@ class OxfordFlowers(FolderReader):
         return records
 
     def files(self) -> list[Path]:
-        names = self.folder / "cat_to_name.json"
-        return [*(self.folder / name for name in _TABLES), *([names] if names.is_file() else [])]
+        return [self.folder / name for name in _TABLES]
 
     def read(self) -> list[Example]:
-        labels_file, parts_file, *_ = self.files()
+        labels_file, parts_file = self.files()
         labels = matrix(labels_file, "labels")
         home = self.folder / "jpg" if (self.folder / "jpg").is_dir() else self.folder
         examples = []
@@ -69,8 +65,4 @@ class OxfordFlowers(FolderReader):
         return examples
 
     def label_names(self) -> list[str]:
-        labels_file, _, *names = self.files()
-        known = read_json(names[0]) if names else {}
-        return [
-            str(known.get(str(n), n)) for n in range(1, max(map(int, matrix(labels_file, "labels")), default=0) + 1)
-        ]
+        return [str(number) for number in range(1, 1 + max(map(int, matrix(self.files()[0], "labels")), default=0))]

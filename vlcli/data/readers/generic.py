@@ -11,19 +11,18 @@ from vlcli.data.files import (
     as_object,
     index_images,
     inside,
-    one_row_each,
     parse_json,
     parsed,
     read_lines,
     read_text,
     records_of,
+    rows_inside,
 )
-from vlcli.data.plain_pickle import load_plain
 from vlcli.data.reader import Reader
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.lists import FIRST_SPACE, SPACE, words_of
+from vlcli.data.recognition.lists import FIRST_SPACE, SPACE, lines_by_blanks
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.data.sample import Example
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
@@ -52,9 +51,15 @@ class JsonLines(Table):
     def __init__(self, root: Path, *, each: str | None = None, **options: Any) -> None:
         super().__init__(root, **options)
         self.each = each
+        self._empty: set[str] = set()
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        return one_row_each(self.objects(file), self.each) if self.each else self.objects(file)
+        for where, row in self.objects(file):
+            inner = rows_inside(row, self.each, where) if self.each else [row]
+            if not inner:
+                self._empty.add(where)
+                self.left_out[f"entries without {self.each}"] = len(self._empty)
+            yield from ((where, one) for one in inner)
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the objects of a file, each with its place; called by :meth:`rows`."""
@@ -76,8 +81,7 @@ class Json(JsonLines):
     format: ClassVar[str] = "json"
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        content = self.content(file)
-        for number, row in enumerate(map(as_object, records_of(content, str(file)))):
+        for number, row in enumerate(map(as_object, records_of(self.content(file), str(file)))):
             if not isinstance(row, dict):
                 raise DataError("An entry is no object.", where=f"{file}[{number}]", got=shown(row), expected="{...}")
             yield f"{file}[{number}]", row
@@ -85,20 +89,6 @@ class Json(JsonLines):
     def content(self, file: Path) -> Any:
         """Return the document in a file; called by :meth:`objects`."""
         return parse_json(read_text(file, self.encoding), str(file))
-
-
-class Pickle(Json):
-    """One's own data: a pickled file of plain rows, read as the same JSON document is; it is never unpickled (PathVQA).
-
-    Args:
-        file: the file under the root; None: ``{split}.pkl``.
-    """
-
-    usual: ClassVar[tuple[str, ...]] = ("{split}.pkl",)
-    format: ClassVar[str] = "pickle"
-
-    def content(self, file: Path) -> Any:
-        return load_plain(file)
 
 
 class Csv(Table):
@@ -131,22 +121,20 @@ class Csv(Table):
         **options: Any,
     ) -> None:
         super().__init__(root, **options)
-        self.skip = skip
         self.separator, self.several = {"tab": "\t", " ": SPACE}.get(separator, separator), several
-        self.header = header
+        self.header, self.skip = header, skip
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         names, empty = self.header, True
-        for number, line in self.lines(file):
-            if number <= self.skip:
-                continue
+        for number, line in (numbered for numbered in self.lines(file) if numbered[0] > self.skip):
             if names is None:
                 names = [name.strip() for name in line]
                 continue
             empty = False
             if len(line) != len(names):
-                expected = f"{len(names)} cells"
-                raise DataError("The row does not fit the header.", where=f"{file}:{number}", expected=expected)
+                raise DataError(
+                    "The row does not fit the header.", where=f"{file}:{number}", expected=f"{len(names)} cells"
+                )
             yield f"{file}:{number}", self._cells(dict(zip(names, line, strict=True)))
         if empty and names:  # in a wrong encoding, a whole table may look like one line
             self._check_columns(f"{file}:1", dict.fromkeys(names))
@@ -156,8 +144,7 @@ class Csv(Table):
         refuse_spreadsheet(file)
         text = read_text(file, self.encoding)
         if self.separator in (SPACE, FIRST_SPACE):
-            count, lines = None if self.header is None else len(self.header), enumerate(text.split("\n"), 1)
-            yield from ((number, words_of(line, self.separator, count)) for number, line in lines if line.strip())
+            yield from lines_by_blanks(text, self.separator, None if self.header is None else len(self.header))
             return
         reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True, skipinitialspace=True)
         try:

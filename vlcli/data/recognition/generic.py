@@ -26,9 +26,12 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     for table in folder.tables():
         if table.reader != reader or not table.rows or folder.part_lists(folder.name(table.path)):
             continue
-        if re.search(r"submission", table.path.name.lower()):
-            name = folder.name(table.path)
+        name, last = folder.name(table.path), table.path.name.lower()
+        if re.search(r"submission", last):
             aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
+        elif table.header and re.search(r"split|partition|fold", last):
+            line = f"{name}: a list of parts, which no reader reads: write a table with a column of the parts"
+            aside.append(Recognised("", {}, [name], unused=[line]))
         else:
             tables.append(table)
     return aside + as_data_sets(folder, tables)

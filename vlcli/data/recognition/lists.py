@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -69,17 +69,19 @@ def is_picture_file(cell: str) -> bool:
     return Path(cell).suffix.lower() in IMAGE_SUFFIXES
 
 
-def words_of(line: str, separator: str, count: int | None) -> list[str]:
-    """Return the cells of a line that blanks divide.
+def lines_by_blanks(text: str, separator: str, count: int | None) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of the lines that are not blank.
 
     Args:
         separator: :data:`SPACE` or :data:`FIRST_SPACE`.
         count: number of columns; of more words, those that are left belong to the first; None: every word is a cell.
     """
-    if separator == FIRST_SPACE:
-        hit = _NAMED.match(line.strip())
-        return list(hit.groups()) if hit else line.split(None, 1)
-    return line.strip().rsplit(None, -1 if count is None else count - 1)
+    for number, line in enumerate(map(str.strip, text.split("\n")), 1):
+        if line and separator == FIRST_SPACE:
+            hit = _NAMED.match(line)
+            yield number, list(hit.groups()) if hit else line.split(None, 1)
+        elif line:
+            yield number, line.rsplit(None, -1 if count is None else count - 1)
 
 
 def _first_lines(path: Path) -> list[str]:
@@ -98,7 +100,7 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
     ):
         form = _form_by_blanks(lines[2:], is_picture)  # CelebA: number of rows, names of the columns
         return None if form is None else ListForm(SPACE, ["image", *names[len(names) - n + 1 :]], 2)
-    cells = [words_of(line, FIRST_SPACE, None) for line in lines]
+    cells = [cells for _, cells in lines_by_blanks("\n".join(lines), FIRST_SPACE, None)]
     names = [name for name, *rest in cells if rest]
     if (
         not cells

@@ -18,6 +18,7 @@ _SAMPLE = 40
 _AMBIGUOUS = 100
 """How far a name that several files fit differs from them: more than any that one file fits."""
 _CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
+_FEW_FOLDERS = 20
 _PAIRED = 200
 """Rows in which two columns are tried together."""
 
@@ -116,6 +117,8 @@ class Pictures:
             return Naming(sources, first, 1.0, tuple(others))
         best = max(exact, key=lambda folder: exact[folder])
         matches = {folder: self._matches(folder, names, by_number) for folder in dict.fromkeys((*usual, best))}
+        if max(matches.values())[1] <= -_AMBIGUOUS:  # one of the folders may hold just these names
+            matches |= {folder: self._matches(folder, names, by_number) for folder in self.folders[:_FEW_FOLDERS]}
         best = max(matches, key=lambda folder: matches[folder])
         share = matches[best][0] / len(names)
         return Naming(sources, best, share) if share >= 0.5 else None

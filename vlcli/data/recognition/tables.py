@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import as_object, one_row_each, parsed, read_text, records_of
+from vlcli.data.files import as_object, parsed, read_text, records_of, rows_inside
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.recognition.lists import (
     FIRST_SPACE,
@@ -21,7 +21,7 @@ from vlcli.data.recognition.lists import (
     IsPicture,
     ListForm,
     header_of,
-    words_of,
+    lines_by_blanks,
 )
 from vlcli.errors import DataError
 
@@ -118,8 +118,7 @@ def _of_objects(table: TableFile) -> TableFile:
         cells = table.values(name)
         inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
         if inner and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner):
-            rows = [row for _, row in one_row_each((("", row) for row in table.rows), name)]
-            return replace(table, rows=rows, each=name)
+            return replace(table, rows=[one for row in table.rows for one in rows_inside(row, name, "")], each=name)
     return table
 
 
@@ -203,11 +202,10 @@ def _csv(path: Path, text: str, encoding: str, form: ListForm) -> TableFile | No
 
 def _list(path: Path, text: str, encoding: str, form: ListForm) -> TableFile | None:
     rows = []
-    for number, line in list(enumerate(text.split("\n"), 1))[form.skip :]:
-        cells = words_of(line, form.separator, len(form.header))
-        if line.strip() and len(cells) != len(form.header):
-            raise DataError(f"Line {number} does not have {len(form.header)} cells.", got=line.strip()[:80])
-        rows += [dict(zip(form.header, cells, strict=True))] if line.strip() else []
+    for number, cells in lines_by_blanks(text, form.separator, len(form.header)):
+        if number > form.skip and len(cells) != len(form.header):
+            raise DataError(f"Line {number} does not have {len(form.header)} cells.", got=" ".join(cells)[:80])
+        rows += [dict(zip(form.header, cells, strict=True))] if number > form.skip else []
     return TableFile(path, "csv", spread(rows), encoding, form.separator, form.header, form.skip) if rows else None
 
 
