@@ -121,8 +121,8 @@ class Csv(Table):
         **options: Any,
     ) -> None:
         super().__init__(root, **options)
-        self.separator, self.several = {"tab": "\t", " ": SPACE}.get(separator, separator), several
-        self.header, self.skip = header, skip
+        self.separator = {"tab": "\t", " ": SPACE}.get(separator, separator)
+        self.several, self.header, self.skip = several, header, skip
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         names, empty = self.header, True
@@ -132,9 +132,8 @@ class Csv(Table):
                 continue
             empty = False
             if len(line) != len(names):
-                raise DataError(
-                    "The row does not fit the header.", where=f"{file}:{number}", expected=f"{len(names)} cells"
-                )
+                expected = f"{len(names)} cells"
+                raise DataError("The row does not fit the header.", where=f"{file}:{number}", expected=expected)
             yield f"{file}:{number}", self._cells(dict(zip(names, line, strict=True)))
         if empty and names:  # in a wrong encoding, a whole table may look like one line
             self._check_columns(f"{file}:1", dict.fromkeys(names))
@@ -144,7 +143,7 @@ class Csv(Table):
         refuse_spreadsheet(file)
         text = read_text(file, self.encoding)
         if self.separator in (SPACE, FIRST_SPACE):
-            yield from lines_by_blanks(text, self.separator, None if self.header is None else len(self.header))
+            yield from lines_by_blanks(text, self.separator, len(self.header or ()))
             return
         reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True, skipinitialspace=True)
         try:
@@ -231,8 +230,7 @@ class ImageFolder(Reader):
         images = str(PurePosixPath(base, "{split}")) if parts else base
         entry = {"name": "folder", "images": images, "label": True}
         title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
-        columns = {"image": "file", "label": "folder"}
-        reasons = {"parts": "the folders are named after the parts"}
+        columns, reasons = {"image": "file", "label": "folder"}, {"parts": "the folders are named after the parts"}
         record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
         record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
         of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]

@@ -69,19 +69,19 @@ def is_picture_file(cell: str) -> bool:
     return Path(cell).suffix.lower() in IMAGE_SUFFIXES
 
 
-def lines_by_blanks(text: str, separator: str, count: int | None) -> Iterator[tuple[int, list[str]]]:
+def lines_by_blanks(text: str, separator: str, count: int) -> Iterator[tuple[int, list[str]]]:
     """Yield number and cells of the lines that are not blank.
 
     Args:
         separator: :data:`SPACE` or :data:`FIRST_SPACE`.
-        count: number of columns; of more words, those that are left belong to the first; None: every word is a cell.
+        count: number of columns; of more words, those that are left belong to the first; 0: every word is a cell.
     """
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
         if line and separator == FIRST_SPACE:
             hit = _NAMED.match(line)
             yield number, list(hit.groups()) if hit else line.split(None, 1)
         elif line:
-            yield number, line.rsplit(None, -1 if count is None else count - 1)
+            yield number, line.rsplit(None, count - 1)
 
 
 def _first_lines(path: Path) -> list[str]:
@@ -100,7 +100,7 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
     ):
         form = _form_by_blanks(lines[2:], is_picture)  # CelebA: number of rows, names of the columns
         return None if form is None else ListForm(SPACE, ["image", *names[len(names) - n + 1 :]], 2)
-    cells = [cells for _, cells in lines_by_blanks("\n".join(lines), FIRST_SPACE, None)]
+    cells = [cells for _, cells in lines_by_blanks("\n".join(lines), FIRST_SPACE, 0)]
     names = [name for name, *rest in cells if rest]
     if (
         not cells
