@@ -137,4 +137,18 @@ def parts_in_json(root: Path) -> None:
     write(root, "split.json", {part: [f"p{n}" for n in range(*bounds)] for part, bounds in parts.items()})
 
 
+@layout("image-classification", "folder", total=36, columns={"label": "folder"})
+def tiny_imagenet(root: Path) -> None:
+    """Tiny ImageNet: a folder for each class of train, with boxes beside; a list for val."""
+    kinds = ("n01", "n02", "n03")
+    photos(root, [f"train/{kind}/images/{kind}_{n}.JPEG" for kind in kinds for n in range(12)])
+    for kind in kinds:
+        boxes = [f"{kind}_{n}.JPEG\t0\t{n}\t20\t{n + 15}" for n in range(12)]
+        write(root, f"train/{kind}/{kind}_boxes.txt", "\n".join(boxes))
+    photos(root, [f"val/images/val_{n}.JPEG" for n in range(12)])
+    lines = [f"val_{n}.JPEG\t{kinds[n % 3]}\t0\t{n}\t20\t{n + 15}" for n in range(12)]
+    write(root, "val/val_annotations.txt", "\n".join(lines) + "\n")
+    write(root, "wnids.txt", "\n".join(kinds))
+
+
 LISTS = sorted(set(LAYOUTS) - BEFORE)

@@ -9,7 +9,7 @@ from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.recognised import Recognised, part_of
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import image_id
 
@@ -94,6 +94,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
         most = len(folder.pictures) / 2
         questions += [line for line, count in _unknown(folder).items() if most and count > most]
         sources = of_folders if fallback or not (questions or folder.unread) else []
+    elif all(one.kind == "labels" for one in sources):  # Tiny ImageNet: classes of val in a list, of train as folders
+        sources = [one for one in of_folders if part_of(PurePosixPath(one.entry["images"]).name) == "train"] + sources
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += [line for line in _unknown(folder) if line not in questions]
     if foreign and not sources:
@@ -198,11 +200,11 @@ def nothing_found(folder: Folder, aside: list[str]) -> DataError:
 def no_pictures(folder: Folder) -> DataError:
     """Return the error for a folder without pictures; it says how pictures come out of tables and archives."""
     root = folder.root
-    tables = [name for name in folder.every if name.endswith((".parquet", ".arrow"))]
-    tables = tables or [folder.name(file) for file in array_files(root)]
+    arrays = [folder.name(file) for file in array_files(root)]
+    tables = [name for name in folder.every if name.endswith((".parquet", ".arrow"))] or arrays
     archives = [name for name in folder.every if name.endswith((".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar"))]
     hint = "name the folder that holds them, or convert other formats first"
-    if archives:
+    if archives and not arrays:
         hint = f"unpack {_shown(archives)} here, and call init again"
     elif tables:
         out = f"{root.resolve().name}-unpacked"
