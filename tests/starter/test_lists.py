@@ -79,6 +79,13 @@ def test_a_table_with_a_header_keeps_it_though_names_have_no_ending(tmp_path):
     assert seen(tmp_path).source.columns == {"image": "photo", "label": "species"}
 
 
+def test_a_header_that_has_digits_is_no_row(tmp_path):
+    names = photos(tmp_path, [f"p{n}.jpg" for n in range(40)])
+    rows = [f"{name[:-4]},{names[n - 1][:-4]},{answer(n)}" for n, name in enumerate(names)]
+    write(tmp_path, "t.csv", "\n".join(["photo1,photo2,says", *rows]))
+    assert look(tmp_path).sources[0].columns == {"image": ["photo1", "photo2"], "label": "says"}
+
+
 def test_minus_one_means_no_where_there_is_no_zero(tmp_path):
     for cells, labels in (("1 -1\n-1 1\n", ["a"]), ("1 -1\n0 1\n", ["a"])):
         lines = cells.split("\n")

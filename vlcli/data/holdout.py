@@ -43,11 +43,17 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
 def listed_files(take: str, root: Path) -> list[Path]:
     """Return the lists of pictures that ``take`` names."""
     parts = (part.partition(":") for part in take.split(_AND))
-    return [inside(root, file.partition("=")[0]) for kind, _, file in parts if kind in ("in", "not-in") and file]
+    return [_file_of(root, named)[0] for kind, _, named in parts if kind in ("in", "not-in") and named]
 
 
-def _listed(root: Path, file: str, part: str) -> "_Listed":
-    path = inside(root, file)
+def _file_of(root: Path, named: str) -> tuple[Path, str]:
+    """Return the file of ``FILE`` or ``FILE=PART``, and the part."""
+    whole, (file, _, part) = inside(root, named), named.rpartition("=")
+    return (inside(root, file), part) if file and not whole.is_file() else (whole, "")
+
+
+def _listed(root: Path, named: str) -> "_Listed":
+    path, part = _file_of(root, named)
     text = read_text(path)
     if not part:
         names = [line.split()[0] for line in text.splitlines() if line.strip()]
@@ -71,8 +77,7 @@ def _select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int
     kind, _, rest = take.partition(":")
     groups = _groups(examples)
     if kind in ("in", "not-in") and rest:
-        file, _, part = rest.partition("=")
-        listed = _listed(root, file, part)
+        listed = _listed(root, rest)
         pairs = zip(groups, examples, strict=True)
         chosen = {group for group, example in pairs if any(map(listed.has, example.images))}
     else:

@@ -47,7 +47,7 @@ def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
 def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]:
     """Return names for the columns of a table without a header; empty where the first row is one.
 
-    It is data where one of its cells is a file name of a picture, or the name or number of one in such a column.
+    It is data where one of its cells is a file name of a picture, or a name without ending in a column of pictures.
     """
     columns = list(zip(*(row for row in rows[:_LOOKED_AT] if len(row) == len(rows[0])), strict=True))
     pictures = [is_picture_file(column[0]) or _are_pictures(column, is_picture) for column in columns]
@@ -58,10 +58,9 @@ def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]
 
 
 def _are_pictures(column: Sequence[str], is_picture: IsPicture) -> bool:
-    """Return whether most cells name pictures, and the first one does or, as no name of a column, has a digit."""
-    return 2 * sum(map(is_picture, column)) > len(column) and (
-        is_picture(column[0]) or bool(re.search(r"\d", column[0]))
-    )
+    """Return whether most cells name pictures, and the first one does or is written as the second, but for digits."""
+    first, second = (re.sub(r"\d+", "0", cell) for cell in (column[0], column[min(1, len(column) - 1)]))
+    return 2 * sum(map(is_picture, column)) > len(column) and (is_picture(column[0]) or first == second)
 
 
 def is_picture_file(cell: str) -> bool:
