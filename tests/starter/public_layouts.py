@@ -139,6 +139,17 @@ def oxford_pets(root: Path) -> None:
     write(root, "annotations/test.txt", "\n".join(lines[1::2]) + "\n")
 
 
+@layout("image-classification", "oxford-flowers", counts={"train": 20, "validation": 20, "test": 30})
+def oxford_flowers(root: Path) -> None:
+    """Oxford 102 Flowers: numbered pictures, MATLAB files of their classes and parts."""
+    from scipy.io import savemat
+
+    photos(root, [f"jpg/image_{n:05}.jpg" for n in range(1, 71)])
+    savemat(root / "imagelabels.mat", {"labels": np.array([[1 + n % 3 for n in range(70)]], np.uint8)})
+    order = np.arange(1, 71)[None, ::-1]
+    savemat(root / "setid.mat", {"trnid": order[:, :20], "valid": order[:, 20:40], "tstid": order[:, 40:]})
+
+
 @layout("vqa", "json", counts={"train": 30, "validation": 10, "test": 10}, columns={"image": "img_name"})
 def slake(root: Path) -> None:
     """SLAKE: each picture's folder repeats its questions; they are not read a second time."""

@@ -50,11 +50,9 @@ def one_row_a_picture(
     boxes_column, class_column = into
     merged: dict[Any, tuple[str, dict[str, Any]]] = {}
     for where, row in rows:
-        classes = {} if row.get(class_column) is None else {class_column: []}
-        _, first = merged.setdefault(picture(row), (where, row | {boxes_column: []} | classes))
+        _, first = merged.setdefault(picture(row), (where, row | {boxes_column: [], class_column: []}))
         box = corners(row, columns, form, where)
         if box is not None:
             first[boxes_column].append(box)
-            if (name := row.get(class_column)) is not None:
-                first.setdefault(class_column, []).append(name)
+            first[class_column] += [] if row.get(class_column) is None else [row[class_column]]
     yield from merged.values()

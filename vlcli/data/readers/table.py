@@ -1,6 +1,5 @@
 """Tables of one's own: rows with columns that a recipe names, in any file format."""
 
-import difflib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from vlcli.data.checks import sentence
-from vlcli.data.files import inside, known_encoding, read_text
+from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
 from vlcli.data.readers.box_columns import BoxFormat, one_row_a_picture, with_box
 from vlcli.data.readers.cells import (
@@ -18,6 +17,7 @@ from vlcli.data.readers.cells import (
     ColumnType,
     SeveralLabels,
     check_types,
+    class_names_of,
     decide,
     fields_of,
     filled,
@@ -374,24 +374,3 @@ class Table(SplitFileReader):
         if len(sound) < len(every):
             self.left_out[NO_AREA] += len(every) - len(sound)
         return sound
-
-
-def class_names_of(file: Path) -> tuple[int, list[str]]:
-    """Read a file with the name of a class on each line, as Caffe, darknet and CUB-200 have it.
-
-    Returns:
-        The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
-    """
-    names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-    heads = [name.partition(" ") for name in names]
-    first = next((n for n in (0, 1) if all(h[0] == str(n + row) and h[2] for row, h in enumerate(heads))), None)
-    names = names if first is None else [head[2].strip() for head in heads]
-    if not names or len(set(names)) < len(names):
-        got = next((name for name in names if names.count(name) > 1), "no name")
-        raise DataError("This is no list of classes.", where=str(file), got=got, expected="a different name a line")
-    return first or 0, names
-
-
-def _close(absent: list[str], known: list[str]) -> str:
-    close = [one for name in absent for one in difflib.get_close_matches(name, map(str, known), n=1)]
-    return f"; did you mean {' and '.join(map(repr, close))}?" if close else ""

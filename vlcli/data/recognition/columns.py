@@ -37,13 +37,13 @@ _HINTS = {
     "split": r"split|^set$|part|fold|subset|partition|phase",
     "boxes": r"box|bbox|region",
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
+    "tags": r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas",
     "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
 _MARKS = ("?", "？", "؟", ";?")
 """Question marks of several scripts."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
 """Separators of several sentences in one cell."""
-_TAGS = re.compile(r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas")
 _FOURS = (
     ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
     ("xyxy", ("x1", "y1", "x2", "y2")),
@@ -161,11 +161,11 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
     meaning.text = _text(left)
     if meaning.text is not None:
         texts, start = left.pop(meaning.text), _numbered(meaning.text)
-        meaning.more_texts = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        meaning.questions = _are_questions(texts)
+        alike = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        meaning.more_texts = [name for name in alike if _are_questions(left[name]) == meaning.questions]
         for name in meaning.more_texts:
             del left[name]
-        asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
-        meaning.questions = sum(asked) > len(texts) / 2
         meaning.separator = "" if meaning.questions else separator_of(texts)
     if meaning.questions and meaning.answers is None:
         meaning.answers = _only_one(meaning, left, "answer", is_answer_like)
@@ -205,6 +205,11 @@ def _repeat_pictures(meaning: Meaning, table: TableFile) -> bool:
     return len(set(names)) < len(names)
 
 
+def _are_questions(texts: Sequence[Any]) -> bool:
+    asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
+    return sum(asked) > len(texts) / 2
+
+
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
     """Take the column of answers or labels: the one that is named so, else the only one that can be it."""
     able = [name for name in left if fits(left[name])]
@@ -223,7 +228,7 @@ def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
     for name, values in left.items():
-        if _TAGS.search(name.lower()) and (mark := _names_mark(values)) is not None:
+        if is_hinted("tags", name) and (mark := _names_mark(values)) is not None:
             meaning.labels, meaning.several = [name], mark
     flags = [name for name in left if {str(value).lower() for value in left[name]} <= _FLAGS]
     able = {name for name in left if is_label_like(left[name])}
@@ -279,8 +284,8 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     ranked = sorted(namings, key=lambda name: (-round(namings[name].share, 1), not is_hinted("picture", name)))
     if ranked:
         naming = namings[ranked[0]]
-        able = [name for name in ranked if is_hinted("picture", name) or _are_files(left.get(name, ()))]
-        pair = [name for name in able if namings[name].share > 0.5][:2]
+        files = [name for name in ranked if is_hinted("picture", name) or _are_files(left.get(name, ()))]
+        pair = [name for name in files if namings[name].share > 0.5][:2]
         if len(pair) == 2 and namings[pair[0]].folder == namings[pair[1]].folder and _are_a_pair(table, pair):
             sources, share = sorted(pair, key=table.columns.index), min(namings[name].share for name in pair)
             naming = Naming(tuple(sources), namings[pair[0]].folder, share)
