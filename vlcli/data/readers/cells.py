@@ -348,8 +348,3 @@ def _once(names: list[str], file: Path) -> list[str]:
         got = next((name for name in names if names.count(name) > 1), "no name")
         raise DataError("This is no list of classes.", where=str(file), got=got, expected="a different name a line")
     return names
-
-
-def _close(absent: list[str], known: list[str]) -> str:
-    close = [one for name in absent for one in difflib.get_close_matches(name, map(str, known), n=1)]
-    return f"; did you mean {' and '.join(map(repr, close))}?" if close else ""

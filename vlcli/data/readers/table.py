@@ -1,5 +1,6 @@
 """Tables of one's own: rows with columns that a recipe names, in any file format."""
 
+import difflib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -374,3 +375,8 @@ class Table(SplitFileReader):
         if len(sound) < len(every):
             self.left_out[NO_AREA] += len(every) - len(sound)
         return sound
+
+
+def _close(absent: list[str], known: list[str]) -> str:
+    close = [one for name in absent for one in difflib.get_close_matches(name, map(str, known), n=1)]
+    return f"; did you mean {' and '.join(map(repr, close))}?" if close else ""
