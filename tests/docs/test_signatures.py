@@ -109,3 +109,7 @@ def test_signatures_are_read_without_self_types_and_private_parameters(monkeypat
         "x.Invented.of": ["text"],
         "x.Invented.size": None,
     }
+
+
+def test_every_class_that_components_derive_from_is_public_and_stored() -> None:
+    assert signatures.plugin_bases() <= signatures.stored().keys()
