@@ -53,16 +53,18 @@ class PairScorer:
         """
         rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
         images = self.processor(images=[pictures[name] for name in rows], return_tensors="pt").to(self.device)
-        places = [rows[name] for name in names]
-        if self.matches:
-            said = self._read(list(texts))
-            logits = self.model(pixel_values=images["pixel_values"][places], **said).itm_score.float()  # (P, 2)
-            scores: Tensor = logits[:, 1] - logits[:, 0]
-        else:
-            columns = {text: column for column, text in enumerate(dict.fromkeys(texts))}
-            logits = self.model(**self._read(list(columns)), **images).logits_per_text.float()  # (texts, pictures)
-            scores = logits[[columns[text] for text in texts], places]
-        return list(scores.tolist())
+        score = self._matched if self.matches else self._compared
+        return list(score(texts, images, [rows[name] for name in names]).tolist())
+
+    def _matched(self, texts: Sequence[str], images: Any, places: list[int]) -> Tensor:
+        said = self._read(list(texts))
+        logits: Tensor = self.model(pixel_values=images["pixel_values"][places], **said).itm_score.float()  # (P, 2)
+        return logits[:, 1] - logits[:, 0]
+
+    def _compared(self, texts: Sequence[str], images: Any, places: list[int]) -> Tensor:
+        columns = {text: column for column, text in enumerate(dict.fromkeys(texts))}
+        logits: Tensor = self.model(**self._read(list(columns)), **images).logits_per_text.float()  # (texts, pictures)
+        return logits[[columns[text] for text in texts], places]
 
     def _read(self, texts: list[str]) -> dict[str, Tensor]:
         # a sigmoid's bias is SigLIP's, which was trained on sentences padded to one length
@@ -87,17 +89,23 @@ def log_likelihoods(folder: Path, texts: Sequence[str], device: str = "cpu") -> 
     if begin is None:
         what, expected = "The tokenizer has no token that begins a sentence.", "bos_token or eos_token"
         raise DataError(what, where=str(folder), expected=expected)
-    first, other = (model(torch.tensor([[begin, begin, last]], device=device)).logits[0, :2] for last in (0, begin + 1))
-    if not torch.allclose(first, other, atol=1e-4):
+    if _looks_ahead(model, begin):
         what, expected = "This language model sees the words that it is to predict.", "a causal one, such as GPT-2"
         raise ComponentError(what, where=str(folder), got=type(model).__name__, expected=expected)
     ids = [[begin, *(i for i in tokenizer(text)["input_ids"] if i != begin)] for text in texts]
-    sums: list[float] = []
-    for start in range(0, len(ids), SENTENCES):
-        part = [torch.tensor(row) for row in ids[start : start + SENTENCES]]
-        padded = torch.nn.utils.rnn.pad_sequence(part, batch_first=True, padding_value=begin).to(device)  # (N, T)
-        known = torch.arange(1, padded.shape[1])[None] < torch.tensor([[len(row)] for row in part])
-        guessed = model(padded).logits[:, :-1].float().log_softmax(-1)
-        values = guessed.gather(-1, padded[:, 1:, None])[..., 0]
-        sums += (values * known.to(device)).sum(1).tolist()
-    return sums
+    return [one for start in range(0, len(ids), SENTENCES) for one in _sums(model, ids[start : start + SENTENCES])]
+
+
+def _looks_ahead(model: Any, begin: int) -> bool:
+    ids = [torch.tensor([[begin, begin, last]], device=model.device) for last in (0, begin + 1)]
+    first, other = (model(one).logits[0, :2] for one in ids)
+    return not torch.allclose(first, other, atol=1e-4)
+
+
+def _sums(model: Any, ids: list[list[int]]) -> list[float]:
+    rows = [torch.tensor(row, device=model.device) for row in ids]
+    padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=ids[0][0])  # (N, T)
+    known = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row[1:]) for row in rows], batch_first=True)
+    guessed = model(padded).logits[:, :-1].float().log_softmax(-1)
+    values = guessed.gather(-1, padded[:, 1:, None])[..., 0]
+    return list((values * known).sum(1).tolist())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL.Image import Image
@@ -32,7 +32,7 @@ from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import as_spec
-from vlcli.tasks.base import Given, Result, Task, is_joint
+from vlcli.tasks.base import Examples, Given, Result, Task, is_joint
 from vlcli.tasks.outputs import write_json_lines
 from vlcli.tasks.probes import PairTask, pair_row
 
@@ -73,24 +73,28 @@ def run_pairs(context: StageContext, task: PairTask, scorer: PairScorer, resolve
     """Scores a task's pairs by a model of transformers, with that model's own preparation of pictures and words."""
     config = context.config
     assert isinstance(config, Evaluate)
-    needs, rows = InputSpec(text=False, pixels=True), list[dict[str, Any]]()
+    needs, half = InputSpec(text=False, pixels=True), HALVES.get(config.precision)
     data = Pipeline(readers_of(context, resolved), needs=needs, seed=context.seed, missing=config.missing)
-    task.read(Given(data, data, None, context.progress))
-    half = HALVES.get(config.precision)
+    task.read(cast("Examples", Given(data, data, None, context.progress)))
+    rows: list[dict[str, Any]] = []
     with (
         context.progress.task("score", data.total, "pairs") as bar,
         torch.autocast(torch.device(scorer.device).type, half) if half else nullcontext(),
     ):
         for start in range(0, data.total, config.batch_size):
-            part = [data.examples[number] for number in range(start, min(start + config.batch_size, data.total))]
-            pictures = _opened(data, part)
-            known = [example for example in part if example.images[0] in pictures]
-            names, texts = [one.images[0] for one in known], [one.text or "" for one in known]
-            scores = scorer(texts, names, pictures) if known else []
-            rows += [pair_row(one.key, score, one.targets) for one, score in zip(known, scores, strict=True)]
-            bar.advance(len(part))
+            numbers = range(start, min(start + config.batch_size, data.total))
+            rows += _scored(scorer, data, [data.examples[number] for number in numbers])
+            bar.advance(len(numbers))
     result = Result(task.score(rows), rows)
     return _stage_result(context, task, result, data, suspicious(result.metrics), {"model": str(scorer.folder)})
+
+
+def _scored(scorer: PairScorer, data: Pipeline, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    pictures = _opened(data, examples)
+    known = [example for example in examples if example.images[0] in pictures]
+    names, texts = [one.images[0] for one in known], [one.text or "" for one in known]
+    scores = scorer(texts, names, pictures) if known else []
+    return [pair_row(one.key, score, one.targets) for one, score in zip(known, scores, strict=True)]
 
 
 def _opened(data: Pipeline, examples: Sequence[Example]) -> dict[str, Image]:

@@ -42,14 +42,14 @@ def collected(table: RowTable, seeds: int, runs: Path) -> TableResults:
         for row in (row for row in planned.rows if row.label in table.chosen):
             into = rows.setdefault(row.label, RowResults(row.label, cell=row.cell))
             _add(into, replace(row, runs=measured.get(row.label, row.runs)), label)
-    for row in rows.values():
-        member = table.member(row.label)
-        row.equal = {name: equal_range(one.value, _answers(member, name)) for name, one in row.published.items()}
-    whole.rows = list(rows.values())
+    whole.rows = [replace(row, equal=_ranges(table.member(row.label), row)) for row in rows.values()]
     known = {name for row in whole.rows for run in row.done for name in run.metrics}
-    wanted = dict.fromkeys(name for row in whole.rows for name in row.published)
-    whole.metrics = [name for name in wanted if name in known]
+    whole.metrics = [name for name in dict.fromkeys(n for row in whole.rows for n in row.published) if name in known]
     return whole
+
+
+def _ranges(member: Resolved, row: RowResults) -> dict[str, tuple[float, float]]:
+    return {name: equal_range(one.value, _answers(member, name)) for name, one in row.published.items()}
 
 
 def _add(into: RowResults, row: RowResults, label: str) -> None:
@@ -92,23 +92,27 @@ def write_kit(
         costs: cells of the page's rows of stages.
         more: further texts of the page.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    summary, folder_of = summarise(whole), {"evaluation": None, "evaluations": {}}
+    summary = summarise(whole)
     folder.mkdir(parents=True, exist_ok=True)
-    bare = [replace(row, runs=[replace(run, **folder_of) for run in row.runs]) for row in whole.rows]
+    pathless = {row.label: [replace(one, evaluation=None, evaluations={}) for one in row.runs] for row in whole.rows}
+    bare = [replace(row, runs=pathless[row.label]) for row in whole.rows]
     kept = {"kit": {**facts, "rule": RULE}, "statistics": summary.as_dict()}
     files = [write_results(replace(whole, rows=bare), folder / RESULTS, **kept)]
     if not (folder / README).is_file():
-        options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
-        page = Environment(loader=PackageLoader("vlcli.tools"), **options).get_template("kit.md")  # noqa: S701 (no HTML)
-        more |= {"paper": str(table.document.value.get("paper") or ""), "rule": RULE, "file": RESULTS}
-        apart = [line for row in whole.rows for line in row.told_apart]
         numbers = [cells for _, cells in verdicts(summary).rows]
-        lists = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart, "digests": digests}
-        text = page.render(facts=facts, summary=summary, **more, **lists)
-        files.insert(0, write_text(folder / README, text))
+        apart = [line for row in whole.rows for line in row.told_apart]
+        lists = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart}
+        files.append(write_text(folder / README, _page(table, facts=facts, title=whole.title, **more, **lists)))
     return files
+
+
+def _page(table: RowTable, **parts: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
+    template = Environment(loader=PackageLoader("vlcli.tools"), **options).get_template("kit.md")  # noqa: S701 (no HTML)
+    paper = str(table.document.value.get("paper") or "")
+    return template.render(paper=paper, rule=RULE, file=RESULTS, digests=digests, **parts)
 
 
 def refuse_other(folder: Path, title: str) -> None:
