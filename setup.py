@@ -14,6 +14,7 @@ setup(
         "": ["py.typed", "*.yaml", "*.toml", "*.json", "*.txt"],
         "vlcli.pages": ["templates/*"],
         "vlcli.plugin_kit": ["package_template/*"],
+        "vlcli.tools": ["templates/*"],
         "vlcli.demo": ["page/*"],
         "vlcli.prediction": ["small/*.json", "small/*/model/*", "small/*/model/vocab/*"],
     },

@@ -2,6 +2,8 @@
 
 python scripts/public_api.py              # write docs/api.md
 python scripts/public_api.py --imports    # how many names of how many modules plugins/ imports, private ones listed
+python scripts/public_api.py --breaks     # what changed signatures break, compared with tests/docs/signatures.json
+python scripts/public_api.py --accept     # write that copy anew
 """
 
 from __future__ import annotations
@@ -96,11 +98,18 @@ def private() -> list[public.PrivateImport]:
 
 
 def main() -> None:
-    """Write the page, or print the figures."""
+    """Write the page or the copy of the signatures, or print figures or what breaks."""
     if sys.argv[1:] == ["--imports"]:
         found, hidden = imported(), private()
         print(f"{sum(map(len, found.values()))} names from {len(found)} modules, {len(hidden)} private imports")
         print("\n".join(f"{one.file}:{one.line}: {one}" for one in hidden), end="\n" if hidden else "")
+    elif sys.argv[1:] in (["--breaks"], ["--accept"]):
+        import signatures  # imports torch
+
+        now = signatures.signatures()
+        print("\n".join(signatures.breaks(signatures.stored(), now)) or "nothing breaks")
+        if sys.argv[1] == "--accept":
+            signatures.STORED.write_text(signatures.written(now), encoding="utf-8")
     else:
         PAGE.write_text(page(), encoding="utf-8")
 

@@ -11,17 +11,10 @@ from torch import Tensor, nn
 from vlcli.detection import Prepared
 from vlcli.errors import ComponentError
 from vlcli.features import CONCEPTS, WORDS, Record, concept_record
+from vlcli.foreign import transformers_model, transformers_processor, transformers_tokenizer, transformers_type
 from vlcli.images import Labels
 from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector, original_boxes
-from vlcli_hf.folder import (
-    FolderExtractor,
-    chosen_words,
-    image_processor,
-    load_model,
-    model_type,
-    tokenizer,
-    words_of_data,
-)
+from vlcli_hf.folder import FolderExtractor, chosen_words, words_of_data
 from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked
 
 DETECTORS = ("owlvit", "owlv2", "grounding-dino", "grounding_dino", "mm-grounding-dino")
@@ -44,13 +37,13 @@ class ImageText(nn.Module):
         from transformers import AutoModel
 
         super().__init__()
-        self.model: Any = load_model(AutoModel, folder)
+        self.model: Any = transformers_model(AutoModel, folder)
         if not hasattr(self.model, "get_text_features") or not hasattr(self.model, "logit_scale"):
-            what = f"A model of the type {model_type(folder)!r} does not score words against pictures."
+            what = f"A model of the type {transformers_type(folder)!r} does not score words against pictures."
             where, got = str(folder / "config.json"), type(self.model).__name__
             expected = "clip, siglip, siglip2, owlv2 or grounding_dino, with its text encoder"
             raise ComponentError(what, where=where, got=got, expected=expected)
-        self.tokenizer, self.template = tokenizer(folder), template
+        self.tokenizer, self.template = transformers_tokenizer(folder), template
         self.bias = getattr(self.model, "logit_bias", None)
         self.sigmoid = scores == "sigmoid" or (scores == "auto" and self.bias is not None)
         self.register_buffer("texts", torch.zeros(0), persistent=False)
@@ -119,13 +112,13 @@ class OpenVocabularyConcepts(FolderExtractor):
     ) -> None:
         super().__init__(locals())
         asked = chosen_words(words, self.name)
-        detects = model_type(self.folder) in DETECTORS
+        detects = transformers_type(self.folder) in DETECTORS
         self.network = load_detector(self.folder) if detects else ImageText(self.folder, template, scores)
         self.words: tuple[str, ...] = ()
         if asked is not None:
             self._ask(asked)
         self.top, self.min_score, self.dim = top, min_score, 0
-        self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
+        self.preparation = ProcessorPreparation(0, 0, "none", processor=transformers_processor(self.folder))
 
     def _ask(self, words: tuple[str, ...]) -> None:
         self.words = words

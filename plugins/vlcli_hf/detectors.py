@@ -14,18 +14,10 @@ from torchvision.ops import batched_nms, box_convert
 from vlcli.detection import Prepared
 from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
+from vlcli.foreign import transformers_model, transformers_processor, transformers_tokenizer, transformers_type
 from vlcli.images import Labels
 from vlcli_hf.extractor import TOWERS
-from vlcli_hf.folder import (
-    FolderExtractor,
-    autocast,
-    chosen_words,
-    image_processor,
-    load_model,
-    model_type,
-    tokenizer,
-    words_of_data,
-)
+from vlcli_hf.folder import FolderExtractor, autocast, chosen_words, words_of_data
 from vlcli_hf.pictures import ProcessorPreparation, stacked
 
 
@@ -53,7 +45,7 @@ class ClosedDetector(nn.Module):
         from transformers import AutoModelForObjectDetection
 
         super().__init__()
-        self.model: Any = load_model(AutoModelForObjectDetection, folder, may_miss=("*.num_batches_tracked",))
+        self.model: Any = transformers_model(AutoModelForObjectDetection, folder, may_miss=("*.num_batches_tracked",))
         labels: dict[int, str] = self.model.config.id2label
         self.names = tuple(str(labels[number]) for number in sorted(labels))
 
@@ -79,8 +71,8 @@ class _Open(nn.Module):
         from transformers import AutoModelForZeroShotObjectDetection
 
         super().__init__()
-        self.model: Any = load_model(AutoModelForZeroShotObjectDetection, folder)
-        self.tokenizer = tokenizer(folder)
+        self.model: Any = transformers_model(AutoModelForZeroShotObjectDetection, folder)
+        self.tokenizer = transformers_tokenizer(folder)
         self.folder, self.names = folder, ()
         self.prompt: dict[str, Tensor] = {}
 
@@ -158,7 +150,7 @@ def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetect
     """Load the detector of a folder of transformers."""
     from transformers.models.auto import modeling_auto
 
-    kind = model_type(folder)
+    kind = transformers_type(folder)
     if kind in modeling_auto.MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES:
         if kind in OWL:
             return OwlDetector(folder)
@@ -214,7 +206,7 @@ class TransformersDetector(FolderExtractor):
         self.confidence, self.least, self.most, self.nms = confidence, min_boxes, max(min_boxes, max_boxes), nms
         self.class_probs, self.precision = class_probs, precision
         self.dim = _width(self.network.model.config)
-        self.preparation = ProcessorPreparation(0, 0, "none", processor=image_processor(self.folder))
+        self.preparation = ProcessorPreparation(0, 0, "none", processor=transformers_processor(self.folder))
 
     def attach(self, labels: Labels) -> None:
         if self.network.open_vocabulary and not self.network.names:

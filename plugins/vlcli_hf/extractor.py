@@ -17,7 +17,8 @@ from torchvision.ops import roi_align
 from vlcli.detection import Prepared, cell_record, to_record
 from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
-from vlcli_hf.folder import FolderExtractor, autocast, image_processor, load_model, model_type
+from vlcli.foreign import transformers_model, transformers_processor, transformers_type
+from vlcli_hf.folder import FolderExtractor, autocast
 from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked, whole_pictures
 
 
@@ -73,7 +74,7 @@ class Tower(nn.Module):
 
     def __init__(self, folder: Path, layer: int = -1) -> None:
         super().__init__()
-        self.kind, self.layer = TOWERS.get(model_type(folder)), layer
+        self.kind, self.layer = TOWERS.get(transformers_type(folder)), layer
         self.model: Any = _tower(folder, self.kind) if self.kind else _backbone(folder, layer)
         self.what, self.config = type(self.model).__name__, self.model.config
         if self.kind is None:
@@ -138,14 +139,14 @@ def _tower(folder: Path, kind: Kind) -> Any:
     if target is None:
         got = f"transformers {transformers.__version__}, which has no {kind.name}"
         raise ComponentError("The installed transformers is too old for this tower.", got=got, hint="pip install -U")
-    return load_model(target, folder, may_miss=("*pooler.*", "vision_model.head.*"), **dict(kind.options))
+    return transformers_model(target, folder, may_miss=("*pooler.*", "vision_model.head.*"), **dict(kind.options))
 
 
 def _backbone(folder: Path, layer: int) -> Any:
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
 
-    kind = model_type(folder)
+    kind = transformers_type(folder)
     if kind not in MODEL_FOR_BACKBONE_MAPPING_NAMES:
         what = f"A model of the type {kind!r} is neither a vision tower nor a backbone."
         expected = f"{', '.join(name for name in TOWERS if '_vision_' not in name)}, or another type of AutoBackbone"
@@ -153,7 +154,7 @@ def _backbone(folder: Path, layer: int) -> Any:
         raise ComponentError(what, where=str(folder / "config.json"), got=kind, expected=expected, hint=hint)
     # AutoBackbone itself takes names of the hub only.
     target = getattr(transformers, MODEL_FOR_BACKBONE_MAPPING_NAMES[kind])
-    return load_model(target, folder, may_miss=UNTRAINED_NORMS, out_indices=[layer])
+    return transformers_model(target, folder, may_miss=UNTRAINED_NORMS, out_indices=[layer])
 
 
 @torch.no_grad()
@@ -202,7 +203,7 @@ class TransformersExtractor(FolderExtractor):
         self.network = Tower(self.folder, layer)
         self.resolution, self.sampling, self.precision = resolution, sampling, precision
         self.dim = self.network.dim
-        processor = image_processor(self.folder)
+        processor = transformers_processor(self.folder)
         if image_size or boxes != "cells":
             processor = whole_pictures(processor, image_size)
         cells = (grid[0], grid[1])

@@ -1,7 +1,6 @@
 """Folders of transformers: configuration, weights, words, and the base class of the extractors that read them."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatch
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from safetensors import SafetensorError
 
 from vlcli import __version__
 from vlcli.data import read_vocabulary
@@ -18,7 +16,7 @@ from vlcli.detection import Extractor
 from vlcli.errors import DataError, UsageError
 from vlcli.files import cached_repository
 from vlcli.images import Labels
-from vlcli.nn import file_sha256, quiet_transformers
+from vlcli.nn import file_sha256
 
 Words = tuple[str, ...] | str | None
 """A recipe's ``words``: a list, the path of a file, or None for the class names of the data."""
@@ -57,8 +55,6 @@ def checked(words: Sequence[str], who: str, where: str) -> tuple[str, ...]:
     return known
 
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-"""Files of which a folder with weights holds one."""
 SETTINGS = ("config.json", "preprocessor_config.json", "processor_config.json")
 """Files beside the weights that decide features."""
 HELP = "a folder that save_pretrained wrote, or a repository of the Hugging Face hub: docs/backbones.md"
@@ -103,92 +99,11 @@ def _cached(name: str) -> Path:
     )
 
 
-def model_type(folder: Path) -> str:
-    """Return ``model_type`` of ``config.json``."""
-    file = folder / "config.json"
-    try:
-        kind = json.loads(file.read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError, AttributeError) as error:
-        what, expected = "The folder has no configuration of transformers.", "config.json as save_pretrained writes it"
-        got = "no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        raise DataError(what, where=str(file), got=got, expected=expected) from None
-    if not isinstance(kind, str):
-        raise DataError("The configuration does not say what model it is of.", where=str(file), expected="model_type")
-    return kind
-
-
 def digest(folder: Path) -> str:
     """Return the SHA-256 over the weights and settings of a folder: the names of the files and the SHA-256 of each."""
     patterns = (*SETTINGS, "*.safetensors", "pytorch_model*.bin")
     names = sorted(path.name for path in folder.iterdir() if any(fnmatch(path.name, one) for one in patterns))
     return hashlib.sha256("".join(f"{name} {file_sha256(folder / name)}\n" for name in names).encode()).hexdigest()
-
-
-def load_model(target: Any, folder: Path, *, may_miss: Sequence[str] = (), **options: Any) -> Any:
-    """Load a model of transformers with the folder's weights, in float32, without gradients.
-
-    Args:
-        may_miss: patterns of weights that features do not need and the folder may lack.
-
-    Raises:
-        DataError: the folder has no weights, or they are not those of the model that its configuration describes.
-    """
-    if not any((folder / name).is_file() for name in WEIGHTS):
-        got = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "an empty folder"
-        expected, hint = f"one of {', '.join(WEIGHTS)}", "save_pretrained writes them beside config.json"
-        raise DataError("The folder has no weights.", where=str(folder), got=got, expected=expected, hint=hint)
-    try:
-        with torch.random.fork_rng(devices=[]), quiet_transformers():
-            model, report = target.from_pretrained(str(folder), **LOADING, **options)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise _misfit(folder, str(error)) from None
-    others = [f"{name} {[*have]} where {[*want]} is wanted" for name, have, want in report["mismatched_keys"]]
-    missing = [name for name in report["missing_keys"] if not any(fnmatch(name, one) for one in may_miss)]
-    for what, names in (("of another size", sorted(others)), ("missing", sorted(missing))):
-        if names:
-            raise _misfit(folder, f"{len(names)} tensors are {what}: {'; '.join(names[:3])}")
-    return model.eval().requires_grad_(False)
-
-
-LOADING = {
-    "output_loading_info": True,
-    "local_files_only": True,
-    "ignore_mismatched_sizes": True,  # they are refused, all of them named, by load_model
-    "dtype": torch.float32,
-}
-
-
-def _misfit(folder: Path, text: str) -> DataError:
-    what = "The weights do not fit the model that the configuration describes."
-    got = next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
-    expected = "config.json and weights of one save_pretrained"
-    hint = "compare the sizes in config.json with those of the weights"
-    return DataError(what, where=str(folder), got=got, expected=expected, hint=hint)
-
-
-def image_processor(folder: Path) -> Any:
-    """Load the folder's image processor."""
-    from transformers import AutoImageProcessor
-
-    expected = "preprocessor_config.json or processor_config.json"
-    hint = "copy preprocessor_config.json of the model's repository into the folder"
-    return _loaded(AutoImageProcessor, folder, "The folder has no image processor.", expected, hint)
-
-
-def tokenizer(folder: Path) -> Any:
-    """Load the folder's tokenizer."""
-    from transformers import AutoTokenizer
-
-    expected = "tokenizer.json, or vocab.txt, or vocab.json with merges.txt"
-    return _loaded(AutoTokenizer, folder, "The folder has no tokenizer, and the model reads words.", expected, "")
-
-
-def _loaded(target: Any, folder: Path, what: str, expected: str, hint: str) -> Any:
-    try:
-        return target.from_pretrained(str(folder), local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        got = str(error).splitlines()[0][:200]
-        raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint) from None
 
 
 HIDDEN = ("self", "__class__", "weights", "batch_size", "words")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from vlcli.data.readers.generic import HuggingFace, JsonLines, Parquet
 from vlcli.data.readers.probes import POPE, VSR, SugarCrepe, Winoground
+from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.metrics.classification import yes_no
+from vlcli.metrics.rows import measured
+from vlcli.nn import Batch
 from vlcli.tasks.classification import Classification
 from vlcli.tasks.probes import SugarCrepeTask, WinogroundTask
 
@@ -85,6 +90,69 @@ def test_sugarcrepe_counts_by_kind_and_leaves_half_items_out():
     given = rows((2, 1), "swap_obj") + rows((1, 2), "add_att", "2") + rows((5,), "add_att", "3")
     found = SugarCrepeTask().score(given)
     assert found == {"accuracy": 0.5, "chance/accuracy": 0.5, "accuracy/add_att": 0.0, "accuracy/swap_obj": 1.0}
+
+
+def invented(right, pictures=20):
+    """Embeddings of captions and pictures of 2 items a picture, of which this share prefers the true caption."""
+    draw = torch.Generator().manual_seed(0)
+    image = torch.nn.functional.normalize(torch.randn(2 * pictures, 16, generator=draw), dim=-1)
+    near, far = image, -image
+    swapped = torch.arange(2 * pictures) >= round(right * 2 * pictures)
+    true, false = torch.where(swapped[:, None], far, near), torch.where(swapped[:, None], near, far)
+    text = torch.stack([true, false], 1).flatten(0, 1)  # (4 * pictures, 16)
+    return {"contrast": {"text_embedding": text, "image_embedding": image.repeat_interleave(2, 0)}}
+
+
+def batch_of(count, kind, parts=2):
+    numbers = torch.arange(count * parts)
+    items = [str(int(number) // parts) for number in numbers]
+    targets = {"item": items, "part": numbers % parts, "kind": [kind] * len(items)}
+    return Batch({}, targets, [f"{kind}-{number}" for number in numbers.tolist()], numbers)
+
+
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+def test_invented_embeddings_have_their_known_score_with_an_interval_over_pictures(right):
+    task, batch = SugarCrepeTask(objective="contrast"), batch_of(40, "swap_obj")
+    rows = task.decode(invented(right), batch)
+    metrics = task.score(rows)
+    assert metrics["accuracy"] == metrics["accuracy/swap_obj"] == right
+    assert sum("accuracy" in row for row in rows) == 40
+    clusters = {key: str(place // 4) for place, key in enumerate(batch.keys)}
+    for one in measured(metrics, rows, clusters):
+        assert (one.count, one.images) == (40, 20)
+        assert one.low <= right <= one.high
+        assert one.high - one.low < 0.6
+
+
+def test_swapped_labels_give_the_rest_of_one():
+    task, batch = SugarCrepeTask(objective="contrast"), batch_of(40, "add_att")
+    rows = task.decode(invented(0.7), batch)
+    swapped = [{**row, "part": 1 - row["part"]} for row in rows]
+    assert task.score(rows)["accuracy"] == pytest.approx(0.7)
+    assert task.score(swapped)["accuracy"] == pytest.approx(0.3)
+
+
+def test_rules_that_see_no_picture_stand_beside():
+    task, texts = SugarCrepeTask(), ["a cat", "a black cat", "a dog", "a cow", "two cats", "a cat"]
+    read = [Example(f"x-{place}", text, ["1"]) for place, text in enumerate(texts)]
+    task.read(SimpleNamespace(data=SimpleNamespace(examples=read)))
+    kinds = ("add_att", "replace_obj", "replace_obj")
+    asked = [
+        {"key": f"x-{place}", "item": str(place // 2), "part": place % 2, "kind": kinds[place // 2], "score": 0.0}
+        for place in range(6)
+    ]
+    found = task.score(asked)
+    assert found["shorter/accuracy"] == pytest.approx((1 + 0.5 + 0) / 3)
+    assert (found["shorter/accuracy/add_att"], found["shorter/accuracy/replace_obj"]) == (1.0, 0.25)
+    assert found["accuracy"] == 0.0  # equal scores of the model are wrong
+    assert not any(name.startswith("likelier") for name in found)
+
+
+@pytest.mark.parametrize("said", ["yes", None, float("nan")])
+def test_a_prediction_that_is_no_score_is_told(said):
+    with pytest.raises(DataError, match="is its score") as error:
+        WinogroundTask().judge([{"prediction": said}], batch_of(1, "Object", 1))
+    assert error.value.where == "Object-0"
 
 
 def test_yes_and_no_have_popes_metrics():

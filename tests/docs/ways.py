@@ -355,6 +355,14 @@ WAYS: dict[str, Way] = {
     "vlcli plan quickstart --gpus 4 --memory 80GB": Way("activations"),
     "vlcli rehearse lxmert --gpus 4 --memory 40GB": Way("rehearsed-export", slow=True),
     "vlcli rehearse irpe/table1 --rows original": Way("rehearsed-export", slow=True),
+    "vlcli kit lxmert/table2 -o kit": Way(
+        "results.json", instead=("kit", "irpe/table1", "--rows", "original", "-o", "kit"), slow=True
+    ),
+    "vlcli kit TABLE": Way("--rows", instead=("kit", "--help")),
+    "vlcli table kit/results.json": Way("without", instead=("table", "runs/quickstart/table.json")),
+    "vlcli eval sugarcrepe --stage clip-vit-base-patch32 --root DATA": Way(
+        "SugarCrepe", instead=("show", "sugarcrepe")
+    ),
     "vlcli rehearse vlmo --folder rehearsal": Way("rehearsed-export", slow=True),
     "vlcli run tiny_paper.yaml --trust": Way("lxmert", DRY),  # run in earnest by test_docs
     "vlcli run gated.yaml --trust": Way("gated", DRY),  # run in earnest by test_docs

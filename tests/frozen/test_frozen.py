@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.docs.pages import vlcli
+from tests.docs.pages import run, vlcli
 from tests.docs.strangers import environment, install
 
 COMPONENTS = {"models": "meadow", "objectives": "meadow-match", "positions": "meadow-slope", "datasets": "meadow-lines"}
@@ -67,3 +67,19 @@ def test_a_damaged_line_is_one_message_with_its_place(python, tmp_path):
 def test_it_passes_the_conformance_suite(python, tmp_path):
     ended = vlcli(tmp_path, "plugin", "check", "meadow", "--quick", python=python)
     assert ended.code == 0, ended.out + ended.err
+
+
+def test_it_is_told_in_one_message_when_vlcli_has_left_its_interface_behind(python, tmp_path):
+    home = run([python, "-c", "import meadow; print(meadow.__path__[0])"], tmp_path).out.strip()
+    (stated,) = Path(home).parent.glob("meadow-1.0.dist-info/entry_points.txt")
+    kept = stated.read_text()
+    stated.write_text(f"{kept}\n[vlcli.interface]\nversion = v0\n")
+    try:
+        field(tmp_path / "field")
+        ended = vlcli(tmp_path, "run", "meadow/small", python=python)
+    finally:
+        stated.write_text(kept)
+    assert ended.code != 0
+    assert "The package meadow is too old for this vlcli." in ended.err
+    assert "pip install --upgrade meadow" in ended.err
+    assert "Traceback" not in ended.err

@@ -233,6 +233,14 @@ class TestPublishedNumbers:
         found = faults(write(tmp_path, f"{self.BASE}rows: {{a: {{seed: 3}}}}\nothers: {others}\n"))
         assert any(one.startswith(told) for one in found), found
 
+    @pytest.mark.parametrize("rows", [["a"], ["b"]])
+    def test_chosen_rows_need_not_measure_what_other_systems_published(self, tmp_path, rows):
+        text = self.BASE.replace("table: {rows: {dev: test}", "table: {rows: {dev: test, late: test}")
+        late = "{seed: 3}, b: {seed: 4, table: {rows: {late: ~, dev: test}}}"
+        file = write(tmp_path, f"{text}rows: {{a: {late}}}\nothers: {{Human: {{late/accuracy on dev: 1}}}}\n")
+        assert load_table(file, rows=rows).chosen == rows
+        assert load_table("dimbert/table2", rows=["coco", "vlp"]).chosen == ["coco", "vlp"]
+
     @pytest.mark.parametrize(
         ("source", "told"),
         [

@@ -12,6 +12,7 @@ from vlcli import registry
 from vlcli.errors import ComponentError
 
 entries = importlib.import_module("vlcli.registry.entries")  # its name in the package is a function's
+lookup = importlib.import_module("vlcli.registry.lookup")
 CODE = """from vlcli.nn import AttentionShape, PairwisePosition
 
 
@@ -63,12 +64,40 @@ def test_a_component_is_loaded_from_its_module_and_needs_are_kept(site):
     assert registry.find("positions", "silent").needs == ("absent",)
 
 
-def test_another_interface_is_refused_with_both_versions(site):
-    install(site, "from_tomorrow", 'interface = 9\n[positions]\nsilent = "parts:Nothing"\n')
-    with pytest.raises(ComponentError, match="another version of vlcli's interface") as refused:
+@pytest.mark.parametrize(
+    ("stated", "oldest", "newest", "what", "expected", "hint"),
+    [
+        (9, 1, 1, "too new for this vlcli", "interface 1 (vlcli ", "pip install --upgrade vlcli; or install an ear"),
+        (2, 3, 5, "too old for this vlcli", "an interface from 3 to 5 (", "pip install --upgrade stated; or install"),
+        (6, 3, 5, "too new for this vlcli", "an interface from 3 to 5 (", "pip install --upgrade vlcli"),
+        (-1, 3, 5, "does not say which interface", "an interface from 3 to 5 (", "ask its author"),
+        ('"soon"', 1, 1, "does not say which interface", "interface 1 (", "ask its author"),
+    ],
+)
+def test_an_interface_outside_the_range_is_refused_before_anything_is_imported(
+    site, monkeypatch, stated, oldest, newest, what, expected, hint
+):
+    monkeypatch.setattr(lookup, "OLDEST", oldest)
+    monkeypatch.setattr(lookup, "INTERFACE", newest)
+    install(site, "stated", f'interface = {stated}\n[positions]\nsilent = "parts:Nothing"\n', code="")
+    with pytest.raises(ComponentError) as refused:
         registry.load("positions", "silent")
-    assert (refused.value.got, refused.value.expected) == ("interface 9", "interface 1, which this vlcli has")
+    error = refused.value
+    assert what in error.what
+    assert (error.where, error.got) == ("stated 1.0", f"interface {str(stated).strip(chr(34))}")
+    assert error.expected.startswith(expected)
+    assert error.hint.startswith(hint)
+    assert "stated" not in sys.modules
     assert any(broken.entry.name == "silent" for broken in registry.status("positions"))
+
+
+@pytest.mark.parametrize("stated", [3, 4, 5, None])
+def test_an_interface_inside_the_range_is_loaded(site, monkeypatch, stated):
+    monkeypatch.setattr(lookup, "OLDEST", 3)
+    monkeypatch.setattr(lookup, "INTERFACE", 5)
+    head = "" if stated is None else f"interface = {stated}\n"
+    install(site, f"fits_{stated}", f'{head}[positions]\nsilent = "parts:Nothing"\n')
+    assert registry.load("positions", "silent").__module__ == f"fits_{stated}.parts"
 
 
 def test_a_damaged_file_is_reported_and_other_packages_work(site):

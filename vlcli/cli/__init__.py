@@ -21,6 +21,7 @@ from vlcli.cli import (
     export,
     features,
     init,
+    kit,
     listing,
     plugin,
     predict,
@@ -67,6 +68,7 @@ for _kind, _about in {
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
 app.command("rehearse", rich_help_panel=_RUN)(rehearse.rehearse)
+app.command("kit", rich_help_panel=_RUN)(kit.kit)
 app.command("export", rich_help_panel=_RUN)(export.export)
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)

@@ -25,7 +25,7 @@ def evaluate(
     recipe: o.RunRecipe = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option("--stage", help="RECIPE/STAGE, or a model's folder; default: the newest of the task."),
+        typer.Option("--stage", help="RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which part of the data.")] = None,
     root: o.Root = None,
@@ -81,7 +81,28 @@ def _evaluate_task(
     if not request.quiet:
         console.err(f"checkpoint: {folder}")
     resolved = one_stage(task_recipe(names[0], folder, split, root), overrides, task, exclude={"fit"})
-    carry_out(resolved, replace(request, kind=None, only=None, folder=request.output / "eval"))
+    home = request.output / "eval"
+    carry_out(resolved, replace(request, kind=None, only=None, folder=home))
+    if not (request.json_ or request.quiet or request.dry_run):
+        _tell_metrics(home / next(iter(resolved.stages)))
+
+
+def _tell_metrics(stage: Path) -> None:
+    from vlcli.metrics.clusters import read_clusters
+    from vlcli.metrics.rows import measured, read_lines
+    from vlcli.recipe import stage_record
+    from vlcli.tables.cells import number, show_estimate
+    from vlcli.tables.statistics import PREDICTIONS, Estimate
+
+    folder, record = stage_record.finished(stage) or (stage, None)
+    rows = []
+    for one in measured(record.metrics if record else {}, read_lines(folder / PREDICTIONS)[0], read_clusters(folder)):
+        count, what = (one.images, "image") if one.images else (one.count, "example")
+        over = f"{count:,} {what}{'s' * (count > 1)}" if count else ""
+        beside = "" if one.baseline is None else f"{one.by} {number(one.baseline)}"
+        rows.append([one.name, show_estimate(Estimate(one.value, one.low, one.high)), over, beside])
+    if rows:
+        console.table(["metric", "with 95 % interval", "over", "beside"], rows)
 
 
 def newest(task: str, output: Path) -> Path:

@@ -104,7 +104,7 @@ def _room(folder: Path | None) -> Iterator[Path]:
 def _show(document: dict[str, Any], gpus: int, memory: str) -> None:
     console.out(f"reduced: {'; '.join(document['reduced'])}")
     rows = [
-        [row["stage"], row["kind"], row["status"], spent(row["seconds"]), *_full(row["full"])]
+        [row["stage"], row["kind"], row["status"], spent(row["seconds"]), *full_cells(row["full"])]
         for row in document["stages"]
     ]
     title = f"{document['recipe']}, rehearsed; the full recipe on {gpus} GPU{'s' * (gpus > 1)} of {memory}"
@@ -112,7 +112,8 @@ def _show(document: dict[str, Any], gpus: int, memory: str) -> None:
     console.table(columns, rows, title)
 
 
-def _full(costs: dict[str, Any] | None) -> list[str]:
+def full_cells(costs: dict[str, Any] | None) -> list[str]:
+    """Returns memory of a GPU, hours and checkpoints of a stage of a full recipe as cells."""
     if costs is None:
         return ["-", "-", "-"]
     if "why" in costs:

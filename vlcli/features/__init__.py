@@ -11,7 +11,7 @@ from vlcli.features.writer import FeatureWriter
 from vlcli.lazy import lazily
 
 if TYPE_CHECKING:
-    from vlcli.features.formats import ForeignImage, Format, FormatOptions, ImageNames
+    from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames
 
 
 __getattr__ = lazily(__name__, __file__)

@@ -15,10 +15,11 @@ from vlcli.errors import ComponentError, Problem, did_you_mean, shown
 from vlcli.registry.bounds import has_bounds, number_fault
 from vlcli.registry.contract import CONTRACTS, blame, fault, incomplete, origin, place
 from vlcli.registry.entries import entries, find
-from vlcli.registry.packages import FILES, INTERFACE, Entry
+from vlcli.registry.packages import FILES, INTERFACE, OLDEST, Entry
 from vlcli.registry.public import imports_of, warn_of_private_imports
 from vlcli.registry.renames import RENAMED
 from vlcli.registry.schema import Parameter, as_spec, documentation, parameters, validator
+from vlcli.version import __version__
 
 T = TypeVar("T")
 _KINDS = {base: kind for kind, contract in CONTRACTS.items() for base in contract.bases}
@@ -242,15 +243,23 @@ def _lack(name: str, missing: list[str], key: str, hint: str) -> Problem:
 
 
 def _target(entry: Entry) -> Any:
-    if entry.interface not in ("", str(INTERFACE)):
-        raise ComponentError(
-            f"The package {entry.distribution} was written for another version of vlcli's interface.",
-            where=f"{entry.distribution} {entry.version}",
-            got=f"interface {entry.interface}",
-            expected=f"interface {INTERFACE}, which this vlcli has",
-            hint=f"install a version of {entry.distribution}, or of vlcli, that fits the other",
-        )
+    _check_interface(entry)
     return _import(entry.value) if entry.loaded is None else entry.loaded
+
+
+def _check_interface(entry: Entry) -> None:
+    stated, name = entry.interface, entry.distribution
+    if not stated or (stated.isdecimal() and OLDEST <= int(stated) <= INTERFACE):
+        return
+    what, hint = f"The package {name} does not say which interface of vlcli it was written for.", "ask its author"
+    if stated.isdecimal():
+        old = int(stated) < OLDEST
+        what = f"The package {name} is too {'old' if old else 'new'} for this vlcli."
+        newer, older = (name, "vlcli") if old else ("vlcli", name)
+        hint = f"pip install --upgrade {newer}; or install an earlier {older}"
+    known = f"interface {INTERFACE}" if OLDEST == INTERFACE else f"an interface from {OLDEST} to {INTERFACE}"
+    where, expected = f"{name} {entry.version}", f"{known} (vlcli {__version__})"
+    raise ComponentError(what, where=where, got=f"interface {stated}", expected=expected, hint=hint)
 
 
 @cache

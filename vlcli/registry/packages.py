@@ -75,8 +75,9 @@ class Entry:
 
 
 COMPONENTS = "components.toml"
-INTERFACE = 1
-"""Version of the interface of base classes and entry points; raised when packages from outside would have to change."""
+INTERFACE, OLDEST = 1, 1
+"""Version of the interface of base classes and entry points, raised with what packages from outside can newly use; and
+the oldest version whose packages still work, raised when they would have to change."""
 
 
 def package_folder(package: str) -> tuple[Path, Path]:

@@ -1,33 +1,40 @@
 """Scores a trained model on a task: metrics, every example's prediction, and the server's files."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import torch
+from PIL.Image import Image
 
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import Stores, open_readers, open_stores, require_stores
 from vlcli.builders.resolve import resolve_stage, resolve_with
 from vlcli.builders.training import corruptions_for, make_transform
+from vlcli.data.images import PictureError, load_image
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.reader import Reader
+from vlcli.data.sample import Example
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
-from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
+from vlcli.engine.bundle import CONFIG, Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import JointEvaluation, TaskRunner, evaluating
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
+from vlcli.foreign.pairs import PairScorer
 from vlcli.metrics.baseline import suspicious
 from vlcli.metrics.clusters import IMAGES
 from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
 from vlcli.registry import as_spec
-from vlcli.tasks.base import Given, Result, Task, is_joint
+from vlcli.tasks.base import Examples, Given, Result, Task, is_joint
 from vlcli.tasks.outputs import write_json_lines
+from vlcli.tasks.probes import PairTask, pair_row
 
 PREDICTIONS = "predictions.jsonl"
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,8 +50,11 @@ def run(context: StageContext) -> StageResult:
     resolved = resolve_stage(context)
     if processes.rank() and not is_joint(choose_task(context, resolved)):
         return StageResult()  # rank 0 does it
-    bundle = load_bundle(source_of(context), resolve_device(context.device))
-    task = choose_task(context, resolved)
+    source, device = source_of(context), resolve_device(context.device)
+    task = resolved.built_task
+    if isinstance(task, PairTask) and find_bundle(source) is None and (source / CONFIG).is_file():
+        return StageResult() if processes.rank() else run_pairs(context, task, PairScorer(source, device), resolved)
+    bundle, task = load_bundle(source, device), choose_task(context, resolved)
     check_capabilities(task, bundle, context.name)
     data = assemble(context, bundle, readers_of(context, resolved), task)
     runner = open_runner(context, bundle, data)
@@ -57,6 +67,47 @@ def run(context: StageContext) -> StageResult:
     if processes.rank():
         return StageResult()
     return _stage_result(context, task, result, data, suspicious(result.metrics), {"model": str(bundle.folder)})
+
+
+def run_pairs(context: StageContext, task: PairTask, scorer: PairScorer, resolved: ResolvedStage) -> StageResult:
+    """Scores a task's pairs by a model of transformers, with that model's own preparation of pictures and words."""
+    config = context.config
+    assert isinstance(config, Evaluate)
+    needs, half = InputSpec(text=False, pixels=True), HALVES.get(config.precision)
+    data = Pipeline(readers_of(context, resolved), needs=needs, seed=context.seed, missing=config.missing)
+    task.read(cast("Examples", Given(data, data, None, context.progress)))
+    rows: list[dict[str, Any]] = []
+    with (
+        context.progress.task("score", data.total, "pairs") as bar,
+        torch.autocast(torch.device(scorer.device).type, half) if half else nullcontext(),
+    ):
+        for start in range(0, data.total, config.batch_size):
+            numbers = range(start, min(start + config.batch_size, data.total))
+            rows += _scored(scorer, data, [data.examples[number] for number in numbers])
+            bar.advance(len(numbers))
+    result = Result(task.score(rows), rows)
+    return _stage_result(context, task, result, data, suspicious(result.metrics), {"model": str(scorer.folder)})
+
+
+def _scored(scorer: PairScorer, data: Pipeline, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    pictures = _opened(data, examples)
+    known = [example for example in examples if example.images[0] in pictures]
+    names, texts = [one.images[0] for one in known], [one.text or "" for one in known]
+    scores = scorer(texts, names, pictures) if known else []
+    return [pair_row(one.key, score, one.targets) for one, score in zip(known, scores, strict=True)]
+
+
+def _opened(data: Pipeline, examples: Sequence[Example]) -> dict[str, Image]:
+    pictures: dict[str, Image] = {}
+    for example in examples:
+        name = example.images[0]
+        try:
+            pictures[name] = pictures.get(name) or load_image(data.pictures.files[name])
+        except PictureError as error:
+            if data.missing != "drop":
+                raise
+            data.unreadable[example.key] = f"{error.where}: {error.got or error.what}"
+    return pictures
 
 
 def run_fitted(context: StageContext, config: Evaluate) -> StageResult:

@@ -64,6 +64,8 @@ class RowResults:
         published: numbers of the split that was measured.
         apart: published numbers of other splits, which are told and not compared.
         other: a system that the table does not run; its numbers are published ones alone.
+        equal: by metric, the ends between which a measured number counts as equal to the published one; empty where
+            nobody decided it beforehand.
         cell: where the row stands in a grid: one value per axis of the table; empty where the table is no grid.
     """
 
@@ -73,6 +75,7 @@ class RowResults:
     apart: dict[str, Published] = field(default_factory=dict)
     cell: tuple[str, ...] = ()
     other: bool = False
+    equal: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def told_apart(self) -> list[str]:

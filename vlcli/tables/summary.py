@@ -9,6 +9,7 @@ from vlcli.errors import UsageError
 from vlcli.metrics.baseline import CHANCE, beside, without_baselines
 from vlcli.plain import comma_list
 from vlcli.recipe.locate import Published
+from vlcli.tables.equal import Compared, compared
 from vlcli.tables.results import DONE, REFUSED, RowResults, RunResults, TableResults
 from vlcli.tables.statistics import Contrast, Estimate, contrast, estimate, holm
 
@@ -28,6 +29,7 @@ class Line:
         estimates: by metric; a metric that the row lacks is absent.
         contrasts: to the reference row, by metric.
         error: why the row has no metrics, or which of its runs have none; empty where all have.
+        compared: published numbers with what counts as equal, by metric; empty where nobody decided it beforehand.
     """
 
     label: str
@@ -38,6 +40,7 @@ class Line:
     seeds: int = 0
     error: str = ""
     cell: tuple[str, ...] = ()
+    compared: dict[str, Compared] = field(default_factory=dict)
 
     def as_dict(self, metrics: Sequence[str]) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -47,6 +50,8 @@ class Line:
             name: {part: asdict(values[name]) for part, values in parts.items() if name in values} for name in metrics
         }
         known = {key: getattr(self, key) for key in ("label", "kind", "seeds", "error", "cell")}
+        words = {name: one.word for name, one in self.compared.items()}
+        known |= {"verdicts": words} if words else {}
         return {**{key: value for key, value in known.items() if value not in ("", ())}, "metrics": cells}
 
 
@@ -162,7 +167,7 @@ def _line(row: RowResults, names: Sequence[str], reference: RowResults | None) -
     estimates = {name: one for name in names if (one := estimate(row, name)) is not None}
     kind = "reference" if row is reference else "other" if row.other else "row"
     line = Line(row.label, kind, estimates, dict(row.published), seeds=len(row.done), cell=row.cell)
-    line.error = _error(row, names)
+    line.error, line.compared = _error(row, names), compared(row)
     if reference is not None and row is not reference:
         pairs = ((name, contrast(row, reference, name)) for name in names)
         line.contrasts = {name: one for name, one in pairs if one is not None}

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable
 
 from vlcli.tables.cells import EMPTY, Block, number, shorter, show_contrast, show_estimate, star
@@ -36,9 +37,9 @@ def blocks(summary: Summary) -> list[Block]:
     One or two metrics are one block; more have a block of measured numbers, one of published numbers and one of
     differences.
     """
-    names = summary.metrics
+    names, judged = summary.metrics, [verdicts(summary)]
     if len(summary.axes) == 2:
-        return [_matrix(summary, name) for name in names]
+        return [*(_matrix(summary, name) for name in names), *(block for block in judged if block.rows)]
     shown: list[tuple[str, list[Cell]]] = [(summary.title, [(name, _measured(name)) for name in names])]
     if len(names) <= NARROW:
         shown = [(summary.title, [cell for name in names for cell in _everything(summary, name)])]
@@ -47,7 +48,20 @@ def blocks(summary: Summary) -> list[Block]:
     if len(names) > NARROW and summary.has("contrasts"):
         shown.append((f"difference to {summary.reference}", [(name, _difference(name)) for name in names]))
     result = [_block(summary, title, cells, not number) for number, (title, cells) in enumerate(shown)]
-    return [block for block in result if block.rows]
+    return [block for block in [*result, *judged] if block.rows]
+
+
+def verdicts(summary: Summary) -> Block:
+    """Return published numbers, what counts as equal, what was measured, and the verdict; no rows where none has it."""
+    block = Block("compared with the published numbers", ["", "metric", "published", "counts as equal", "measured", ""])
+    for line in summary.lines:
+        for name, one in line.compared.items():
+            ends = " to ".join(map(number, one.range))
+            cells = [line.label, name, number(one.published.value), ends, show_estimate(one.measured), one.word]
+            block.rows.append((line.kind, cells))
+    counts = Counter(one.word for line in summary.lines for one in line.compared.values())
+    block.notes = [", ".join(f"{count} {word}" for word, count in counts.items())] if counts else []
+    return block
 
 
 def _matrix(summary: Summary, metric: str) -> Block:

@@ -1,23 +1,35 @@
 """Probes of pairs: which caption, and which picture, a model's score prefers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from vlcli.data.readers.probes import SugarCrepe
+from vlcli.errors import DataError, shown
+from vlcli.foreign.pairs import log_likelihoods
 from vlcli.metrics.baseline import CHANCE
 from vlcli.nn import Batch
 from vlcli.objectives.base import full_precision
 from vlcli.registry import Spec
-from vlcli.tasks.base import Task
-from vlcli.tasks.outputs import logits_of, target
+from vlcli.tasks.base import Examples, Task
+from vlcli.tasks.outputs import logits_of, mean, target
 
 Item = dict[int, float]  # scores of an item's pairs by ``part``
+FACTS = ("item", "part", "kind")
 
 
-class _Pairs(Task):
+class PairTask(Task):
+    """Base of tasks that compare the scores of an item's pairs of a sentence and a picture.
+
+    The first row of an item says what was right in it, so that metrics are means over items. A folder of transformers
+    that scores pairs can be evaluated on such a task as it is.
+    """
+
     eval_split = "test"
     parts: ClassVar[int] = 2  # pairs of an item
+    by_chance: ClassVar[Mapping[str, float]] = {}  # score of a random order, by metric
 
     def __init__(self, *, objective: str = "matching") -> None:
         self.objective = objective
@@ -33,50 +45,105 @@ class _Pairs(Task):
         else:
             logits = full_precision(logits_of(outputs, self.objective, classes=2))
             scores = logits[:, 1] - logits[:, 0]
-        columns = (target(batch, name) for name in ("item", "part", "kind"))
-        return [
-            {"key": key, "score": score, "item": item, "part": int(part), "kind": kind}
-            for key, score, item, part, kind in zip(batch.keys, scores.tolist(), *columns, strict=True)
-        ]
+        return self._rows(batch, scores.tolist())
+
+    def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
+        for key, row in zip(batch.keys, predictions, strict=True):
+            if not isinstance(row["prediction"], int | float) or row["prediction"] != row["prediction"]:
+                what, got = "The prediction of a pair is its score.", shown(row["prediction"])
+                raise DataError(what, where=key, got=got, expected="a number, higher where the two fit better")
+        return self._rows(batch, [float(row["prediction"]) for row in predictions])
+
+    def _rows(self, batch: Batch, scores: Sequence[float]) -> list[dict[str, Any]]:
+        facts = (target(batch, name) for name in FACTS)
+        rows = zip(batch.keys, scores, *facts, strict=True)
+        return [pair_row(key, score, dict(zip(FACTS, known, strict=True))) for key, score, *known in rows]
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
         """Return the metrics over whole items, and by kind; items some of whose pairs were left out do not count."""
-        items: dict[tuple[str, str], Item] = {}
-        for row in predictions:
-            items.setdefault((str(row["item"]), str(row["kind"] or "")), {})[row["part"]] = row["score"]
-        whole = [(kind, item) for (_, kind), item in items.items() if len(item) == self.parts]
-        if not whole:
+        firsts = self.judged(predictions)
+        if not firsts:
             return {}
-        metrics = self.metrics([item for _, item in whole])
-        for kind in sorted({kind for kind, _ in whole if kind}):
-            of_kind = self.metrics([item for other, item in whole if other == kind])
-            metrics |= {f"{name}/{kind}": value for name, value in of_kind.items() if not name.startswith(CHANCE)}
-        return metrics
+        return {**self.means(firsts), **{f"{CHANCE}/{name}": value for name, value in self.by_chance.items()}}
 
-    def metrics(self, items: Sequence[Item]) -> dict[str, float]:
-        """Return the metrics of some items. Subclasses define it."""
-        raise NotImplementedError(f"{type(self).__name__} has no metrics")
+    def judged(self, predictions: Sequence[dict[str, Any]], ties: float = 0.0) -> list[dict[str, Any]]:
+        """Return the first row of each whole item after writing into it what is right.
+
+        Args:
+            ties: what equal scores count.
+        """
+        items: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+        for row in predictions:
+            items.setdefault((str(row["item"]), str(row["kind"] or "")), {})[row["part"]] = row
+        whole = [rows for rows in items.values() if len(rows) == self.parts]
+        for rows in whole:
+            rows[0].update(self.right({part: row["score"] for part, row in rows.items()}, ties))
+        return [rows[0] for rows in whole]
+
+    def means(self, firsts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Return the means over the items, and over those of each kind."""
+        kinds = sorted({row["kind"] for row in firsts if row["kind"]})
+        groups = {"": firsts} | {f"/{kind}": [row for row in firsts if row["kind"] == kind] for kind in kinds}
+        return {name + end: mean(rows, name) for end, rows in groups.items() for name in self.by_chance}
+
+    def right(self, item: Item, ties: float) -> dict[str, float]:
+        """Return what is right in an item, by metric. Subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} judges no items")
 
 
-class SugarCrepeTask(_Pairs):
+def pair_row(key: str, score: float, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prediction of a pair."""
+    return {"key": key, "score": score, "item": facts["item"], "part": int(facts["part"]), "kind": facts.get("kind")}
+
+
+class SugarCrepeTask(PairTask):
     """Prefer a picture's caption to one that a small change makes false; accuracy, overall and by kind of change.
+
+    Beside stand two rules that see no picture: ``shorter/accuracy`` chooses the caption of fewer letters (equal ones
+    count half), ``likelier/accuracy`` the one that a language model finds likelier.
 
     Args:
         objective: which scores pairs: ``matching``, ``contrast-matching`` or ``contrast``.
+        language_model: a folder with a causal language model of transformers; None: there is no ``likelier``.
     """
 
     paper = "Hsieh et al. 2023, SugarCrepe: Fixing Hackable Benchmarks for Compositionality"
     metric = "accuracy"
     usual_data = "sugarcrepe"
+    by_chance: ClassVar[Mapping[str, float]] = {"accuracy": 0.5}
 
-    def metrics(self, items: Sequence[Item]) -> dict[str, float]:
-        # equal scores are wrong
-        right = sum(item[0] > item[1] for item in items)
-        return {"accuracy": right / len(items), f"{CHANCE}/accuracy": 0.5}
+    def __init__(self, *, objective: str = "matching", language_model: str | None = None) -> None:
+        super().__init__(objective=objective)
+        self.language_model = language_model
+        self._captions: dict[str, str] = {}
+
+    def dataset(self) -> Spec:
+        return {"name": self.usual_data, "split": list(SugarCrepe.splits), "images": "val2017"}
+
+    def read(self, runner: Examples) -> None:
+        self._captions = {example.key: example.text or "" for example in runner.data.examples}
+
+    def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
+        metrics = super().score(predictions)
+        captions = [self._captions.get(row.get("key", ""), "") for row in predictions]
+        if not metrics or not any(captions):
+            return metrics
+        blind = {"shorter": [-float(len(text)) for text in captions]}
+        if self.language_model is not None:
+            blind["likelier"] = log_likelihoods(Path(self.language_model).expanduser(), captions)
+        for name, scores in blind.items():
+            rows = [{**row, "score": score} for row, score in zip(predictions, scores, strict=True)]
+            metrics |= {f"{name}/{key}": value for key, value in self.means(self.judged(rows, ties=0.5)).items()}
+        return metrics
+
+    def right(self, item: Item, ties: float) -> dict[str, float]:
+        return {"accuracy": _above(item[0], item[1], ties)}
 
 
-class WinogroundTask(_Pairs):
+class WinogroundTask(PairTask):
     """Tell two captions and two pictures apart: text, image and group score, overall and by kind.
+
+    Who sees captions alone gives both pictures the same scores, and scores 0 in all three.
 
     Args:
         objective: which scores pairs: ``matching``, ``contrast-matching`` or ``contrast``.
@@ -86,11 +153,14 @@ class WinogroundTask(_Pairs):
     metric = "group"
     usual_data = "winoground"
     parts = 4
+    # two captions and two pictures in random order
+    by_chance: ClassVar[Mapping[str, float]] = {"text": 0.25, "image": 0.25, "group": 1 / 6}
 
-    def metrics(self, items: Sequence[Item]) -> dict[str, float]:
-        # by chance 1/4, 1/4 and 1/6 (two captions and two pictures in random order)
-        text = [item[0] > item[2] and item[3] > item[1] for item in items]
-        image = [item[0] > item[1] and item[3] > item[2] for item in items]
-        both = [a and b for a, b in zip(text, image, strict=True)]
-        scores = {name: sum(hits) / len(items) for name, hits in (("text", text), ("image", image), ("group", both))}
-        return {**scores, f"{CHANCE}/text": 0.25, f"{CHANCE}/image": 0.25, f"{CHANCE}/group": 1 / 6}
+    def right(self, item: Item, ties: float) -> dict[str, float]:
+        text = min(_above(item[0], item[2], ties), _above(item[3], item[1], ties))
+        image = min(_above(item[0], item[1], ties), _above(item[3], item[2], ties))
+        return {"text": text, "image": image, "group": min(text, image)}
+
+
+def _above(first: float, second: float, ties: float) -> float:
+    return ties if first == second else float(first > second)

@@ -228,6 +228,20 @@ SOURCES["lxmert-pretrain"] = SOURCES["lxmert-sources"] = Published(
     ),
 )
 """By the name of the reader; readers of tables of one's own have none."""
+ANSWERS = {
+    ("gqa", "testdev", ""): 12_578,
+    ("nlvr2", "dev", ""): 6_982,
+    ("nlvr2", "test1", ""): 6_967,
+    ("refcoco", "val", ""): 10_758,
+    ("refcoco", "testA", ""): 5_726,
+    ("refcoco", "testB", ""): 4_889,
+    ("imagenet", "val", ""): 50_000,
+    ("cub-200", "test", ""): 5_794,
+    ("stanford-cars", "test", ""): 8_041,
+    ("karpathy", "test", "dataset_coco"): 5_000,
+    ("karpathy", "test", "dataset_flickr30k"): 1_000,
+}
+"""Examples of published splits (of Karpathy's the pictures), by reader, split and file; ``refcoco`` is RefCOCO+."""
 CHECKPOINTS: dict[str, Published] = {
     "resnet50": Published(
         "ResNet-50 of torchvision",

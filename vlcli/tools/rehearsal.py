@@ -72,21 +72,23 @@ def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]
         ``stage``, ``memory`` (bytes of a GPU), ``hours`` where the recipe names its steps, else ``hours_a_million``
         examples in all epochs, and ``disk`` (bytes of the checkpoints that are kept); or ``why`` it is not known.
     """
-    costs: list[dict[str, Any]] = []
-    for name, stage in full.stages.items():
-        if isinstance(stage, Training):
-            try:
-                counted = training_cost(full, Wanted(gpus, memory, disk=1.0), name)
-            except VlcliError as error:
-                costs.append({"stage": name, "why": error.what})
-                continue
-            values = {cost.name: cost.value for part in ("memory", "time") for cost in counted[part]}
-            time, million = values.get("training"), None
-            if time is None and stage.epochs:
-                million = stage.epochs * 1e6 / values["examples read"] / 3600
-            facts = {"hours": None if time is None else time / 3600, "hours_a_million": million}
-            costs.append({"stage": name, "memory": values["all"], **facts, "disk": stage.keep * values["checkpoint"]})
-    return costs
+    return [stage_cost(full, name, gpus, memory) for name, one in full.stages.items() if isinstance(one, Training)]
+
+
+def stage_cost(full: Resolved, name: str, gpus: int, memory: float) -> dict[str, Any]:
+    """Returns the row of one training stage as :func:`full_costs` has it."""
+    stage = full.stages[name]
+    assert isinstance(stage, Training)
+    try:
+        counted = training_cost(full, Wanted(gpus, memory, disk=1.0), name)
+    except VlcliError as error:
+        return {"stage": name, "why": error.what}
+    values = {cost.name: cost.value for part in ("memory", "time") for cost in counted[part]}
+    time, million = values.get("training"), None
+    if time is None and stage.epochs:
+        million = stage.epochs * 1e6 / values["examples read"] / 3600
+    facts = {"hours": None if time is None else time / 3600, "hours_a_million": million}
+    return {"stage": name, "memory": values["all"], **facts, "disk": stage.keep * values["checkpoint"]}
 
 
 class Scene:

@@ -1,0 +1,101 @@
+"""Loads models, image processors and tokenizers from folders as transformers' ``save_pretrained`` writes them."""
+
+import json
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from vlcli.errors import DataError
+from vlcli.nn.folders import quiet_transformers
+
+FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+"""Files of which a folder with weights holds one."""
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+"""Files of which a folder with a tokenizer holds one."""
+
+
+def transformers_type(folder: Path) -> str:
+    """Return ``model_type`` of ``config.json``."""
+    file = folder / "config.json"
+    try:
+        kind = json.loads(file.read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError) as error:
+        what, expected = "The folder has no configuration of transformers.", "config.json as save_pretrained writes it"
+        got = "no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        raise DataError(what, where=str(file), got=got, expected=expected) from None
+    if not isinstance(kind, str):
+        raise DataError("The configuration does not say what model it is of.", where=str(file), expected="model_type")
+    return kind
+
+
+def transformers_model(target: Any, folder: Path, *, may_miss: Sequence[str] = (), **options: Any) -> Any:
+    """Load a model of transformers with the folder's weights, in float32, without gradients.
+
+    Args:
+        may_miss: patterns of weights that features do not need and the folder may lack.
+
+    Raises:
+        DataError: the folder has no weights, or they are not those of the model that its configuration describes.
+    """
+    if not any((folder / name).is_file() for name in FILES):
+        got = ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "an empty folder"
+        expected, hint = f"one of {', '.join(FILES)}", "save_pretrained writes them beside config.json"
+        raise DataError("The folder has no weights.", where=str(folder), got=got, expected=expected, hint=hint)
+    try:
+        with torch.random.fork_rng(devices=[]), quiet_transformers():
+            model, report = target.from_pretrained(str(folder), **LOADING, **options)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise _misfit(folder, str(error)) from None
+    others = [f"{name} {[*have]} where {[*want]} is wanted" for name, have, want in report["mismatched_keys"]]
+    missing = [name for name in report["missing_keys"] if not any(fnmatch(name, one) for one in may_miss)]
+    for what, names in (("of another size", sorted(others)), ("missing", sorted(missing))):
+        if names:
+            raise _misfit(folder, f"{len(names)} tensors are {what}: {'; '.join(names[:3])}")
+    return model.eval().requires_grad_(False)
+
+
+LOADING = {
+    "output_loading_info": True,
+    "local_files_only": True,
+    "ignore_mismatched_sizes": True,  # they are refused, all of them named, by transformers_model
+    "dtype": torch.float32,
+}
+
+
+def _misfit(folder: Path, text: str) -> DataError:
+    what = "The weights do not fit the model that the configuration describes."
+    got = next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+    expected = "config.json and weights of one save_pretrained"
+    hint = "compare the sizes in config.json with those of the weights"
+    return DataError(what, where=str(folder), got=got, expected=expected, hint=hint)
+
+
+def transformers_processor(folder: Path) -> Any:
+    """Load the folder's image processor."""
+    from transformers import AutoImageProcessor
+
+    expected = "preprocessor_config.json or processor_config.json"
+    hint = "copy preprocessor_config.json of the model's repository into the folder"
+    return _loaded(AutoImageProcessor, folder, "The folder has no image processor.", expected, hint)
+
+
+def transformers_tokenizer(folder: Path) -> Any:
+    """Load the folder's tokenizer."""
+    from transformers import AutoTokenizer
+
+    what, expected = "The folder has no tokenizer, and the model reads words.", f"one of {', '.join(VOCABULARIES)}"
+    if not any(file for name in VOCABULARIES for file in folder.glob(name)):
+        raise DataError(what, where=str(folder), expected=expected)  # transformers would build one that knows no word
+    return _loaded(AutoTokenizer, folder, what, expected, "")
+
+
+def _loaded(target: Any, folder: Path, what: str, expected: str, hint: str) -> Any:
+    try:
+        return target.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        got = str(error).splitlines()[0][:200]
+        raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint) from None

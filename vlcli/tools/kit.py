@@ -1,0 +1,163 @@
+"""Collects what a rerun of a table on other machines needs, and what it has measured."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vlcli.errors import UsageError
+from vlcli.files import write_text
+from vlcli.nn.weights import file_sha256
+from vlcli.progress import Progress
+from vlcli.recipe import keys
+from vlcli.recipe.locate import Resolved, slug
+from vlcli.recipe.schema import Training
+from vlcli.recipe.stage_record import digest
+from vlcli.recipe.table import RowTable
+from vlcli.runner.rows import results, row_runs
+from vlcli.tables.equal import RULE, equal_range
+from vlcli.tables.results import DONE, FILE, RowResults, RunResults, TableResults, read_results, write_results
+from vlcli.tables.summary import summarise
+from vlcli.tables.text import verdicts
+from vlcli.tools.published import ANSWERS
+from vlcli.tools.rehearsal import stage_cost
+from vlcli.tools.whereabouts import MADE, Wanted, wanted_by
+
+README, RESULTS = "README.md", "results.json"
+"""The files of a kit: the page, and what is sent back."""
+_LARGEST = 10e9
+
+
+def collected(table: RowTable, seeds: int, runs: Path) -> TableResults:
+    """Return what the runs of a table have measured so far, beside the published numbers and what counts as equal.
+
+    Args:
+        runs: the folder in which ``vlcli run`` wrote the table; it need not exist.
+    """
+    whole = TableResults(f"{table.reference}: {table.title}", about=str(table.document.value.get("about") or ""))
+    rows: dict[str, RowResults] = {}
+    for label, planned in results(table, row_runs(table, seeds)).items():
+        file = runs / (f"table-{slug(label)}.json" if label else FILE)
+        measured = {row.label: row.runs for row in read_results(file).rows} if file.is_file() else {}
+        for row in (row for row in planned.rows if row.label in table.chosen):
+            into = rows.setdefault(row.label, RowResults(row.label, cell=row.cell))
+            _add(into, replace(row, runs=measured.get(row.label, row.runs)), label)
+    whole.rows = [replace(row, equal=_ranges(table.member(row.label), row)) for row in rows.values()]
+    known = {name for row in whole.rows for run in row.done for name in run.metrics}
+    whole.metrics = [name for name in dict.fromkeys(n for row in whole.rows for n in row.published) if name in known]
+    return whole
+
+
+def _ranges(member: Resolved, row: RowResults) -> dict[str, tuple[float, float]]:
+    return {name: equal_range(one.value, _answers(member, name)) for name, one in row.published.items()}
+
+
+def _add(into: RowResults, row: RowResults, label: str) -> None:
+    # the numbers of one evaluate stage, under its label
+    start = f"{label}/" if label else ""
+    into.published |= {start + name: one for name, one in row.published.items()}
+    into.apart |= {start + name: one for name, one in row.apart.items()}
+    by_seed = {run.seed: run for run in into.runs}
+    for run in row.runs:
+        one = by_seed.setdefault(run.seed, RunResults(run.seed, run.state, error=run.error))
+        one.metrics |= {start + name: value for name, value in run.metrics.items()}
+        one.state = DONE if one.metrics else one.state
+        one.error = "" if one.metrics else one.error
+        if run.evaluation is not None and label:
+            one.evaluations[label] = run.evaluation
+        one.evaluation = one.evaluation if label else run.evaluation
+    into.runs = list(by_seed.values())
+
+
+def _answers(member: Resolved, metric: str) -> int | None:
+    """Return how many answers of the recipe's data a metric is the share of; None where nobody knows."""
+    layout = member.recipe.table
+    stages = dict(layout.rows) if layout is not None else {name: name for name in member.of_kind("evaluate")}
+    label = max((one for one in stages if metric.startswith(f"{one}/")), key=len, default="")
+    name = metric.removeprefix(f"{label}/")
+    stage = member.stages.get(stages.get(label) or next(iter(stages.values()), ""))
+    specs = [] if stage is None else keys.data_specs(member.recipe, stage)
+    if len(specs) != 1 or not re.fullmatch(r"accuracy|top[15]|((image|text)/)?r(_mean|@\d+)", name):
+        return None
+    return ANSWERS.get((str(specs[0]["name"]), str(specs[0].get("split")), Path(str(specs[0].get("file", ""))).stem))
+
+
+def write_kit(
+    folder: Path, table: RowTable, whole: TableResults, facts: dict[str, Any], *, costs: list[list[str]], **more: str
+) -> list[Path]:
+    """Write the file that is sent back, without paths of this machine, and the page, unless it is there.
+
+    Args:
+        facts: about the table, for both.
+        costs: cells of the page's rows of stages.
+        more: further texts of the page.
+    """
+    summary = summarise(whole)
+    folder.mkdir(parents=True, exist_ok=True)
+    pathless = {row.label: [replace(one, evaluation=None, evaluations={}) for one in row.runs] for row in whole.rows}
+    bare = [replace(row, runs=pathless[row.label]) for row in whole.rows]
+    kept = {"kit": {**facts, "rule": RULE}, "statistics": summary.as_dict()}
+    files = [write_results(replace(whole, rows=bare), folder / RESULTS, **kept)]
+    if not (folder / README).is_file():
+        numbers = [cells for _, cells in verdicts(summary).rows]
+        apart = [line for row in whole.rows for line in row.told_apart]
+        lists = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart}
+        files.append(write_text(folder / README, _page(table, facts=facts, title=whole.title, **more, **lists)))
+    return files
+
+
+def _page(table: RowTable, **parts: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
+    template = Environment(loader=PackageLoader("vlcli.tools"), **options).get_template("kit.md")  # noqa: S701 (no HTML)
+    paper = str(table.document.value.get("paper") or "")
+    return template.render(paper=paper, rule=RULE, file=RESULTS, digests=digests, **parts)
+
+
+def refuse_other(folder: Path, title: str) -> None:
+    """Refuse a folder that holds the kit of another table.
+
+    Raises:
+        UsageError: it does, or it is a file.
+        DataError: its file is damaged.
+    """
+    there = (folder / RESULTS).is_file() and read_results(folder / RESULTS).title
+    if (there and there != title) or folder.is_file():
+        what, got = "A kit needs a folder of its own.", f"the kit of {there}" if there else "a file"
+        raise UsageError(what, where=str(folder), got=got, expected=title, hint="name another: -o FOLDER")
+
+
+def needed(table: RowTable) -> list[Wanted]:
+    """Return the data and weights of all rows, each once, without what stages make."""
+    wanted: dict[tuple[str, str], Wanted] = {}
+    for label in table.chosen:
+        for one in wanted_by(table.member(label)):
+            if one.state != MADE:
+                known = wanted.setdefault((one.what, one.name), one)
+                known.files = list(dict.fromkeys([*known.files, *one.files]))
+    return list(wanted.values())
+
+
+def digests(one: Wanted) -> list[str]:
+    """Return what is known of the files' SHA-256: of files that lie here, and the part that a published name has."""
+    files = [path for path in map(Path, one.files) if path.is_file() and path.stat().st_size < _LARGEST]
+    lines = [f"{path.name}: SHA-256 {file_sha256(path)} of the file that lay here" for path in files]
+    named = re.findall(r"-([0-9a-f]{8,64})\.pth", " ".join(one.source.commands if one.source is not None else ()))
+    return [*lines, *(f"SHA-256 begins with {part}, as the published name says" for part in named)]
+
+
+def costs(table: RowTable, gpus: int, memory: float, progress: Progress) -> list[dict[str, Any]]:
+    """Return what each training stage takes, as ``vlcli plan`` says it; stages that are alike once, with their rows."""
+    known: dict[str, dict[str, Any]] = {}
+    with progress.task("plan", len(table.chosen), "rows") as bar:
+        for label in table.chosen:
+            member = table.member(label)
+            for name in (name for name, stage in member.stages.items() if isinstance(stage, Training)):
+                stage = member.stages[name].model_dump(mode="json", exclude={"about", "source", "features"})
+                key = digest([name, member.recipe.model, member.recipe.text.model_dump(mode="json"), stage])
+                if key not in known:
+                    known[key] = {"rows": [], **stage_cost(member, name, gpus, memory)}
+                known[key]["rows"].append(label)
+            bar.advance()
+    return list(known.values())
