@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import text_lines
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.cells import PLAIN
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
@@ -84,6 +85,14 @@ class DAQUAR(SplitFileReader):
 
     def files(self) -> list[Path]:
         return self.first_file(self.file, [folder + name for name in self.names[self.version] for folder in _FOLDERS])
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            lines = []
+            for number in miniature.numbers(f"daquar-{split}", 4 * PICTURES):
+                miniature.picture(self.image_folder / f"image{number}.png")
+                lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
+            miniature.write(file, "\n".join(lines))
 
     def read(self) -> list[Example]:
         examples = []

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 from vlcli.data.arrow_tables import arrow_rows
 from vlcli.data.files import as_object, index_images, inside, parse_json, parsed, read_lines, read_text, records_of
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.reader import Reader
+from vlcli.data.readers.cells import fields_of, filled, is_template
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
@@ -36,6 +38,23 @@ class JsonLines(Table):
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         return read_lines(file, self.encoding)
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.first_file(self.file, self.usual), strict=True):
+            numbers = miniature.numbers(str(file), 4 * PICTURES)
+            rows = [self._miniature_row(miniature, split, number) for number in numbers]
+            miniature.write(file, rows if isinstance(self, Json) else iter(rows))
+
+    def _miniature_row(self, miniature: Miniature, split: str, number: int) -> dict[str, Any]:
+        row: dict[str, Any] = {self.columns["text"]: miniature.question(number), self.columns["label"]: number % 2}
+        row[self.columns["answers"]] = miniature.answer(number)
+        for source in self.sources:
+            columns = dict.fromkeys(fields_of(source), number) | {"split": split}
+            name = filled(source, columns, "") if is_template(source) else f"{number}.png"
+            miniature.picture(self.image_folder / name)
+            row |= {column: value for column, value in columns.items() if column != "split"}
+            row |= {} if is_template(source) else {source: name}
+        return row
 
 
 class Json(JsonLines):
@@ -223,6 +242,12 @@ class ImageFolder(Reader):
 
     def files(self) -> list[Path]:
         return []
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for folder in self.folders:
+            for number in miniature.numbers(str(folder), 6 * PICTURES):
+                kind = miniature.answer(number % 2) if self.with_label else ""
+                miniature.picture(folder / kind / f"{number}.png")
 
     def listed_folders(self) -> list[Path]:
         return self.folders
