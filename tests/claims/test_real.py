@@ -51,7 +51,7 @@ def test_they_come_first_and_are_counted_apart(tmp_path: Path) -> None:
     assert page.index("## On real photographs") < page.index("## A paper of mine")
     assert "| | real | mine | all generated |" in page
     assert "| not run | 1 | 9 | 9 |" in page
-    assert "--claims mine-later` About 30 core-minutes." in page
+    assert "--claims mine-later`, about 30 core-minutes" in page
     html = render_verdicts(found, "vlcli reproduce")
     assert html.index("On real photographs") < html.index("A paper of mine")
     assert "Photographs of rooms and questions about them." in html

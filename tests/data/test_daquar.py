@@ -105,3 +105,12 @@ def test_pictures_that_the_published_list_lacks_are_counted(tmp_path: Path) -> N
     assert len(DAQUAR(root).examples()) == 3
     (root / "train.txt").write_text("not a list of pictures\n")
     assert len(DAQUAR(root).examples()) == 3
+
+
+def test_a_picture_that_two_files_have_is_told(tmp_path: Path) -> None:
+    for name in ("image3.png", "more/image3.jpg", "image12.png"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).write_bytes(b"")
+    with pytest.raises(DataError, match="Several files fit the picture name image3") as caught:
+        DAQUAR(write(tmp_path, TWO)).image_files()
+    assert "more/image3.jpg" in caught.value.got

@@ -52,7 +52,7 @@ def cost(one: Judged) -> str:
     small = one.registered.small
     if small is None or small.minutes is None:
         return ""
-    return f" About {small.minutes * 2 * one.wanted:.0f} core-minutes."
+    return f", about {small.minutes * 2 * one.wanted:.0f} core-minutes"
 
 
 def decided(judged: Sequence[Judged]) -> str:
