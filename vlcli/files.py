@@ -65,15 +65,17 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yields every folder under ``folder``, itself included, and its files' names, both sorted.
 
     Links to folders are followed, since data sets are often linked; one that leads back to a folder it lies in is not.
-    Folders of runs and of their stages inside data are passed over.
+    Folders of runs and of their stages inside data are passed over, and so are hidden folders and what macOS adds to
+    archives: ``__MACOSX`` and files named ``._NAME``.
     """
     for path, folders, names in os.walk(folder, followlinks=True):
         here = Path(path).resolve()
         if Path(path) != folder and not _RUN_FILES.isdisjoint(names):
             folders.clear()
             continue
-        folders[:] = sorted(name for name in folders if not here.is_relative_to(Path(path, name).resolve()))
-        yield Path(path), sorted(names)
+        seen = (name for name in folders if not name.startswith(".") and name != "__MACOSX")
+        folders[:] = sorted(name for name in seen if not here.is_relative_to(Path(path, name).resolve()))
+        yield Path(path), sorted(name for name in names if not name.startswith("._"))
 
 
 @contextmanager

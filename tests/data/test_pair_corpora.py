@@ -71,7 +71,7 @@ def test_shards_are_read_where_they_are(tmp_path: Path) -> None:
     assert not is_there(path.with_name("9.png"))
     assert not reader.left_out
     assert WebDataset(tmp_path).examples() == examples
-    assert next(e.key for e in WebDataset(tmp_path, unique="shard").examples()) == "00000-000000"
+    assert next(e.key for e in WebDataset(tmp_path, unique="shard").examples()) == "train/00000-000000"
 
 
 def test_places_are_those_that_tarfile_finds(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ A function with ``@layout`` writes one; the decorator says what is expected. Eve
 from __future__ import annotations
 
 import csv
+import io
 import json
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +71,22 @@ def write(root: Path, name: str, content: Any) -> None:
     if path.suffix in (".jsonl", ".lines"):
         content = "\n".join(json.dumps(row) for row in content)
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+def jpeg(n: int) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (24, 18), (n * 8 % 256, 9, 9)).save(content, "JPEG")
+    return content.getvalue()
+
+
+def pack(root: Path, name: str, members: dict[str, bytes]) -> None:
+    """Write a tar file."""
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(root / name, "w") as tar:
+        for inner, content in members.items():
+            member = tarfile.TarInfo(inner)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
 
 
 def rows_of(root: Path, name: str, header: list[str], rows: list[list[Any]], delimiter: str = ",") -> None:
@@ -369,20 +387,12 @@ def text_beside_pictures(root: Path) -> None:
 @layout("retrieval", "webdataset", total=30)
 def webdataset(root: Path) -> None:
     """Tar shards as img2dataset writes them."""
-    import io
-    import tarfile
-
     for shard in range(3):
-        root.mkdir(exist_ok=True)
-        with tarfile.open(root / f"{shard:05d}.tar", "w") as tar:
-            for n in range(10 * shard, 10 * shard + 10):
-                image = io.BytesIO()
-                Image.new("RGB", (24, 18), (n * 8, 9, 9)).save(image, "JPEG")
-                caption = json.dumps({"caption": sentence(n), "url": "http://x"}).encode()
-                for ending, content in (("jpg", image.getvalue()), ("txt", sentence(n).encode()), ("json", caption)):
-                    member = tarfile.TarInfo(f"{n:09d}.{ending}")
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
+        members: dict[str, bytes] = {}
+        for n in range(10 * shard, 10 * shard + 10):
+            caption = json.dumps({"caption": sentence(n), "url": "http://x"}).encode()
+            members |= {f"{n:09d}.jpg": jpeg(n), f"{n:09d}.txt": sentence(n).encode(), f"{n:09d}.json": caption}
+        pack(root, f"{shard:05d}.tar", members)
 
 
 @layout("vqa", "csv", total=60, columns={"image": "image_id", "text": "question", "answers": "answer"})

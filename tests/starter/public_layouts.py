@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.starter.layouts import ASKED, LAYOUTS, answer, layout, photos, rows_of, sentence, write
+from tests.starter.layouts import ASKED, LAYOUTS, answer, jpeg, layout, pack, photos, rows_of, sentence, write
 
 BEFORE = set(LAYOUTS)
 CLASSES = ("apple_pie", "beignets", "sushi")
@@ -151,6 +152,112 @@ def slake(root: Path) -> None:
         write(root, f"{part}.json", rows)
         for row in rows:
             write(root, f"imgs/{Path(row['img_name']).parent}/question.json", [row])
+
+
+@layout("image-classification", "class-shards", counts={"train": 60, "test": 20}, columns={"image": "the picture"})
+def clip_benchmark(root: Path) -> None:
+    """CLIP_benchmark's export: shards of .jpg and .cls, the names of the classes beside them."""
+    for part, shards in (("train", 3), ("test", 1)):
+        for shard in range(shards):
+            numbers = range(20 * shard, 20 * shard + 20)
+            pictures = {f"s{n:07d}.jpg": jpeg(n) for n in numbers}
+            classes = {f"s{n:07d}.cls": str(n % 4).encode() for n in numbers}
+            pack(root, f"{part}/{shard}.tar", dict(sorted((pictures | classes).items())))
+        write(root, f"{part}/nshards.txt", str(shards))
+    write(root, "classnames.txt", "cat\ndog\nbird\nfish\n")
+
+
+@layout("classification", "nlvr", counts={"train": 40, "validation": 10, "test": 10}, columns={"text": "sentence"})
+def nlvr(root: Path) -> None:
+    """NLVR: a drawing lies there six times, its boxes in other orders."""
+    for part, count in (("train", 40), ("dev", 10), ("test", 10)):
+        rows = []
+        for n in range(count):
+            below = {"directory": str(n % 4)} if part == "train" else {}
+            names = [f"{part}-{n}-0-{order}.png" for order in range(6)]
+            photos(root, [str(Path(part, "images", *below.values(), name)) for name in names])
+            row = {"sentence": sentence(n), "identifier": f"{n}-0", "label": str(n % 3 == 0).lower()}
+            rows.append(row | {"structured_rep": [[], [], []], "evals": {"r0": "true"}} | below)
+        write(root, f"{part}/{part}.json", "\n".join(map(json.dumps, rows)))
+
+
+@layout("retrieval", "json", counts={"train": 90, "test": 30}, columns={"image": "filename"})
+def nwpu_captions(root: Path) -> None:
+    """NWPU-Captions: a list for each class, and a column a caption."""
+    document: dict[str, list[dict[str, Any]]] = {}
+    for kind in ("airplane", "beach"):
+        names = photos(root, [f"NWPU_images/{kind}/{kind}_{n:03d}.jpg" for n in range(1, 21)])
+        captions = [[sentence(7 * n + i) for i in range(3)] for n in range(20)]
+        document[kind] = [
+            {
+                "filename": Path(name).name,
+                "raw": one,
+                "raw_1": two,
+                "raw_2": three,
+                "split": "train" if n < 15 else "test",
+            }
+            for n, (name, (one, two, three)) in enumerate(zip(names, captions, strict=True))
+        ]
+    write(root, "dataset_nwpu.json", document)
+
+
+@layout("vqa", "json", counts={"train": 75, "validation": 15, "test": 30}, columns={"answers": "answer"})
+def visual7w(root: Path) -> None:
+    """Visual7W: an entry a picture, which holds its questions."""
+    photos(root, [f"images/v7w_{n}.jpg" for n in range(40)])
+    entries = [
+        {
+            "filename": f"v7w_{n}.jpg",
+            "split": "train" if n < 25 else "val" if n < 30 else "test",
+            "qa_pairs": [{"qa_id": 3 * n + i, "question": ASKED[i], "answer": answer(n + i)} for i in range(3)],
+        }
+        for n in range(40)
+    ]
+    write(root, "dataset_v7w_telling.json", {"dataset": "v7w_telling", "images": entries})
+
+
+@layout("vqa", "json", counts={"train": 60, "test": 20}, columns={"image": "img"})
+def parts_in_one_document(root: Path) -> None:
+    """One document with a list for each part."""
+    photos(root, [f"images/{n}.png" for n in range(40)])
+    rows = [{"img": f"{n}.png", "question": ASKED[i], "answer": answer(n + i)} for n in range(40) for i in range(2)]
+    write(root, "qa.json", {"train": rows[:60], "test": rows[60:]})
+
+
+@layout("image-classification", "folder", total=80, columns={"label": "folder"})
+def classes_below_letters(root: Path) -> None:
+    """SUN397: folders of classes lie in folders of their first letters."""
+    for kind in ("a/abbey", "a/airfield", "b/bar", "b/beach"):
+        photos(root, [f"SUN397/{kind}/sun_{Path(kind).name}{n}.jpg" for n in range(20)])
+
+
+@layout("image-classification", "csv", total=60, columns={"image": "id", "label": "label"})
+def numbered_in_two_folders(root: Path) -> None:
+    """Kaggle: train.csv numbers the pictures of train/, whose names those of test/ have too."""
+    photos(root, [f"train/{n}.jpg" for n in range(60)] + [f"test/{n}.jpg" for n in range(20)])
+    rows_of(root, "train.csv", ["id", "label"], [[n, ("cat", "dog")[n % 2]] for n in range(60)])
+    rows_of(root, "sample_submission.csv", ["id", "label"], [[n, "cat"] for n in range(20)])
+
+
+@layout("multi-label", "csv", counts={"train": 60, "test": 20}, columns={"label": ["Finding Labels"]})
+def chest_x_rays(root: Path) -> None:
+    """ChestX-ray14: one table of labels, two lists of the parts, pictures in several folders."""
+    names = photos(root, [f"images_00{1 + n % 2}/images/{n:08d}_000.png" for n in range(80)])
+    findings = ("No Finding", "Mass|Edema", "Mass")
+    rows = [[Path(name).name, findings[n % 3], n // 2] for n, name in enumerate(names)]
+    rows_of(root, "Data_Entry_2017.csv", ["Image Index", "Finding Labels", "Patient ID"], rows)
+    for name, some in (("train_val_list.txt", rows[:60]), ("test_list.txt", rows[60:])):
+        write(root, name, "\n".join(str(row[0]) for row in some))
+
+
+@layout("image-classification", "folder", total=60, columns={"label": "folder"})
+def from_a_mac(root: Path) -> None:
+    """An archive of macOS, with its shadows of folders and pictures, and a notebook's hidden copies."""
+    names = photos(root, [f"pets/{kind}/{kind}{n}.png" for kind in ("cat", "dog", "猫") for n in range(20)])
+    photos(root, ["pets/cat/.ipynb_checkpoints/cat0-checkpoint.png"])
+    for name in names:
+        write(root, f"__MACOSX/{Path(name).parent}/._{Path(name).name}", "Mac OS X")
+        write(root, f"{Path(name).parent}/._{Path(name).name}", "Mac OS X")
 
 
 PUBLIC = sorted(set(LAYOUTS) - BEFORE)

@@ -66,11 +66,10 @@ def init(
 def _facts(scanned: Any, plan: Any, times: Any) -> dict[str, Any]:
     from vlcli.starter.plan import GOALS, goals_of
 
-    width, height = scanned.pictures.sizes()
     return {
         "pictures": {
-            "count": len(scanned.pictures),
-            "size": [width, height],
+            "count": plan.pictures,
+            "size": list(plan.sizes),
             "unreadable": {scanned.name(path): why for path, why in scanned.unreadable.items()},
         },
         "data": [

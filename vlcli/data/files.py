@@ -6,7 +6,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -270,7 +270,10 @@ def parsed(cell: str) -> Any:
 
 
 def records_of(content: Any, where: str) -> list[Any]:
-    """Return the rows of a JSON document: a list, the first list of objects in an object, or an object's values.
+    """Return the rows of a JSON document.
+
+    They are a list's entries, an object's values, or the entries of the lists in an object: of all of them where all
+    have the same fields, else of the first. A row without the field ``key`` gets that of its object or list there.
 
     Raises:
         DataError: there are none.
@@ -278,14 +281,32 @@ def records_of(content: Any, where: str) -> list[Any]:
     if isinstance(content, list):
         return content
     if isinstance(content, dict):
-        for value in content.values():
-            if isinstance(value, list) and value and isinstance(value[0], dict):
-                return value
-        if content and all(isinstance(value, dict) for value in content.values()):
-            return list(content.values())
+        lists = {key: value for key, value in content.items() if isinstance(value, list) and _are_objects(value[:1])}
+        if len({frozenset(value[0]) for value in lists.values()}) == 1 < len(lists):
+            return [{"key": key} | row if isinstance(row, dict) else row for key in lists for row in lists[key]]
+        if lists:
+            return next(iter(lists.values()))
+        if content and _are_objects(content.values()):
+            return [{"key": key} | row for key, row in content.items()]
     raise DataError(
         "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
     )
+
+
+def _are_objects(values: Collection[Any]) -> bool:
+    return bool(values) and all(isinstance(value, dict) for value in values)
+
+
+def rows_inside(row: Any, each: str, where: str) -> list[dict[str, Any]]:
+    """Return a row for each object in the column ``each``, with the other columns of the row that holds it.
+
+    Raises:
+        DataError: the cell holds anything else.
+    """
+    cell = row.get(each) if isinstance(row, dict) else None
+    if cell is not None and not (isinstance(cell, list) and (not cell or _are_objects(cell))):
+        raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
+    return [{name: value for name, value in row.items() if name != each} | inner for inner in cell or ()]
 
 
 def as_object(row: Any) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.pictures import median_size
 from vlcli.errors import DataError, UsageError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
 from vlcli.images.files import BadImageError, check_image, read_size
@@ -21,6 +22,8 @@ SHOWN = 12
 """Rows that are shown as they are understood."""
 MOST_DECODED = 10_000
 """Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read."""
+_SIZED = 50
+"""Pictures whose median size counts."""
 _SEEN = {
     "captioning": ("Captions are written from", ""),
     "referring": ("Boxes are compared with expressions by", ", or labelled boxes (COCO's instances) to train one on"),
@@ -103,7 +106,10 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     parts = planning.divide(source, examples, folder.root)
     size = planning.Size(0, 0, (0, 0, 0), "")
     plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], size, weights=folder.weights)
-    plan.boxes, plan.sizes, plan.aside = folder.boxes, folder.pictures.sizes(), folder.aside
+    plan.boxes, plan.aside = folder.boxes, folder.aside
+    pictures = {name: reader for reader, rows in read for example in rows for name in example.images}
+    plan.pictures = len(folder.pictures) or len(pictures)  # those in shards are no files
+    plan.sizes = median_size(pictures[name].locate(name) for name in list(pictures)[:: max(1, len(pictures) // _SIZED)])
     labelled = next((one for one in folder.sources if one.kind == "boxes"), None)
     if plan.weights is None and labelled and labelled.entry["name"] == "coco-instances":
         plan.labelled = labelled

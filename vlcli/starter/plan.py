@@ -84,6 +84,7 @@ class Plan:
         captions: captions to pre-train on.
         labelled: labelled boxes on which a backbone can be trained.
         sizes: median width and height of the pictures in pixels.
+        pictures: number of pictures in the folder, or in its shards.
         min_count: of answers, where the goal has an answer table.
         one_answer: whether every question has a single answer.
         candidates: boxes of a picture, on average, where one of them is chosen.
@@ -104,6 +105,7 @@ class Plan:
     epochs: int = 10
     batch: int = 32
     sizes: tuple[int, int] = (0, 0)
+    pictures: int = 0
     min_count: int = 1
     one_answer: bool = True
     classes: int = 2

@@ -4,10 +4,20 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vlcli.data.arrow_tables import arrow_rows
-from vlcli.data.files import as_object, index_images, inside, parse_json, parsed, read_lines, read_text, records_of
+from vlcli.data.files import (
+    as_object,
+    index_images,
+    inside,
+    parse_json,
+    parsed,
+    read_lines,
+    read_text,
+    records_of,
+    rows_inside,
+)
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.readers.cells import fields_of, filled, is_template
@@ -16,9 +26,10 @@ from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.data.sample import Example
-from vlcli.data.sheets import INSTALL, sheet_lines
+from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import image_id
+from vlcli.plain import comma_list
 
 
 class JsonLines(Table):
@@ -31,12 +42,28 @@ class JsonLines(Table):
 
     Args:
         file: the file under the root; None: ``{split}.jsonl``.
+        each: column that holds a list of objects, such as ``qa_pairs``: each is a row, with the other columns of the
+            object that holds it; None: none.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
     format: ClassVar[str] = "jsonl"
 
+    def __init__(self, root: Path, *, each: str | None = None, **options: Any) -> None:
+        super().__init__(root, **options)
+        self.each = each
+        self._empty: set[str] = set()
+
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        for where, row in self.objects(file):
+            inner = rows_inside(row, self.each, where) if self.each else [row]
+            if not inner:
+                self._empty.add(where)
+                self.left_out[f"entries without {self.each}"] = len(self._empty)
+            yield from ((where, one) for one in inner)
+
+    def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the objects of a file, each with its place; called by :meth:`rows`."""
         return read_lines(file, self.encoding)
 
     def write_miniature(self, miniature: Miniature) -> None:
@@ -60,8 +87,9 @@ class JsonLines(Table):
 class Json(JsonLines):
     """One's own data: a JSON document that is a list of objects, or holds one; columns named by parameters.
 
-    Of an object at the top the first list of objects among its values is read; of an object of objects, its values.
-    Rows that are lists have the columns ``column1``, ``column2`` and so on.
+    Of an object of objects the values are rows. Of an object that holds lists of objects all lists are read where they
+    have the same fields, else the first. These rows have the column ``key``: the name of the object or list. Rows that
+    are lists have the columns ``column1``, ``column2`` and so on.
 
     Args:
         file: the file under the root; None: ``{split}.json``.
@@ -70,7 +98,7 @@ class Json(JsonLines):
     usual: ClassVar[tuple[str, ...]] = ("{split}.json",)
     format: ClassVar[str] = "json"
 
-    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         content = parse_json(read_text(file, self.encoding), str(file))
         for number, row in enumerate(map(as_object, records_of(content, str(file)))):
             if not isinstance(row, dict):
@@ -181,18 +209,6 @@ class MetadataFolder(Csv):
             yield where, row | {column: str(inside(file.parent, name).absolute()) for column, name in names.items()}
 
 
-def refuse_spreadsheet(file: Path) -> None:
-    """Refuse a workbook where a text file is expected, and kinds of workbooks that no reader reads."""
-    kind = file.suffix.lower()
-    if kind in (".xlsx", ".xlsm"):
-        hint = "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}"
-    elif kind in (".xls", ".xlsb", ".ods", ".numbers"):
-        hint = "save it as .xlsx or as CSV in the program that wrote it"
-    else:
-        return
-    raise DataError("The file is a spreadsheet, not text.", where=str(file), got=kind, hint=hint)
-
-
 _LABEL_MAPS = {"annotations", "annotation", "masks", "labels", "SegmentationClass", "gtFine"}
 """Folders of pictures that label the pixels of other pictures."""
 
@@ -203,7 +219,8 @@ class ImageFolder(Reader):
     Args:
         split: fills ``{split}`` in ``images``.
         images: the folder under the root.
-        label: number the first subfolder as the class (``ImageNet``'s layout), sorted by name.
+        label: number the subfolders as classes (``ImageNet``'s layout), sorted by name.
+        classes: a class is the ``first`` subfolder, or ``all``, the path of the folder that holds the picture.
     """
 
     recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
@@ -232,10 +249,30 @@ class ImageFolder(Reader):
         reasons = {"parts": "the folders are named after the parts"}
         record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
         record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
+        of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]
+        innermost = [path[-1] for path in of_classes if not parts or len(path) > 1]
+        if all(len(path) > 1 for path in of_classes):
+            if not parts and len(set(innermost)) == len(innermost) > len(classes):
+                entry["classes"], record.title = "all", f"{len(innermost)} folders of pictures in {base}"
+                record.reasons["classes"] = "the folders of pictures lie in further folders"
+            elif len(set(innermost)) > 1:
+                deeper = comma_list(sorted(set(innermost)), 3)
+                record.notes.append(
+                    f"folders in those of the classes, such as {deeper}, count for nothing: classes=all"
+                )
         return [record if parts else _with_lists(folder, record, classes)]
 
-    def __init__(self, root: Path, *, images: str = "images", label: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        images: str = "images",
+        label: bool = False,
+        classes: Literal["first", "all"] = "first",
+        **options: Any,
+    ) -> None:
         super().__init__(root, images=images, **options)
+        self.classes = classes
         self.folders = [inside(self.root, images.replace("{split}", name)) for name in self.split_names]
         self.folders, self.with_label = list(dict.fromkeys(self.folders)), label
         self._names: list[str] = []
@@ -261,7 +298,7 @@ class ImageFolder(Reader):
     def read(self) -> list[Example]:
         paths = [(folder, path) for folder in self.folders for some in index_images(folder).values() for path in some]
         paths.sort(key=lambda pair: str(pair[1]))
-        self._names = sorted({_class_of(*pair) for pair in paths}) if self.with_label else []
+        self._names = sorted({self._class_of(*pair) for pair in paths}) if self.with_label else []
         return [self._example(*pair) for pair in paths]
 
     def label_names(self) -> list[str]:
@@ -270,8 +307,15 @@ class ImageFolder(Reader):
 
     def _example(self, folder: Path, path: Path) -> Example:
         name = self.note(image_id(path), str(path.absolute()))
-        targets = {"label": self._names.index(_class_of(folder, path))} if self.with_label else {}
+        targets = {"label": self._names.index(self._class_of(folder, path))} if self.with_label else {}
         return Example(name, None, [name], targets=targets)
+
+    def _class_of(self, folder: Path, path: Path) -> str:
+        parts = path.relative_to(folder).parts[:-1]
+        if not parts:
+            what = "A picture lies in no subfolder, so it has no class."
+            raise DataError(what, where=str(path), expected=f"{folder}/CLASS/FILE")
+        return parts[0] if self.classes == "first" else "/".join(parts)
 
 
 def _train_folder(parts: dict[str, dict[str, Any]]) -> str:
@@ -301,14 +345,6 @@ def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recogn
     else:
         record.files, record.unused = [], []
     return record
-
-
-def _class_of(folder: Path, path: Path) -> str:
-    parts = path.relative_to(folder).parts
-    if len(parts) < 2:
-        what = "A picture lies in no subfolder, so it has no class."
-        raise DataError(what, where=str(path), expected=f"{folder}/CLASS/FILE")
-    return parts[0]
 
 
 class Xlsx(Csv):

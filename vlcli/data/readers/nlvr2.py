@@ -1,4 +1,4 @@
-"""NLVR2: statements about two pictures, as published (JSON lines) or in LXMERT's list."""
+"""NLVR and NLVR2: statements about a drawing, and about two pictures (JSON lines as published, or LXMERT's list)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from vlcli.data.files import value
 from vlcli.data.miniature import Miniature
 from vlcli.data.readers.coco import BoxesBeside
-from vlcli.data.readers.split_file import json_rows
+from vlcli.data.readers.split_file import SplitFileReader, json_rows
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
@@ -75,15 +75,75 @@ class NLVR2(BoxesBeside):
                 expected = "such as dev-850-0-0"
                 raise DataError("The identifier is not NLVR2's.", where=where, got=identifier, expected=expected)
             text = value(row, "sentence" if "sentence" in row else "sent", str, where).strip()
-            targets: dict[str, Any] = {}
-            if "label" in row:
-                targets["label"] = LABELS.get(str(row["label"]).lower())
-                if targets["label"] is None:
-                    got, expected = repr(row["label"]), '"True" or "False"'
-                    raise DataError("The label is neither true nor false.", where=where, got=got, expected=expected)
-            if "kind" in row:
-                targets["kind"] = str(row["kind"])
-            yield Example(identifier, text, _images(row), targets=targets)
+            yield Example(identifier, text, _images(row), targets=_targets(row, where))
+
+
+class NLVR(SplitFileReader):
+    """Statements that are true or false of a drawing of three boxes.
+
+    Each drawing lies in the folder six times, with its boxes in every order. The key is the split with the published
+    identifier (``dev-850-0``). Targets: ``label`` (1 true).
+
+    Args:
+        split: train, dev or test.
+        order: the order of the boxes whose drawing is read, 0 to 5.
+    """
+
+    paper: ClassVar[str] = "Suhr et al. 2017, A Corpus of Natural Language for Visual Reasoning"
+    splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
+    usual: ClassVar[tuple[str, ...]] = tuple(
+        f"{folder}{{split}}/{{split}}.json" for folder in ("nlvr/", "", "nlvr/nlvr/")
+    )
+
+    def __init__(self, root: Path, *, images: str = ".", order: int = 0, **options: Any) -> None:
+        super().__init__(root, images=images, **options)
+        self.order = order
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        fields = {"identifier", "sentence", "label", "structured_rep"}
+        tables = [table for table in folder.tables("*.json") if fields <= set(table.columns)]
+        if not tables:
+            return []
+        columns = {"image": "{split}-{identifier}-0", "text": "sentence", "label": "label"}
+        record = Recognised("statements", {"name": "nlvr"}, [folder.name(table.path) for table in tables], columns)
+        names = [_drawing(table.path.stem, row, 0) for table in tables for row in table.rows]
+        return [folder.with_images(record.name_files(), names)]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            rows = []
+            for n in miniature.numbers(f"nlvr-{split}"):
+                rows.append(
+                    {"identifier": f"{n}-0", "sentence": miniature.sentence(n), "label": str(n % 2 == 0).lower()}
+                )
+                miniature.picture(self.image_folder / f"{_drawing(split, rows[-1], self.order)}.png")
+            miniature.write(file, iter(rows))
+
+    def read(self) -> list[Example]:
+        return [one for pair in zip(self.split_names, self.files(), strict=True) for one in self._read_split(*pair)]
+
+    def _read_split(self, split: str, file: Path) -> Iterator[Example]:
+        for where, row in json_rows(file):
+            identifier, text = value(row, "identifier", str, where), value(row, "sentence", str, where).strip()
+            image = _drawing(split, row, self.order)
+            yield Example(f"{split}-{identifier}", text, [image], targets=_targets(row, where))
+
+
+def _drawing(split: str, row: dict[str, Any], order: int) -> str:
+    return f"{split}-{row.get('identifier')}-{order}"
+
+
+def _targets(row: dict[str, Any], where: str) -> dict[str, Any]:
+    targets: dict[str, Any] = {}
+    if "label" in row:
+        targets["label"] = LABELS.get(str(row["label"]).lower())
+        if targets["label"] is None:
+            got, expected = repr(row["label"]), '"True" or "False"'
+            raise DataError("The label is neither true nor false.", where=where, got=got, expected=expected)
+    if "kind" in row:
+        targets["kind"] = str(row["kind"])
+    return targets
 
 
 def _images(row: dict[str, Any]) -> list[str]:

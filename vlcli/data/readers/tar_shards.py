@@ -6,11 +6,13 @@ import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside
+from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
 from vlcli.data.miniature import Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
@@ -40,10 +42,12 @@ class WebDataset(Reader):
         split: fills ``{split}`` in ``shards``.
         shards: tar files or folders under the root: ``cc3m/{00000..00331}.tar``, ``cc3m/*.tar``, or a list of such.
         field: the key of a .json that holds the caption, or a list of captions.
-        unique: picture ids are their names (``name``), or the shard's name, a dash, and theirs (``shard``).
+        unique: picture ids are their names (``name``), or the path of their shard, a dash, and their names (``shard``).
     """
 
     paper: ClassVar[str] = "Sharma et al. 2018, Conceptual Captions; Changpinyo et al. 2021, Conceptual 12M"
+    beside: ClassVar[tuple[str, ...]] = (".txt", ".json")
+    lacking: ClassVar[str] = NO_CAPTION
 
     def __init__(
         self,
@@ -65,8 +69,8 @@ class WebDataset(Reader):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "the picture", "text": "the .txt or .json beside it"}
         recognised = []
-        if shards := [name for name in folder.files("*.tar") if _has_pairs(folder.root / name)]:
-            recognised.append(Recognised("captions", {"name": "webdataset"}, shards, columns).name_files("shards"))
+        if shards := _shards_with(folder, cls.beside, ClassShards.beside):
+            recognised.append(_by_part(Recognised("captions", {"name": "webdataset"}, shards, columns)))
         if beside := _texts_beside(folder):
             folders = sorted({str(PurePosixPath(name).parent) for name in beside})
             entry = {"name": "webdataset", "shards": folders[0] if len(folders) == 1 else folders}
@@ -96,7 +100,7 @@ class WebDataset(Reader):
     def files(self) -> list[Path]:
         shards = self.shards()
         below = [folder / name for shard in self.listed_folders() for folder, names in walk(shard) for name in names]
-        texts = [file for file in below if file.suffix in (".txt", ".json")]
+        texts = [file for file in below if file.suffix in self.beside]
         return [path for path in shards if not path.is_dir()] + texts
 
     def listed_folders(self) -> list[Path]:
@@ -122,7 +126,9 @@ class WebDataset(Reader):
         try:
             for name, group in groupby(self._members(shard), _key):
                 parts = list(group)
-                if name in seen and not _is_pair(parts):  # a whole pair of the same name is a double id: refused later
+                if name in seen and not _is_pair(
+                    parts, self.beside
+                ):  # a whole pair of the same name is a double id: refused later
                     self.left_out[APART] += 1
                 else:
                     seen.add(name)
@@ -151,8 +157,8 @@ class WebDataset(Reader):
         if not pictures or not texts:
             if dotted := {part.name.rpartition(".")[0] for part in parts if _is_dotted(part)}:
                 self.left_out[DOTTED] += len(dotted)
-            if pictures or any(_extension(part) in (".txt", ".json") for part in parts):
-                self.left_out[NO_CAPTION if pictures else NO_PICTURE] += 1
+            if pictures or any(_extension(part) in self.beside for part in parts):
+                self.left_out[self.lacking if pictures else NO_PICTURE] += 1
             return
         if len(pictures) > 1:
             self.left_out["further pictures of one name"] += len(pictures) - 1
@@ -160,7 +166,15 @@ class WebDataset(Reader):
         if Path(pictures[0].name).is_absolute():
             raise DataError("A member's path leaves its shard.", where=str(shard), got=pictures[0].name)
         stem = name.rsplit("/", 1)[-1]
-        image = self.note(stem if self.unique == "name" else f"{shard.stem}-{stem}", str(path))
+        image = self.note(stem if self.unique == "name" else f"{self._name_of(shard)}-{stem}", str(path))
+        yield from self._examples_of(image, texts)
+
+    def _name_of(self, shard: Path) -> str:
+        return (
+            shard.relative_to(self.root).with_suffix("").as_posix() if shard.is_relative_to(self.root) else shard.stem
+        )
+
+    def _examples_of(self, image: str, texts: list[str]) -> Iterator[Example]:
         for number, text in enumerate(texts):
             key = image if number == 0 else f"{image}#{number}"
             yield Example(key, text, [image], text_key=key)
@@ -180,16 +194,99 @@ class WebDataset(Reader):
         return [text.strip() for text in captions if isinstance(text, str) and text.strip()]
 
 
-def _has_pairs(shard: Path) -> bool:
-    try:
-        return _is_pair(islice(members(shard), 4))
-    except BadShardError:
-        return False
+class ClassShards(WebDataset):
+    """Pictures with classes in tar shards (or unpacked folders) of webdataset's layout: ``12.jpg`` beside ``12.cls``.
+
+    Where every .cls holds a number, labels are those numbers, with the names in ``names``; else the words, sorted.
+
+    Args:
+        names: file with the name of each class a line, under the root; left out where it is absent.
+    """
+
+    paper: ClassVar[str] = ""
+    beside: ClassVar[tuple[str, ...]] = (".cls",)
+    lacking: ClassVar[str] = "without a class"
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        names: str = "classnames.txt",
+        unique: Literal["name", "shard"] = "shard",
+        **options: Any,
+    ) -> None:
+        super().__init__(root, unique=unique, **options)
+        self.names = inside(self.root, names)
+        self._words: list[str] = []
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        columns = {"image": "the picture", "label": "the .cls beside it"}
+        if not (shards := _shards_with(folder, cls.beside)):
+            return []
+        record = _by_part(Recognised("labels", {"name": "class-shards"}, shards, columns))
+        if names := folder.files("classnames.txt"):
+            record.entry["names"] = names[0]
+            record.files.append(names[0])
+        return [record]
+
+    def files(self) -> list[Path]:
+        return super().files() + ([self.names] if self.names.is_file() else [])
+
+    def read(self) -> list[Example]:
+        examples = list(super().stream())
+        classes = {example.targets["label"] for example in examples}
+        self._words = []
+        if all(name.isdecimal() for name in classes):
+            if self.names.is_file():
+                self._words = read_text(self.names).splitlines()
+            number_of = {name: int(name) for name in classes}
+        else:
+            self._words = sorted(classes)
+            number_of = {name: number for number, name in enumerate(self._words)}
+        if self._words and max(number_of.values()) >= len(self._words):
+            got, hint = (
+                f"class {max(number_of.values())} of {len(self._words)} names",
+                "give every class, from 0, a line",
+            )
+            raise DataError("A class has no name.", where=str(self.names), got=got, hint=hint)
+        return [replace(one, targets={"label": number_of[one.targets["label"]]}) for one in examples]
+
+    def stream(self) -> Iterator[Example]:
+        return iter(self.read())
+
+    def label_names(self) -> list[str]:
+        self.examples()
+        return self._words
+
+    def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
+        by_kind = {_extension(part): part for part in reversed(parts)}
+        name = _text(shard, by_kind[".cls"]).strip() if ".cls" in by_kind else ""
+        return [name] if name else []
+
+    def _examples_of(self, image: str, texts: list[str]) -> Iterator[Example]:
+        yield Example(image, images=[image], targets={"label": texts[0]})
 
 
-def _is_pair(parts: Iterable[Member]) -> bool:
+def _shards_with(folder: Folder, beside: Iterable[str], without: Iterable[str] = ()) -> list[str]:
+    endings = {}
+    for name in folder.files("*.tar"):
+        with suppress(BadShardError):
+            endings[name] = {_extension(part) for part in islice(members(folder.root / name), 4)}
+    return [name for name, has in endings.items() if has & IMAGE_SUFFIXES and has & {*beside} and not has & {*without}]
+
+
+def _by_part(record: Recognised) -> Recognised:
+    """Name shards by a pattern for each part: ``train-*.tar`` and ``val-*.tar``."""
+    shards = record.files
+    record.files = list(dict.fromkeys(re.sub(r"\d+(?=\.tar$)", "*", name) for name in shards))
+    record.name_files("shards").files = shards
+    return record
+
+
+def _is_pair(parts: Iterable[Member], beside: tuple[str, ...]) -> bool:
     endings = {_extension(part) for part in parts}
-    return bool(IMAGE_SUFFIXES & endings) and bool({".txt", ".json"} & endings)
+    return bool(IMAGE_SUFFIXES & endings) and bool({*beside} & endings)
 
 
 def _texts_beside(folder: Folder) -> list[str]:

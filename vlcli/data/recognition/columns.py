@@ -301,7 +301,7 @@ def separator_of(texts: Sequence[Any]) -> str:
 
 def _numbered(name: str) -> str:
     """Return a column's name without the number that it ends in."""
-    return re.sub(r"[\s_-]*[0-9]+$", "#", name)
+    return re.sub(r"[\s_-]*[0-9]+$", "", name)
 
 
 def is_hinted(role: str, name: str) -> bool:

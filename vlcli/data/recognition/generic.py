@@ -26,9 +26,12 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     for table in folder.tables():
         if table.reader != reader or not table.rows:
             continue
-        if re.search(r"submission", table.path.name.lower()):
-            name = folder.name(table.path)
+        name, last = folder.name(table.path), table.path.name.lower()
+        if re.search(r"submission", last):
             aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
+        elif table.header and re.search(r"split|partition|fold", last):
+            line = f"{name}: a list of parts, which no reader reads: write a table with a column of the parts"
+            aside.append(Recognised("", {}, [name], unused=[line]))
         else:
             tables.append(table)
     return aside + as_data_sets(folder, tables)
@@ -38,7 +41,7 @@ def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised
     """Return the data sets in tables: those of the same columns are the parts of one data set."""
     groups: dict[tuple[str, ...], list[TableFile]] = {}
     for table in tables:
-        groups.setdefault((*sorted(table.columns), table.separator, table.encoding), []).append(table)
+        groups.setdefault((*sorted(table.columns), table.each, table.separator, table.encoding), []).append(table)
     return [record for group in groups.values() for record in _data_sets(folder, group)]
 
 
@@ -75,6 +78,8 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         in_parts = _split_images(folder, record, group)
         record.entry |= _entry(record, table, meaning) | _class_names(folder, record, table, meaning) | in_parts
         record.notes += _notes(record.where, table, meaning, in_parts=bool(in_parts))
+        if not record.parts:
+            folder.with_lists(record)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
         if len(table.columns) == len(meaning.pictures.sources):
@@ -96,6 +101,7 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
         entry["separator"] = "tab" if table.separator == "\t" else table.separator
     if table.header:
         entry["header"], record.reasons["header"] = table.header, "the first line is data"
+    entry |= {"each": table.each} if table.each else {}
     if table.encoding != "utf-8":
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}

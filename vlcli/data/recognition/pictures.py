@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -18,8 +18,19 @@ _SAMPLE = 40
 _AMBIGUOUS = 100
 """How far a name that several files fit differs from them: more than any that one file fits."""
 _CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
+_FEW_FOLDERS = 20
 _PAIRED = 200
 """Rows in which two columns are tried together."""
+
+
+def median_size(paths: Iterable[Path]) -> tuple[int, int]:
+    """Return median width and height of pictures; 0 where none can be read."""
+    sizes = []
+    for path in paths:
+        with suppress(BadImageError):
+            sizes.append(read_size(path))
+    high, wide = (sorted(side)[len(sizes) // 2] for side in zip(*sizes, strict=True)) if sizes else (0, 0)
+    return wide, high
 
 
 class Naming(NamedTuple):
@@ -72,16 +83,6 @@ class Pictures:
         ends = ("/".join(parts[start:]) for start in range(len(parts)))
         return next((end for end in ends if end in self.paths), name)
 
-    def sizes(self) -> tuple[int, int]:
-        """Return median width and height of a sample; 0 where none can be read."""
-        sizes = []
-        for paths in list(self.by_id.values())[:: max(1, len(self.by_id) // 50)]:
-            with suppress(BadImageError):
-                sizes.append(read_size(paths[0]))
-        middle = len(sizes) // 2
-        high, wide = (sorted(side)[middle] for side in zip(*sizes, strict=True)) if sizes else (0, 0)
-        return wide, high
-
     def named_by(self, column: str, values: Sequence[Any], beside: Path, by_number: bool = False) -> Naming | None:
         """Return how the values of a column name pictures; None where fewer than half do.
 
@@ -116,6 +117,8 @@ class Pictures:
             return Naming(sources, first, 1.0, tuple(others))
         best = max(exact, key=lambda folder: exact[folder])
         matches = {folder: self._matches(folder, names, by_number) for folder in dict.fromkeys((*usual, best))}
+        if max(matches.values())[1] <= -_AMBIGUOUS:  # one of the folders may hold just these names
+            matches |= {folder: self._matches(folder, names, by_number) for folder in self.folders[:_FEW_FOLDERS]}
         best = max(matches, key=lambda folder: matches[folder])
         share = matches[best][0] / len(names)
         return Naming(sources, best, share) if share >= 0.5 else None

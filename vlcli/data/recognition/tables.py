@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import IMAGE_SUFFIXES, as_object, parsed, read_text, records_of
+from vlcli.data.files import IMAGE_SUFFIXES, as_object, parsed, read_text, records_of, rows_inside
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -26,6 +26,7 @@ T = TypeVar("T")
 _NAMED = re.compile(
     rf"(.*?(?:{'|'.join(map(re.escape, sorted(IMAGE_SUFFIXES)))}))(\s*[,;|\t]\s*|\s+)(\S.*)", re.IGNORECASE
 )
+_SENTENCE = {"question", "caption", "sentence", "expression", "text"}
 _SEPARATORS = ("\t", ";", "|", ",")
 INSTALL = "pip install 'vlcli[parquet]'"
 
@@ -40,6 +41,7 @@ class TableFile:
         separator: between the columns of a CSV.
         header: names given to the columns of a CSV without a header.
         document: the whole JSON document, where it is one.
+        each: column whose objects are the rows: questions that an entry for a picture holds.
     """
 
     path: Path
@@ -49,6 +51,7 @@ class TableFile:
     separator: str = ","
     header: list[str] = field(default_factory=list)
     document: Any = field(default=None, repr=False)
+    each: str = ""
 
     @property
     def columns(self) -> list[str]:
@@ -115,13 +118,23 @@ def read_table(path: Path) -> TableFile | None:
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = [_document(line) for line in spread(lines)]
-        return TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding)
+        return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
     document = _document(text)
     try:
         rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
         rows = []
-    return TableFile(path, "json", rows, encoding, document=document)
+    return _of_objects(TableFile(path, "json", rows, encoding, document=document))
+
+
+def _of_objects(table: TableFile) -> TableFile:
+    """Return a table with a row for each object of the column that holds lists of sentences with their answers."""
+    for name in table.columns:
+        cells = table.values(name)
+        inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
+        if inner and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner):
+            return replace(table, rows=[one for row in table.rows for one in rows_inside(row, name, "")], each=name)
+    return table
 
 
 def readable_text(path: Path) -> tuple[str, str]:
