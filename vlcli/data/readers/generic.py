@@ -18,9 +18,8 @@ from vlcli.data.files import (
     records_of,
     rows_inside,
 )
-from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.reader import Reader
-from vlcli.data.readers.cells import fields_of, filled, is_template
+from vlcli.data.readers.small import small_folder, small_table
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
@@ -48,40 +47,24 @@ class JsonLines(Table):
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
     format: ClassVar[str] = "jsonl"
+    write_miniature = small_table
 
     def __init__(self, root: Path, *, each: str | None = None, **options: Any) -> None:
         super().__init__(root, **options)
         self.each = each
-        self._empty: set[str] = set()
+        self._childless: set[str] = set()
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for where, row in self.objects(file):
             inner = rows_inside(row, self.each, where) if self.each else [row]
             if not inner:
-                self._empty.add(where)
-                self.left_out[f"entries without {self.each}"] = len(self._empty)
+                self._childless.add(where)
+                self.left_out[f"entries without {self.each}"] = len(self._childless)
             yield from ((where, one) for one in inner)
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the objects of a file, each with its place; called by :meth:`rows`."""
         return read_lines(file, self.encoding)
-
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.first_file(self.file, self.usual), strict=True):
-            numbers = miniature.numbers(str(file), 4 * PICTURES)
-            rows = [self._miniature_row(miniature, split, number) for number in numbers]
-            miniature.write(file, rows if isinstance(self, Json) else iter(rows))
-
-    def _miniature_row(self, miniature: Miniature, split: str, number: int) -> dict[str, Any]:
-        row: dict[str, Any] = {self.columns["text"]: miniature.question(number), self.columns["label"]: number % 2}
-        row[self.columns["answers"]] = miniature.answer(number)
-        for source in self.sources:
-            columns = dict.fromkeys(fields_of(source), number) | {"split": split}
-            name = filled(source, columns, "") if is_template(source) else f"{number}.png"
-            miniature.picture(self.image_folder / name)
-            row |= {column: value for column, value in columns.items() if column != "split"}
-            row |= {} if is_template(source) else {source: name}
-        return row
 
 
 class Json(JsonLines):
@@ -224,6 +207,7 @@ class ImageFolder(Reader):
     """
 
     recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
+    write_miniature = small_folder
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -279,12 +263,6 @@ class ImageFolder(Reader):
 
     def files(self) -> list[Path]:
         return []
-
-    def write_miniature(self, miniature: Miniature) -> None:
-        for folder in self.folders:
-            for number in miniature.numbers(str(folder), 6 * PICTURES):
-                kind = miniature.answer(number % 2) if self.with_label else ""
-                miniature.picture(folder / kind / f"{number}.png")
 
     def listed_folders(self) -> list[Path]:
         return self.folders
