@@ -28,4 +28,4 @@ def small_folder(reader: Any, miniature: Miniature) -> None:
     """Write pictures into the folders of a reader, in two classes where it numbers subfolders."""
     for folder in reader.folders:
         for kind in ("one", "two") if reader.with_label else ("",):
-            miniature.pictures(f"{folder}/{kind}", folder / kind, count=4 * PICTURES)
+            miniature.pictures(f"{folder}/{kind}", folder / kind, count=6 * PICTURES)
