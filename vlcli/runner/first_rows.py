@@ -80,14 +80,15 @@ class Preview:
         for name, stage in stages.items():
             if not isinstance(stage, Evaluate):
                 continue
-            pictures = self._pictures(name, "data")
+            tested = self._pictures(name, "data")
             learnt = {"fit": (name, "fit", stage.fit)}
             learnt |= {one: (one, "data", getattr(stages[one], "data", [])) for one in self._above(name)}
             for source, (owner, key, specs) in learnt.items():
-                both = pictures & self._pictures(owner, key) if specs != stage.data else set()
+                seen = self._pictures(owner, key) if specs != stage.data else {}
+                both = sorted(one for one in tested.keys() & seen if not tested[one].differs(one, seen[one]))
                 if both:
-                    count = f"{len(both)} of {len(pictures)} pictures are in the data of {source}"
-                    lines.append(f"{name}: {count}: {', '.join(sorted(both)[:3])}")
+                    count = f"{len(both)} of {len(tested)} pictures are in the data of {source}"
+                    lines.append(f"{name}: {count}: {', '.join(both[:3])}")
         return lines
 
     def _above(self, name: str) -> list[str]:
@@ -96,14 +97,14 @@ class Preview:
         near = [one for one in self.planner.graph[name].stages if isinstance(stages[one], Training)]
         return list(dict.fromkeys([*near, *(further for one in near for further in self._above(one))]))
 
-    def _pictures(self, name: str, key: str) -> set[str]:
+    def _pictures(self, name: str, key: str) -> dict[str, Reader]:
         stage = self.planner.resolved.stages[name]
         try:
             places = keys.data_places(self.planner.resolved.recipe, stage)
         except VlcliError:  # told where the stage itself is checked
-            return set()
+            return {}
         peeks = [self._peek(name, spec) for place, spec in places if place == ("stage", key)]
-        return {image for one in peeks if isinstance(one, Peek) and one.whole for image in one.images()}
+        return {image: one.reader for one in peeks if isinstance(one, Peek) and one.whole for image in one.images()}
 
     def _whole(self, name: str, spec: Spec) -> Reader | None:
         one = self._peek(name, spec)
