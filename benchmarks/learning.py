@@ -36,6 +36,7 @@ from symbols import TASKS, Question, Symbols, Task, questions, write
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
+from vlcli.engine.trackers import Tracker
 from vlcli.engine.trainer import Trainer
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.features import FeatureStore
@@ -67,7 +68,7 @@ beside ``plain-pre-grid`` and ``plain-post-grid``, which read the same.
 
 
 @dataclass
-class Curve:
+class Curve(Tracker):
     """A tracker that keeps accuracies and ends a run that has learnt.
 
     Attributes:
@@ -85,12 +86,6 @@ class Curve:
     rows: list[tuple[int, float, float, float]] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
-
-    def resume(self, step: int) -> None:
-        """Nothing is resumed."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """A window's means."""

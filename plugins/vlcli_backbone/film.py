@@ -80,7 +80,8 @@ class FiLM(vl.Model):
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         # States of the GRU (N, T, D), and the one after the last piece as ``pooled``
         assert self.words is not None
-        hidden, _ = self.question(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
+        words = self.drop(self.words(text.ids))
+        hidden = vl.recurrent_states(self.question, words)  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.hidden)
         return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 

@@ -38,7 +38,8 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, text: vl.Text, record: vl.Recorder | None) -> vl.EncoderOutput:
         """Returns states (N, T, hidden), and the state after the last piece as ``pooled``."""
-        hidden, _ = self.cell(self.drop(self.words(text.ids)))  # padding comes last: no state before it sees it
+        words = self.drop(self.words(text.ids))
+        hidden = vl.recurrent_states(self.cell, words)  # padding comes last: no state before it sees it
         last = (text.mask.sum(1) - 1)[:, None, None].expand(-1, 1, self.dim)
         return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), hidden.gather(1, last)[:, 0])
 

@@ -80,7 +80,7 @@ class Pooled(vl.Model):
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         assert self.words is not None
         real = text.mask & ~text.special  # (N, T)
-        bag = self.words.weight.new_zeros(len(text.ids), self.words.in_features)  # (N, V)
+        bag = self.words.weight.new_zeros(text.ids.shape[0], self.words.in_features)  # (N, V)
         bag.scatter_(1, text.ids * real, 1.0)
         bag[:, self.data_spec.pad_id] = 0.0
         pooled = self.words(self.drop_words(bag))  # (N, D)

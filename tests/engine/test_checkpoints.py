@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import stat
 from types import SimpleNamespace
 
@@ -93,6 +94,18 @@ def test_damaged_checkpoints_never_prune_or_shadow_sound_ones(tmp_path):
         "step-00000003",
     ]
     assert make(tmp_path, steps=3).position.step == 3
+
+
+def test_what_a_killed_run_did_not_delete_goes_when_it_is_resumed(tmp_path):
+    options = {"steps": 6, "save_every": 2, "evaluate_every": 2, "keep": 2}
+    trainer = make(tmp_path, evaluate=scored(1, 2, 3), **options)
+    trainer.run()
+    kept = names(tmp_path)
+    assert kept == ["best-00000006", "step-00000004", "step-00000006"]
+    for name, copy in (("best-00000006", "best-00000002"), ("step-00000004", "step-00000002")):
+        shutil.copytree(tmp_path / "checkpoints" / name, tmp_path / "checkpoints" / copy)
+    make(tmp_path, evaluate=scored(4), **options).run()
+    assert names(tmp_path) == kept
 
 
 def test_twice_damaged_gets_a_name_of_its_own(tmp_path):

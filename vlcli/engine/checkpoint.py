@@ -129,11 +129,14 @@ class Checkpoints:
                     save_tensors(folder / AVERAGES, ema.shadow)
                 _save_state(folder, position)
         if processes.rank() == 0:
-            complete, lasting = self.complete(), self.lasting()
-            old = {*complete} - {*lasting[-self.keep :], *complete[-min(2, self.keep) :]}
-            for path in [*old, *(path for path in self._folders("best") if _step_of(path) != position.best)]:
-                shutil.rmtree(path, ignore_errors=True)
+            self._delete_old(position)
         return final
+
+    def _delete_old(self, position: Position) -> None:
+        complete, lasting = self.complete(), self.lasting()
+        old = {*complete} - {*lasting[-self.keep :], *complete[-min(2, self.keep) :]}
+        for path in [*old, *(path for path in self._folders("best") if _step_of(path) != position.best)]:
+            shutil.rmtree(path, ignore_errors=True)
 
     def save_best(self, module: TrainingModule, position: Position) -> None:
         """Save the module's weights as the best; the next :meth:`save` deletes those that were it before.
@@ -211,6 +214,8 @@ class Checkpoints:
                     path.rename(target)
                 elif newest is not None and _step_of(path) > newest[1].step:
                     shutil.rmtree(path, ignore_errors=True)
+            if newest is not None:
+                self._delete_old(newest[1])  # a run that was killed while it deleted them leaves some
             if not self.shared:
                 processes.wait()
         return None if newest is None else newest[1]

@@ -82,6 +82,7 @@ from vlcli.nn.positions import (
     match_normalised,
     with_grid,
 )
+from vlcli.nn.recurrent import recurrent_states
 from vlcli.nn.shape import NetworkShape
 from vlcli.nn.slots import build_model
 from vlcli.nn.weights import WeightsReport, file_sha256, load_tensors, read_weights
