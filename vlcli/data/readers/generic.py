@@ -19,6 +19,7 @@ from vlcli.data.files import (
     rows_inside,
 )
 from vlcli.data.reader import Reader
+from vlcli.data.readers.small import small_folder, small_table
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
@@ -47,6 +48,7 @@ class JsonLines(Table):
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
     format: ClassVar[str] = "jsonl"
+    write_miniature = small_table
 
     def __init__(self, root: Path, *, each: str | None = None, **options: Any) -> None:
         super().__init__(root, **options)
@@ -209,6 +211,7 @@ class ImageFolder(Reader):
     """
 
     recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
+    write_miniature = small_folder
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
