@@ -31,7 +31,7 @@ def test_questions_name_their_pictures_and_several_answers_are_a_set(tmp_path: P
     assert [example.images for example in examples] == [["image3"], ["image12"], ["image12"]]
     texts = ["what is on the desk ?", "how many chairs are there ?", "what is on the left side of the image ?"]
     assert [example.text for example in examples] == texts
-    assert examples[0].targets["answers"] == examples[2].targets["answers"] == {"cup garbage bin": 1.0}
+    assert examples[0].targets["answers"] == examples[2].targets["answers"] == {"cup, garbage bin": 1.0}
     assert [example.targets["answer_type"] for example in examples] == ["set", "single", "set"]
     whole = DAQUAR(tmp_path, whole=True).examples()
     assert whole[0].text == "what is on the desk in the image3 ?"
@@ -93,3 +93,24 @@ def test_the_official_files_have_the_published_counts(
     kinds = [example.targets["answer_type"] for example in examples]
     assert (len(examples), kinds.count("single"), len(reader.image_files())) == (count, single, pictures)
     assert len({example.key for example in examples}) == count
+
+
+def test_pictures_that_the_published_list_lacks_are_counted(tmp_path: Path) -> None:
+    root = write(tmp_path, TWO)
+    (root / "train.txt").write_text("image12\nimage7\n")
+    with pytest.raises(DataError, match="1 of 2 pictures are not in the published list") as caught:
+        DAQUAR(root).examples()
+    assert (caught.value.got, caught.value.expected) == ("image3", f"pictures of {root / 'train.txt'}")
+    (root / "train.txt").write_text("image12\nimage3\n")
+    assert len(DAQUAR(root).examples()) == 3
+    (root / "train.txt").write_text("not a list of pictures\n")
+    assert len(DAQUAR(root).examples()) == 3
+
+
+def test_a_picture_that_two_files_have_is_told(tmp_path: Path) -> None:
+    for name in ("image3.png", "more/image3.jpg", "image12.png"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).write_bytes(b"")
+    with pytest.raises(DataError, match="Several files fit the picture name image3") as caught:
+        DAQUAR(write(tmp_path, TWO)).image_files()
+    assert "more/image3.jpg" in caught.value.got

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import os
 import pickle
@@ -120,6 +121,39 @@ def test_any_bytes_are_data_or_one_error(tmp_path_factory: pytest.TempPathFactor
     except DataError:
         return
     assert isinstance(found, PLAIN)
+
+
+@pytest.mark.parametrize("protocol", range(5))
+def test_arrays_of_numbers_where_they_are_asked_for(tmp_path: Path, protocol: int) -> None:
+    rows = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    value = {"data": rows, "again": rows, "labels": [1, 2], "f": np.asfortranarray(rows / 3), "big": rows.astype(">i4")}
+    path = tmp_path / "batch"
+    path.write_bytes(pickle.dumps(value, protocol))
+    read = load_plain(path, arrays=True)
+    assert read.pop("labels") == value.pop("labels")
+    assert all(np.array_equal(read[name], array) and read[name].dtype == array.dtype for name, array in value.items())
+
+
+@pytest.mark.parametrize("value", [*REFUSED[:-1], np.array([{}, len], object), [np.ones(2), Runs()]], ids=str)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_with_arrays_too_anything_else_is_refused(tmp_path: Path, value: object, protocol: int) -> None:
+    path = tmp_path / "x.p"
+    path.write_bytes(pickle.dumps(value, protocol))
+    with pytest.raises(DataError, match="not plain data"):
+        load_plain(path, arrays=True)
+    assert not RAN
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=3))
+def test_a_damaged_array_is_one_or_one_error(
+    tmp_path_factory: pytest.TempPathFactory, place: int, content: bytes
+) -> None:
+    whole = pickle.dumps({"data": np.arange(12, dtype=np.int16).reshape(3, 4)}, 2)
+    path = tmp_path_factory.mktemp("p") / "x.p"
+    path.write_bytes(whole[:place] + content + whole[place + len(content) :])
+    with contextlib.suppress(DataError):
+        load_plain(path, arrays=True)
 
 
 def test_cut_short_and_missing(tmp_path: Path) -> None:

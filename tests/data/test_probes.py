@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from vlcli.data.readers.generic import HuggingFace, JsonLines, Parquet
+from vlcli.data.readers.arrow import HuggingFace, Parquet
+from vlcli.data.readers.generic import JsonLines
 from vlcli.data.readers.probes import POPE, VSR, SugarCrepe, Winoground
 from vlcli.data.sample import Example
 from vlcli.errors import DataError

@@ -310,3 +310,26 @@ def test_two_files_of_one_name_are_told_where_a_model_reads_pictures(folder):
     ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
     assert "Several files fit the picture name p3" in ended.stderr
     assert ended.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("learnt", "tested", "line"),
+    [
+        ((0, 1, 2, 3), (3, 4, 5), "test: 1 of 3 pictures are in the data of tune: p3"),
+        ((0, 1, 2, 3), (2, 3), "test: 2 of 2 pictures are in the data of tune: p2, p3"),
+        ((0, 1, 2, 3), (4, 5), ""),
+        ((0, 1, 2, 3), None, ""),  # the very data of the training: meant so
+    ],
+)
+def test_pictures_of_the_training_in_a_test_are_told_with_their_number(folder, learnt, tested, line):
+    for name, numbers in {"learnt": learnt, "tested": tested or ()}.items():
+        rows = [{"pic": f"p{number}.png", "said": "a wall", "kind": number % 2} for number in numbers]
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    train, test = (GOOD.replace("t.jsonl", f"{name}.jsonl") for name in ("learnt", "tested" if tested else "learnt"))
+    recipe = RECIPE.format(seen=GOOD, read=train, judged=train, task="classification")
+    (folder / "r.yaml").write_text(recipe + f"  test: {{kind: evaluate, from: tune, data: {test}}}\n")
+    ended = CliRunner().invoke(app, ["validate", "r.yaml", "--deep"])
+    assert ended.exit_code == 0, ended.output
+    said = " ".join(ended.output.split())
+    assert line in said
+    assert ("pictures are in the data of" in said) is bool(line)

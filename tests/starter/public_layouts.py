@@ -139,6 +139,17 @@ def oxford_pets(root: Path) -> None:
     write(root, "annotations/test.txt", "\n".join(lines[1::2]) + "\n")
 
 
+@layout("image-classification", "oxford-flowers", counts={"train": 20, "validation": 20, "test": 30})
+def oxford_flowers(root: Path) -> None:
+    """Oxford 102 Flowers: numbered pictures, MATLAB files of their classes and parts."""
+    from scipy.io import savemat
+
+    photos(root, [f"jpg/image_{n:05}.jpg" for n in range(1, 71)])
+    savemat(root / "imagelabels.mat", {"labels": np.array([[1 + n % 3 for n in range(70)]], np.uint8)})
+    order = np.arange(1, 71)[None, ::-1]
+    savemat(root / "setid.mat", {"trnid": order[:, :20], "valid": order[:, 20:40], "tstid": order[:, 40:]})
+
+
 @layout("vqa", "json", counts={"train": 30, "validation": 10, "test": 10}, columns={"image": "img_name"})
 def slake(root: Path) -> None:
     """SLAKE: each picture's folder repeats its questions; they are not read a second time."""
@@ -258,6 +269,31 @@ def from_a_mac(root: Path) -> None:
     for name in names:
         write(root, f"__MACOSX/{Path(name).parent}/._{Path(name).name}", "Mac OS X")
         write(root, f"{Path(name).parent}/._{Path(name).name}", "Mac OS X")
+
+
+@layout("detection", "csv", total=40, columns={"boxes": ["xmin", "ymin", "xmax", "ymax"], "box_labels": "class"})
+def one_box_a_row(root: Path) -> None:
+    """The table that many detection tutorials use: a row a box, corners in columns."""
+    photos(root, [f"images/{n}.jpg" for n in range(40)])
+    header = ["filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax"]
+    rows = [[f"{n // 2}.jpg", 24, 18, ("cat", "dog")[n % 2], 1 + n % 2, 2, 15, 12] for n in range(80)]
+    rows_of(root, "train_labels.csv", header, rows)
+
+
+@layout("referring", "csv", total=40, columns={"boxes": ["x", "y", "w", "h"]}, weights=True)
+def expressions_with_sizes(root: Path) -> None:
+    """Expressions, each with corner, width and height of its box in columns."""
+    photos(root, [f"images/{n}.jpg" for n in range(40)])
+    rows = [[f"{n}.jpg", f"the left dog {n % 7}", 2, 3, 10, 8] for n in range(40)]
+    rows_of(root, "expressions.csv", ["image", "expression", "x", "y", "w", "h"], rows)
+
+
+@layout("pairs", "csv", total=40, columns={"image": ["left", "right"], "text": "statement"})
+def two_columns_of_files(root: Path) -> None:
+    """Two columns of file names whose titles say nothing of pictures."""
+    photos(root, [f"images/{n}.jpg" for n in range(80)])
+    rows = [[f"{2 * n}.jpg", f"{2 * n + 1}.jpg", "Both show a dog.", ("true", "false")[n % 2]] for n in range(40)]
+    rows_of(root, "statements.csv", ["left", "right", "statement", "label"], rows)
 
 
 PUBLIC = sorted(set(LAYOUTS) - BEFORE)

@@ -10,8 +10,10 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from tests.starter.layouts import LAYOUTS, coco_instances, photos, write
+from tests.starter.list_layouts import LISTS
 from tests.starter.more_layouts import MORE
 from tests.starter.public_layouts import PUBLIC
+from tests.starter.side_layouts import SIDE
 from vlcli.builders.readers import build_reader
 from vlcli.cli import app
 from vlcli.data.files import IMAGE_SUFFIXES
@@ -31,7 +33,7 @@ def backbone(root: Path) -> None:
     save_file(blocks, root / "resnet50.safetensors")
 
 
-assert {*MORE, *PUBLIC} <= set(LAYOUTS)
+assert {*MORE, *PUBLIC, *LISTS, *SIDE} <= set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -103,6 +105,8 @@ def gone(root: Path) -> None:
 READ_IN_PART = {
     *(("cut", name) for name in ("flickr30k", "flickr8k", "cub", "webdataset", "text_beside_pictures", "daquar")),
     *(("cut", name) for name in ("classes_with_lists", "several_lists", "bars_and_blanks")),
+    *(("cut", name) for name in ("fgvc_aircraft", "sun397", "lists_of_numbers", "lists_of_flags", "tiny_imagenet")),
+    *(("cut", name) for name in ("pascal_sentences", "texts_in_a_folder", "sentences_beside_pictures")),
     *(
         ("cut", name)
         for name in ("captions_txt", "csv_without_header", "list_without_header", "tags", "yolo_flat", "flags", "yolo")

@@ -21,6 +21,8 @@ from vlcli.registry.bounds import Positive, Seed
 ID = r"^[a-z0-9][a-z0-9-]*$"
 """Identifiers: lower-case letters, digits and hyphens, so that they can be typed and used as names of files."""
 MOST_SEEDS = 100
+REAL = "real"
+"""Part of the page on which claims stand that real photographs test; their worlds are named ``real/NAME``."""
 
 Direction = Literal["higher", "lower"]
 Sentence = Annotated[str, Field(min_length=10, max_length=1000)]
@@ -44,7 +46,9 @@ class Small(Section):
 
     Attributes:
         metric: of the recipe; as in the paper, the more the better.
-        world: one of the file's worlds, in which the effect should show.
+        world: one of the file's worlds, in which the effect should show; ``real/NAME``: photographs, which lie in the
+            recipe's ``root``.
+        minutes: of one core that a row takes with one seed, as estimated.
         seeds: that decide; None: the file's. So with ``power``.
     """
 
@@ -55,6 +59,7 @@ class Small(Section):
     why: Sentence
     seeds: Seeds | None = None
     power: Power | None = None
+    minutes: Positive | None = None
 
     @field_validator("rows")
     @classmethod
@@ -149,6 +154,16 @@ class Registered:
     def small(self) -> Small | None:
         """How the claim is tested; None where it cannot be."""
         return None if isinstance(self.claim.small, str) else self.claim.small
+
+    @property
+    def is_real(self) -> bool:
+        """Whether real photographs test the claim, not a generated world."""
+        return self.small is not None and self.small.world.startswith(f"{REAL}/")
+
+    @property
+    def part(self) -> str:
+        """The part of the page: ``real``, or the paper."""
+        return REAL if self.is_real else self.file.paper
 
     @property
     def seeds(self) -> list[int]:

@@ -24,7 +24,7 @@ def write_page(judged: Sequence[Judged], file: Path, command: str, seconds: floa
         The files that were written, the page first.
     """
     plots = {}
-    for paper, listed in words.by_paper(judged).items():
+    for paper, listed in words.by_part(judged).items():
         image = file.parent / "images" / f"{file.stem}-{paper}.svg"
         if plot(listed, image):
             plots[paper] = image
@@ -41,8 +41,8 @@ def render(
     """Returns the page as Markdown; ``plots`` names the image of a paper."""
     took = f" The rows took {seconds / 3600:.1f} hours together." if seconds else ""
     lines = [line.format(command=command, took=took) for line in HEAD.splitlines()] + ["", *_counted(judged)]
-    for paper, listed in words.by_paper(judged).items():
-        lines += ["", f"## {listed[0].registered.file.title}", ""]
+    for paper, listed in words.by_part(judged).items():
+        lines += ["", f"## {words.title(listed)}", ""]
         if plots and paper in plots:
             lines += [f"![differences and verdicts of {paper}]({plots[paper]})", ""]
         lines += [line for text in words.history(listed) for line in (text, "")]
@@ -56,7 +56,8 @@ HEAD = """\
 
 After this page you know which statements of papers come out in small generated worlds, which come out
 the other way round, and which are open. The statements, rows, metrics, worlds and seeds were registered
-before the rows were run ([reproduce.md](reproduce.md)). This page is written by a command:
+before the rows were run ([reproduce.md](reproduce.md)). Statements that real photographs test come
+first and are counted apart. This page is written by a command:
 
 ```sh
 {command}
@@ -69,16 +70,17 @@ published one.{took}
 
 
 def _counted(judged: Sequence[Judged]) -> list[str]:
-    papers = words.by_paper(judged)
-    lines = [f"| | {' | '.join(papers)} | all |", "|---" * (len(papers) + 2) + "|"]
+    last, generated = words.generated(judged)
+    parts = words.by_part(judged)
+    columns = [*parts.values(), generated]
+    lines = [f"| | {' | '.join(parts)} | {last} |", "|---" * (len(parts) + 2) + "|"]
     for word in WORDS:
-        cells = [counts(listed)[word] for listed in papers.values()]
-        lines.append(f"| {word} | {' | '.join(map(str, cells))} | {sum(cells)} |")
+        lines.append(f"| {word} | {' | '.join(str(counts(listed)[word]) for listed in columns)} |")
         if word == "undecided":
-            small = [sum(one.smaller for one in listed) for listed in papers.values()]
-            lines.append(f"| *smaller than expected* | {' | '.join(map(str, small))} | {sum(small)} |")
+            small = [sum(one.smaller for one in listed) for listed in columns]
+            lines.append(f"| *smaller than expected* | {' | '.join(map(str, small))} |")
     for label, count in (("decided", words.decided), ("published direction", words.following)):
-        lines.append(f"| {label} | {' | '.join(map(count, [*papers.values(), judged]))} |")
+        lines.append(f"| {label} | {' | '.join(map(count, columns))} |")
     meanings = [*words.MEANING.items(), *words.MORE.items()]
     return [*lines, "", *(f"- **{word}**: {meaning}." for word, meaning in meanings)]
 
@@ -94,7 +96,7 @@ def _section(word: str, listed: Sequence[Judged]) -> list[str]:
             waiting = f"{one.seeds} of {one.wanted} seeds have run: `{words.command(one)}`"
             said = f"`{claim.id}` ({words.table_name(claim.table)}): {claim.claim}"
             numbers = f"Published: {first:g} and {second:g} ({claim.metric})."
-            lines.append(f"- {said} {numbers} {claim.reason if word == 'not in small' else waiting}")
+            lines.append(f"- {said} {numbers} {claim.reason if word == 'not in small' else waiting + words.cost(one)}")
         return [*lines, ""]
     columns = ["claim", "published", "measured", "difference", "p"]
     columns += ["seeds that would decide"] if word == "undecided" else []

@@ -228,13 +228,20 @@ def run(
     ends = None if hours is None else time.monotonic() + 3600 * hours
     done, failed = study.done(), set[Cell]()
     testable = {one.claim.id: one for one in study.chosen if one.small is not None}
+    waiting = {one: root for one in testable if (root := _lacks(testable[one], study.tables)) is not None}
+    if waiting:
+        folders = ", ".join(sorted(set(waiting.values())))
+        tell(f"{len(waiting)} claims wait for photographs, in folders here: {folders} (vlcli data where RECIPE)")
+    testable = {name: one for name, one in testable.items() if name not in waiting}
     jobs_left = [
         Job(name, frozenset(cells_of(one, study.seeds)), chance(one.power, len(seeds_of(one, study.seeds))))
         for name, one in testable.items()
     ]
 
+    estimates = {one.small.recipe: one.small.minutes for one in testable.values() if one.small and one.small.minutes}
+
     def seconds(cell: Cell) -> float:
-        return study.results.seconds(cell, USUAL_SECONDS)
+        return study.results.seconds(cell, 60 * estimates.get(cell.recipe, USUAL_SECONDS / 60))
 
     while ends is None or time.monotonic() < ends:
         job = following(jobs_left, done | failed, seconds)
@@ -246,6 +253,14 @@ def run(
         done = study.done()
         failed |= {cell for cell in missing if (ran := study.look(cell)) is not None and ran.state != DONE}
     return not failed
+
+
+def _lacks(one: Registered, tables: Tables) -> str | None:
+    # the folder of photographs that a claim needs and that is not here
+    if one.small is None or not one.is_real:
+        return None
+    root = str(tables.table(one.small.recipe).member(one.small.rows[0]).document.value.get("root"))
+    return None if Path(root).is_dir() else root
 
 
 def _run_cells(

@@ -73,8 +73,8 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
     """Returns the verdict on each claim.
 
     A claim is judged once both rows have run with all its seeds. Holm's correction counts all claims of a paper's table
-    that can be tested in small; one that has not run counts with a p value of 1, so that a verdict does not depend on
-    what was run before it.
+    that can be tested in small, those on real photographs apart; one that has not run counts with a p value of 1, so
+    that a verdict does not depend on what was run before it.
 
     Args:
         claims: all claims of the papers in question, also those that are not to be run.
@@ -82,10 +82,10 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
         count: seeds, where others than the registered number are wanted.
     """
     measured = {one.claim.id: _measure(one, look, count) for one in claims}
-    tables: dict[tuple[str, str], list[str]] = defaultdict(list)
+    tables: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
     for one in claims:
         if one.small is not None:
-            tables[one.file.paper, one.claim.table].append(one.claim.id)
+            tables[one.file.paper, one.claim.table, one.is_real].append(one.claim.id)
     for listed in tables.values():
         corrected = adjusted([_p(measured[name]) for name in listed])
         for name, p in zip(listed, corrected, strict=True):

@@ -27,12 +27,32 @@ MORE = {
 """What the other counts mean."""
 
 
-def by_paper(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
-    """Returns the claims of each paper."""
-    papers: dict[str, list[Judged]] = {}
-    for one in judged:
-        papers.setdefault(one.registered.file.paper, []).append(one)
-    return papers
+def by_part(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
+    """Returns the claims that real photographs test, if there are any, then the others of each paper."""
+    parts: dict[str, list[Judged]] = {}
+    for one in sorted(judged, key=lambda one: not one.registered.is_real):
+        parts.setdefault(one.registered.part, []).append(one)
+    return parts
+
+
+def title(judged: Sequence[Judged]) -> str:
+    """The heading of a part."""
+    first = judged[0].registered
+    return "On real photographs" if first.is_real else first.file.title
+
+
+def generated(judged: Sequence[Judged]) -> tuple[str, list[Judged]]:
+    """What the last column of the counts is called and sums up: claims of generated worlds, apart from real ones."""
+    listed = [one for one in judged if not one.registered.is_real]
+    return ("all" if len(listed) == len(judged) else "all generated"), listed
+
+
+def cost(one: Judged) -> str:
+    """How long the rows of a claim take, where that was registered."""
+    small = one.registered.small
+    if small is None or small.minutes is None:
+        return ""
+    return f", about {small.minutes * 2 * one.wanted:.0f} core-minutes"
 
 
 def decided(judged: Sequence[Judged]) -> str:
@@ -104,7 +124,9 @@ def size(one: Judged) -> str:
 
 def history(judged: Sequence[Judged]) -> list[str]:
     """A sentence or more on each earlier registration of a paper: its verdicts and its settings."""
-    lines = []
+    lines: list[str] = []
+    if judged[0].registered.is_real:  # its claims are of several papers; each shows its own earlier verdicts
+        return lines
     for one in judged[0].registered.file.earlier:
         verdicts: list[str] = [verdict for verdict, _ in one.verdicts.values()]
         spread = ", ".join(f"{verdicts.count(word)} {word}" for word in (*DECIDED, "undecided"))

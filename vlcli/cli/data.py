@@ -164,14 +164,14 @@ def concepts(
 @app.command("unpack")
 @guarded
 def unpack(
-    source: Annotated[Path, typer.Argument(help="A Parquet or Arrow file, or a folder of Hugging Face's datasets.")],
+    source: Annotated[Path, typer.Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
     into: Annotated[Path, typer.Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
     max_pixels: o.MaxPixels = 178,
     json_: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> None:
-    """Write pictures that lie inside a table to files, with the other columns as JSON lines.
+    """Write pictures that lie inside tables or arrays to files, with the other columns as JSON lines.
 
     vlcli data unpack photos.parquet --out photos
     """

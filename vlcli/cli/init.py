@@ -77,7 +77,7 @@ def _facts(scanned: Any, plan: Any, times: Any) -> dict[str, Any]:
             for one in scanned.sources
         ],
         "learnt_from": plan.source.where,
-        "left_aside": scanned.aside,
+        "left_aside": plan.aside,
         "boxes": scanned.boxes,
         "weights": None if scanned.weights is None else vars(scanned.weights),
         "can_learn": {goal: GOALS[goal][1] for goal in goals_of(scanned.sources)},

@@ -65,7 +65,14 @@ def known_encoding(name: str) -> str:
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
     """Read a text file, gzip or not, without its byte order mark."""
+    data = read_content(path)
     with _readable(path, encoding):
+        return data.decode(_codec(encoding))
+
+
+def read_content(path: Path) -> bytes:
+    """Read a file, gzip or not."""
+    with _readable(path, ""):
         data = path.read_bytes()
         if data.startswith(_GZIP):
             limit = unpacked_limit(len(data))
@@ -73,7 +80,7 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
                 data = file.read(limit + 1)
             if len(data) > limit:
                 raise too_much(path, limit)
-        return data.decode(_codec(encoding))
+        return data
 
 
 def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:

@@ -8,6 +8,8 @@
 ``first:0.85:7``      the same with another shuffle (seed 7; 0 where none is given)
 ``between:0.8:0.9``   images whose number is 0.8 or more and below 0.9; ``between:0.8:0.9:7`` with seed 7
 ``in:FILE``           the images that FILE lists, one id or file name a line (the first word of a line counts)
+``in:FILE=PART``      those of a part: lines of FILE that end in PART (``0001.jpg 0``, ``0001.jpg,train``), or the list
+                      PART of a JSON document
 ``not-in:FILE``       all the others
 ``A & B``             of the images that A chooses, those that B chooses: ``in:train.txt & first:0.9``
 ====================  =====================================================================================
@@ -20,15 +22,17 @@ shows side by side (NLVR2) count as one.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from vlcli.data.files import inside, read_text
+from vlcli.data.files import inside, parse_json, read_text, value
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
 _AND = " & "
+_ENDS_IN = re.compile(r"\s*(\S.*?)\s*[\s,;|]\s*([^\s,;|]+)\s*")
 
 
 def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
@@ -39,7 +43,26 @@ def select(examples: Sequence[Example], take: str, root: Path) -> list[Example]:
 def listed_files(take: str, root: Path) -> list[Path]:
     """Return the lists of pictures that ``take`` names."""
     parts = (part.partition(":") for part in take.split(_AND))
-    return [inside(root, file) for kind, _, file in parts if kind in ("in", "not-in") and file]
+    return [_file_of(root, named)[0] for kind, _, named in parts if kind in ("in", "not-in") and named]
+
+
+def _file_of(root: Path, named: str) -> tuple[Path, str]:
+    """Return the file of ``FILE`` or ``FILE=PART``, and the part."""
+    whole, (file, _, part) = inside(root, named), named.rpartition("=")
+    return (inside(root, file), part) if file and not whole.is_file() else (whole, "")
+
+
+def _listed(root: Path, named: str) -> "_Listed":
+    path, part = _file_of(root, named)
+    text = read_text(path)
+    if not part:
+        names = [line.split()[0] for line in text.splitlines() if line.strip()]
+    elif text.lstrip().startswith("{"):
+        names = value(parse_json(text, str(path)), part, list, str(path))
+    else:
+        hits = map(_ENDS_IN.fullmatch, text.splitlines())
+        names = [hit[1] for hit in hits if hit and hit[2] == part]
+    return _Listed(map(str, names))
 
 
 def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
@@ -54,8 +77,7 @@ def _select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int
     kind, _, rest = take.partition(":")
     groups = _groups(examples)
     if kind in ("in", "not-in") and rest:
-        text = read_text(inside(root, rest))
-        listed = _Listed(line.split()[0] for line in text.splitlines() if line.strip())
+        listed = _listed(root, rest)
         pairs = zip(groups, examples, strict=True)
         chosen = {group for group, example in pairs if any(map(listed.has, example.images))}
     else:
@@ -95,7 +117,7 @@ class _Listed:
     """Finds image ids in a list of file names; ids that are paths are compared folder by folder, from the right."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        paths = [PurePosixPath(name) for name in names]
+        paths = [PurePosixPath(name.lstrip("/")) for name in names]
         self.stems = {image_id(path.name) for path in paths}
         self.paths = {path.with_name(image_id(path.name)).parts for path in paths}
 

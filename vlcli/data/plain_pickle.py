@@ -1,13 +1,17 @@
 """Reads pickled files of plain data without unpickling.
 
 Instructions that build lists, tuples, dictionaries, sets, strings, bytes, numbers and None are carried out here; any
-other (naming a class, calling, setting a state) ends the reading: nothing in the file can run.
+other (naming a class, calling, setting a state) ends the reading: nothing in the file can run. Where arrays are asked
+for, the few names by which NumPy pickles arrays of numbers are known here too, and what they say is done here.
 """
 
 import pickletools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from vlcli.errors import DataError
 
@@ -38,13 +42,20 @@ class _RefusedError(ValueError):
     """An instruction that plain data do not need, or that does not fit."""
 
 
-def load_plain(path: Path) -> Any:
-    """Read the one value in a pickled file of plain data."""
+def load_plain(path: Path, arrays: bool = False) -> Any:
+    """Read the one value in a pickled file of plain data.
+
+    Args:
+        arrays: whether it may hold NumPy's arrays of numbers.
+
+    Raises:
+        DataError: it cannot be read, or holds anything else.
+    """
     expected = "lists, dictionaries, tuples, strings and numbers alone"
     try:
         if path.stat().st_size > LARGEST:
             raise _RefusedError(f"{path.stat().st_size} bytes")
-        return _Reader().read(path.read_bytes())
+        return (_ArrayReader() if arrays else _Reader()).read(path.read_bytes())
     except OSError as error:
         raise DataError("The file cannot be read.", where=str(path), got=error.strerror or str(error)) from None
     except (_RefusedError, ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
@@ -134,3 +145,65 @@ def _pairs(values: Sequence[Any]) -> dict[Any, Any]:
     if len(values) % 2:
         raise _RefusedError("a key without a value")
     return dict(zip(values[::2], values[1::2], strict=True))
+
+
+class _Name(str):
+    """A name in a file: data, nothing that could be called."""
+
+
+class _Unfilled:
+    """An array whose content follows."""
+
+
+_DTYPE = re.compile(r"[|<>=]?[biuf][1248]")
+_ARRAYS = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
+_NAMES = (*_ARRAYS, "numpy ndarray", "numpy dtype", "_codecs encode")
+
+
+class _ArrayReader(_Reader):
+    """Knows the names by which NumPy pickles arrays of numbers."""
+
+    def _do(self, name: str, argument: Any) -> None:
+        if name == "GLOBAL":
+            self._push_name(argument)
+        elif name == "STACK_GLOBAL":
+            self._push_name(" ".join(map(str, self._last(2))))
+        elif name == "REDUCE":
+            self.stack.append(_reduced(*self._last(2)))
+        elif name == "BUILD":
+            (state,) = self._last(1)
+            unfilled, filled = self._top(), _filled(self._top(), state)
+            self.stack[-1] = filled
+            if (key := next((key for key in reversed(self.memo) if self.memo[key] is unfilled), None)) is not None:
+                self.memo[key] = filled
+        else:
+            super()._do(name, argument)
+
+    def _push_name(self, name: str) -> None:
+        if name not in _NAMES:
+            raise _RefusedError(f"the name {name}")
+        self.stack.append(_Name(name))
+
+
+def _reduced(name: Any, arguments: Any) -> Any:
+    if not isinstance(name, _Name) or not isinstance(arguments, tuple):
+        raise _RefusedError("the instruction REDUCE")
+    if name == "numpy dtype" and isinstance(arguments[0], str) and _DTYPE.fullmatch(arguments[0]):
+        return np.dtype(arguments[0])
+    if name == "_codecs encode" and arguments[1:] == ("latin1",):
+        return arguments[0].encode("latin-1")
+    if name in _ARRAYS:
+        return _Unfilled()
+    raise _RefusedError(f"{name} of {str(arguments)[:40]}")
+
+
+def _filled(value: Any, state: Any) -> Any:
+    if isinstance(value, np.dtype):
+        return value.newbyteorder(state[1]) if state[1] in ("<", ">") else value
+    if not isinstance(value, _Unfilled):
+        raise _RefusedError("the instruction BUILD")
+    _, shape, dtype, by_columns, content = state
+    content = content.encode("latin-1") if isinstance(content, str) else content  # of Python 2
+    if not isinstance(dtype, np.dtype) or not isinstance(content, bytes):
+        raise _RefusedError("an array of objects")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if by_columns else "C")

@@ -16,6 +16,8 @@ _COMMA_IN_NUMBER = re.compile(r"\d,\d")
 _PERIOD = re.compile(r"\.(?!\d)")
 OFFICIAL = 10
 """People who answered each question of VQA."""
+SET = ", "
+"""Between the answers of a set."""
 _MOST_PERIODS = 32  # the official call passes a flag (whose value is 32) where a count belongs
 
 _FORMS = """
@@ -69,8 +71,8 @@ def plain_form(answer: str) -> str:
 
 
 def set_form(answers: str) -> str:
-    """Return a set of answers separated by commas as tables hold it: each once, in alphabetical order."""
-    return table_form(", ".join(sorted({item.strip() for item in answers.split(",")})))
+    """Return a set of answers separated by commas as tables hold it: each once, in alphabetical order, ``a, b``."""
+    return SET.join(sorted({table_form(item) for item in answers.split(",")} - {""}))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,5 +1,7 @@
 """Runs recurrent layers so that exported graphs take texts of any length."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -20,10 +22,11 @@ def recurrent_states(cell: nn.GRU | nn.LSTM, inputs: Tensor) -> Tensor:
         return torch.cat([gates[gate] for gate in order])[None]
 
     biases = torch.cat([weights("bias_ih_l0"), weights("bias_hh_l0")], 1)
+    attributes: dict[str, Any] = {"hidden_size": cell.hidden_size}
     states = torch.onnx.ops.symbolic(
         "GRU" if gru else "LSTM",
         (inputs.transpose(0, 1), weights("weight_ih_l0"), weights("weight_hh_l0"), biases),
-        {"hidden_size": cell.hidden_size} | ({"linear_before_reset": 1} if gru else {}),
+        attributes | ({"linear_before_reset": 1} if gru else {}),
         dtype=inputs.dtype,
         shape=(inputs.shape[1], 1, inputs.shape[0], cell.hidden_size),
         version=14,

@@ -33,16 +33,18 @@ def write_verdicts(judged: Sequence[Judged], file: Path, command: str, seconds: 
 
 def render_verdicts(judged: Sequence[Judged], command: str, seconds: float = 0.0) -> str:
     """Return the page as text."""
-    by_paper, spread = words.by_paper(judged), counts(judged)
-    papers = [_paper(name, listed) for name, listed in by_paper.items()]
-    facts = [f"{len(judged)} claims of {len(by_paper)} papers", f"{words.decided(judged)} decided"]
+    by_part, spread = words.by_part(judged), counts(judged)
+    papers = [_paper(name, listed) for name, listed in by_part.items()]
+    count = len({one.registered.file.paper for one in judged})
+    last, generated = words.generated(judged)
+    facts = [f"{len(judged)} claims of {count} papers", f"{words.decided(generated)} decided"]
     shown: dict[str, Any] = {
         "title": TITLE,
         "about": "",
         "facts": facts + ([f"{seconds / 3600:.1f} hours of work"] if seconds else []),
-        "sections": [("summary", "Summary"), *((f"paper-{name}", name) for name in by_paper)],
+        "sections": [("summary", "Summary"), *((f"paper-{name}", name) for name in by_part)],
         "command": command,
-        "counts": [*(_count(name, listed) for name, listed in by_paper.items()), _count("all", judged)],
+        "counts": [_count(*part) for part in (*by_part.items(), (last, generated)) if part[1]],
         "words": [word for word in WORDS if spread[word]],
         "meanings": [(word, meaning) for word, meaning in words.MEANING.items() if spread[word]],
         "more": words.MORE,
@@ -72,16 +74,16 @@ def _count(name: str, judged: Sequence[Judged]) -> dict[str, Any]:
 
 
 def _paper(name: str, listed: Sequence[Judged]) -> dict[str, Any]:
-    file = listed[0].registered.file
+    tested = [(one.registered.small.world, one.registered.file) for one in listed if one.registered.small is not None]
     ends = [end for one in listed for end in _ends(one) if end is not None]
     low, high = min(0.0, *ends, 0.0), max(0.0, *ends, 0.0)
     room = ROOM * (high - low) or 0.1
     span = Span(low - room, high + room) if ends else None  # wide enough for every interval and for no difference
     return {
         "name": name,
-        "title": file.title,
+        "title": words.title(listed),
         "history": words.history(listed),
-        "worlds": list(file.worlds.items()),
+        "worlds": list({world: file.worlds[world] for world, file in tested}.items()),
         "zero": None if span is None else span.at(0.0),
         "ticks": [] if span is None else span.ticks,
         "claims": [_shown(one, span) for one in listed],

@@ -18,7 +18,7 @@ from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
 from vlcli.images.files import conversion_notes, pixel_range, spread
 from vlcli.images.shards import is_there
-from vlcli.recipe import stage_record, wiring
+from vlcli.recipe import keys, stage_record, wiring
 from vlcli.recipe.components import split_options
 from vlcli.recipe.plan import Planner
 from vlcli.recipe.schema import Evaluate, Extract, Stage, Training
@@ -72,7 +72,39 @@ class Preview:
             for one in peeks:
                 names = one.images()
                 lines += conversion_notes([one.reader.locate(names[row]) for row in spread(len(names))])
-        return list(dict.fromkeys(lines + never_right(self.planner.resolved.recipe, self._whole)))
+        return list(dict.fromkeys(lines + self._seen() + never_right(self.planner.resolved.recipe, self._whole)))
+
+    def _seen(self) -> list[str]:
+        # a line for each evaluation that is asked about pictures of its training, unless it is of the very same data
+        lines, stages = [], self.planner.resolved.stages
+        for name, stage in stages.items():
+            if not isinstance(stage, Evaluate):
+                continue
+            tested = self._pictures(name, "data")
+            learnt = {"fit": (name, "fit", stage.fit)}
+            learnt |= {one: (one, "data", getattr(stages[one], "data", [])) for one in self._above(name)}
+            for source, (owner, key, specs) in learnt.items():
+                seen = self._pictures(owner, key) if specs != stage.data else {}
+                both = sorted(one for one in tested.keys() & seen if not tested[one].differs(one, seen[one]))
+                if both:
+                    count = f"{len(both)} of {len(tested)} pictures are in the data of {source}"
+                    lines.append(f"{name}: {count}: {', '.join(both[:3])}")
+        return lines
+
+    def _above(self, name: str) -> list[str]:
+        # the training stages whose weights a stage begins with, and theirs
+        stages = self.planner.resolved.stages
+        near = [one for one in self.planner.graph[name].stages if isinstance(stages[one], Training)]
+        return list(dict.fromkeys([*near, *(further for one in near for further in self._above(one))]))
+
+    def _pictures(self, name: str, key: str) -> dict[str, Reader]:
+        stage = self.planner.resolved.stages[name]
+        try:
+            places = keys.data_places(self.planner.resolved.recipe, stage)
+        except VlcliError:  # told where the stage itself is checked
+            return {}
+        peeks = [self._peek(name, spec) for place, spec in places if place == ("stage", key)]
+        return {image: one.reader for one in peeks if isinstance(one, Peek) and one.whole for image in one.images()}
 
     def _whole(self, name: str, spec: Spec) -> Reader | None:
         one = self._peek(name, spec)

@@ -106,7 +106,8 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     parts = planning.divide(source, examples, folder.root)
     size = planning.Size(0, 0, (0, 0, 0), "")
     plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], size, weights=folder.weights)
-    plan.boxes, plan.aside = folder.boxes, folder.aside
+    others = [one.where for one in folder.sources if one.kind == source.kind and one not in sources]
+    plan.boxes, plan.aside = folder.boxes, [*(f"{where}: {source.where} is learnt" for where in others), *folder.aside]
     pictures = {name: reader for reader, rows in read for example in rows for name in example.images}
     plan.pictures = len(folder.pictures) or len(pictures)  # those in shards are no files
     plan.sizes = median_size(pictures[name].locate(name) for name in list(pictures)[:: max(1, len(pictures) // _SIZED)])

@@ -5,10 +5,11 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 from vlcli import registry
+from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
 from vlcli.data.reader import Reader
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.recognised import Recognised, part_of
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import image_id
 
@@ -93,6 +94,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
         most = len(folder.pictures) / 2
         questions += [line for line, count in _unknown(folder).items() if most and count > most]
         sources = of_folders if fallback or not (questions or folder.unread) else []
+    elif all(one.kind == "labels" for one in sources):  # Tiny ImageNet: classes of val in a list, of train as folders
+        sources = [one for one in of_folders if part_of(PurePosixPath(one.entry["images"]).name) == "train"] + sources
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += [line for line in _unknown(folder) if line not in questions]
     if foreign and not sources:
@@ -164,7 +167,12 @@ def check_columns(folder: Folder) -> None:
     Raises:
         UsageError: some are in none; the message names the nearest ones.
     """
-    known = list(dict.fromkeys(column for table in folder.tables() for column in table.columns))
+    if not folder.columns:
+        return
+    names = [
+        [*table.columns, *(table.document if isinstance(table.document, dict) else ())] for table in folder.tables()
+    ]
+    known = list(dict.fromkeys(name for some in names for name in some))
     absent = [column for column in folder.columns.values() if column not in known]
     if absent:
         close = [near[0] for name in absent if (near := get_close_matches(name, known, n=1, cutoff=0.5))]
@@ -192,14 +200,15 @@ def nothing_found(folder: Folder, aside: list[str]) -> DataError:
 def no_pictures(folder: Folder) -> DataError:
     """Return the error for a folder without pictures; it says how pictures come out of tables and archives."""
     root = folder.root
-    tables = [name for name in folder.every if name.endswith((".parquet", ".arrow"))]
+    arrays = [folder.name(file) for file in array_files(root)]
+    tables = [name for name in folder.every if name.endswith((".parquet", ".arrow"))] or arrays
     archives = [name for name in folder.every if name.endswith((".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar"))]
     hint = "name the folder that holds them, or convert other formats first"
-    if archives:
+    if archives and not arrays:
         hint = f"unpack {_shown(archives)} here, and call init again"
     elif tables:
         out = f"{root.resolve().name}-unpacked"
-        hint = f"where they lie inside the tables: vlcli data unpack {root} --out {out}, then vlcli init {out}"
+        hint = f"where they lie inside these files: vlcli data unpack {root} --out {out}, then vlcli init {out}"
     return DataError(
         "The folder holds no pictures.",
         where=str(root),

@@ -13,7 +13,7 @@ from vlcli.data.miniature import ANSWERS, Miniature
 from vlcli.data.sample import Example
 from vlcli.errors import ComponentError
 from vlcli.files import write_json
-from vlcli.metrics import gqa, vqa
+from vlcli.metrics import gqa, vqa, wups
 from vlcli.metrics.baseline import CHANCE, most_frequent
 from vlcli.metrics.classification import by_kind
 from vlcli.nn import Batch, DataSpec, ForwardPasses, Text
@@ -121,6 +121,7 @@ class VQA(Answering):
         source_answers: for starting weights that are not vlcli's: the file of the answers of their answer head's rows,
             a path from the current folder.
         smoothing: label smoothing of the loss ``ce``.
+        wups: score sets of answers by WUPS at 0.9 and 0.0 too (``wups_0.9``, ``wups_0.0``), where nltk's WordNet is.
     """
 
     paper = "Goyal et al. 2017, Making the V in VQA Matter; Teney et al. 2018 (answer table, soft scores)"
@@ -130,9 +131,15 @@ class VQA(Answering):
     usual_table = "vqa/trainval_label2ans.json"
     facts_of_questions = ("question_id", *_TYPES)
 
-    def __init__(self, *, min_count: int = 9, smoothing: float = 0.0, **options: Any) -> None:
+    def __init__(self, *, min_count: int = 9, smoothing: float = 0.0, wups: bool = False, **options: Any) -> None:
         super().__init__(min_count=min_count, **options)
-        self.smoothing = smoothing
+        self.smoothing, self.wups = smoothing, wups
+
+    def read(self, runner: Examples) -> None:
+        lacking = wups.lacking() if self.wups else None
+        if lacking is not None:
+            runner.progress.warn(lacking)
+            self.wups = False
 
     def count(self, readers: list[Any]) -> tuple[str, ...]:
         targets = (example.targets for reader in readers for example in reader.examples())
@@ -150,6 +157,9 @@ class VQA(Answering):
                 normalised = vqa.set_form if row.get("answer_type") == "set" else vqa.table_form
                 form = row["prediction"] if row["prediction"] in soft else normalised(row["prediction"])
                 row.update(accuracy=float(soft.get(form, 0.0)), answers=dict(soft))
+                truth, said = best_answer({"answers": soft}) or "", vqa.set_form(row["prediction"])
+                sets = truth.split(vqa.SET), said.split(vqa.SET)
+                row |= {name: wups.wups(*sets, least) for name, least in wups.METRICS.items() if self.wups}
         return rows
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
@@ -157,6 +167,10 @@ class VQA(Answering):
         if not rows:
             return {}
         metrics = {"accuracy": mean(rows, "accuracy"), **most_frequent(rows)}
+        for name in wups.METRICS if self.wups else ():
+            of_sets = [row for row in rows if name in row]
+            kinds = by_kind(of_sets, "answer_type", name)
+            metrics |= {name: mean(of_sets, name), **{f"{name}/{kind}": value for kind, value in kinds.items()}}
         for kind in _TYPES:
             metrics |= {f"accuracy/{name}": value for name, value in by_kind(rows, kind, "accuracy").items()}
             metrics |= most_frequent(rows, kind)

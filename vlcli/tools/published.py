@@ -89,6 +89,15 @@ SOURCES: dict[str, Published] = {
             for line in _unpacked(f"{_VQA}/v2_{kind}_{part}_mscoco.zip", "vqa")
         ),
     ),
+    "daquar": Published(
+        "DAQUAR",
+        "https://www.mpi-inf.mpg.de/departments/computer-vision-and-multimodal-computing/research/"
+        "vision-and-language/visual-turing-challenge/",
+        f"{NOT_VERIFIED}; pictures are those of NYU Depth V2",
+        NOT_VERIFIED,
+        "qa.894.raw.train.txt, qa.894.raw.test.txt, qa.37.raw.train.txt, qa.37.raw.reduced.test.txt, images/",
+        ("curl -LO http://datasets.d2.mpi-inf.mpg.de/mateusz14visual-turing/nyu_depth_images.tar",),
+    ),
     "gqa": Published(
         "GQA",
         "https://cs.stanford.edu/people/dorarad/gqa/download.html",

@@ -99,7 +99,7 @@ def side(pixels: int) -> int:
 
 
 def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if use.kind == "datasets" and "take" in use.spec:
+    if use.kind == "datasets" and "take" in use.spec and "." not in str(use.spec["take"]):  # a share is small of few
         first, *seed = _TAKE.findall(str(use.spec["take"]))
         yield (*use.path, "take"), ":".join([str(use.spec["take"]).split(":")[0], str(min(TAKEN, int(first))), *seed])
     known = registry.parameters(registry.load(use.kind, use.spec["name"])) if use.kind in SIZES else {}

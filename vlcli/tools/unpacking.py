@@ -1,13 +1,18 @@
-"""Writes pictures inside Parquet and Arrow tables as files, with a table of JSON lines beside them."""
+"""Writes pictures inside tables and arrays as files, with a table of JSON lines beside them."""
 
 import hashlib
+import io
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from PIL import Image
+
+from vlcli.data.arrays import ArrayTable, array_files, array_tables
 from vlcli.data.arrow_tables import arrow_rows
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder
@@ -30,18 +35,19 @@ class Unpacked:
 
 
 def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: Progress | None = None) -> Unpacked:
-    """Write the pictures of a table, or of a folder of ``datasets``, to ``images/``, and each split as JSON lines.
+    """Write the pictures of tables or arrays to ``images/``, and each split as JSON lines.
 
-    Cells are pictures where they hold ``bytes`` and ``path``, as ``datasets`` writes them, also in lists; the JSON
-    lines hold the name of the file. Equal pictures are written once. Labels that ``datasets`` numbers are written by
-    name.
+    Cells of tables are pictures where they hold ``bytes`` and ``path``, as ``datasets`` writes them, also in lists; the
+    JSON lines hold the name of the file. Equal pictures are written once. Labels that are numbers are written by name
+    where names are known.
 
     Args:
-        source: a Parquet or Arrow file, or a folder of them: shards of one split, in one folder, are one table.
+        source: a Parquet or Arrow file, or a folder of them: shards of one split, in one folder, are one table; or
+            files of arrays (:mod:`vlcli.data.arrays`), whose pictures become PNG files.
         folder: to write; it appears complete or not at all.
 
     Raises:
-        DataError: there is no table, it is damaged, or none of its cells holds a picture.
+        DataError: there is no table and no array, one is damaged, or none of its cells holds a picture.
         UsageError: the folder is there already.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -50,14 +56,13 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
     with new_folder(folder) as scratch:
         (scratch / IMAGES).mkdir()
         writer = _Writer(scratch / IMAGES, max_pixels)
-        for name, files in tables.items():
-            rows = (row for file in files for row in arrow_rows(file, 64))
-            unpacked.tables[name] = 0
+        for name, rows in tables:
+            before = unpacked.tables.setdefault(name, 0)
             with (
                 (progress or Silent()).task(f"unpack {name}", None, "rows") as bar,
-                (scratch / f"{name}.jsonl").open("w", encoding="utf-8") as stream,
+                (scratch / f"{name}.jsonl").open("a", encoding="utf-8") as stream,
             ):
-                for number, row in enumerate(rows):
+                for number, row in enumerate(rows, before):
                     try:
                         plain = {key: writer.cell(cell, f"{name}-{number:06d}") for key, cell in row.items()}
                         stream.write(json.dumps(plain, ensure_ascii=False, default=str) + "\n")
@@ -75,7 +80,23 @@ def unpack(source: Path, folder: Path, max_pixels: int = MAX_PIXELS, progress: P
     return unpacked
 
 
-def _tables(source: Path) -> dict[str, list[Path]]:
+def _tables(source: Path) -> Iterable[tuple[str, Iterator[dict[str, Any]]]]:
+    """Return name and rows of each table, those of arrays where there are no others; a name may come again."""
+    if array_files(source) and not any(source.rglob("*.parquet")) and not any(source.rglob("*.arrow")):
+        return ((name, _array_rows(table)) for name, table in array_tables(source))
+    files = _files(source)
+    return ((name, (row for file in some for row in arrow_rows(file, 64))) for name, some in files.items())
+
+
+def _array_rows(table: ArrayTable) -> Iterator[dict[str, Any]]:
+    for number, pixels in enumerate(table.pictures):
+        content = io.BytesIO()
+        Image.fromarray(pixels).save(content, "PNG")
+        picture = {"bytes": content.getvalue(), "path": None}
+        yield {"image": picture} | {name: column[number] for name, column in table.columns.items()}
+
+
+def _files(source: Path) -> dict[str, list[Path]]:
     """Return the files of each table; a table is named after its folders below ``source`` and its split."""
     if source.is_file():
         return {_UNSAFE.sub("-", source.stem) or "table": [source]}
@@ -86,7 +107,9 @@ def _tables(source: Path) -> dict[str, list[Path]]:
             name = "-".join(_UNSAFE.sub("-", part) for part in parts if part not in ("", "data"))
             tables.setdefault(name or "train", []).append(file)
     if not tables:
-        expected = "a .parquet or .arrow file, or a folder with splits, such as data/train-00000-of-00001.parquet"
+        expected = (
+            "a .parquet or .arrow file, a folder with splits, such as data/train-00000-of-00001.parquet, or arrays"
+        )
         raise DataError("There is no table here.", where=str(source), expected=expected)
     return tables
 

@@ -8,6 +8,7 @@ from vlcli.data.files import first_object, read_json, text_lines, value
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.lists import is_picture_file
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
@@ -46,7 +47,7 @@ class Captions(SplitFileReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        files = [name for name, content in folder.documents() if _is_captions(content)]
+        files = [name for name, content in folder.documents() if _is_captions(content, folder)]
         if not files:
             return []
         columns = {"image": "image", "text": _field(first_object(dict(folder.documents())[files[0]]))}
@@ -82,13 +83,14 @@ class Captions(SplitFileReader):
         ]
 
 
-def _is_captions(content: Any) -> bool:
+def _is_captions(content: Any, folder: Folder) -> bool:
     if isinstance(content, list):
         rows = [row for row in content[:20] if isinstance(row, dict) and isinstance(row.get("image"), str)]
         several = any(isinstance(row.get(field), list) for row in rows for field in ("captions", "caption"))
         return several or any("caption" in row and "image_id" in row for row in rows)
     lists = list(content.values())[:20] if isinstance(content, dict) else []
-    return bool(lists) and all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
+    named = any(is_picture_file(name) or folder.is_picture(name) for name in list(content)[:20]) if lists else False
+    return named and all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
 
 
 def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator[tuple[str, list[Any], str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vlcli.data.checks import sentence
-from vlcli.data.files import parsed
+from vlcli.data.files import parsed, read_text
 from vlcli.data.readers.vqa import soft_scores
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList
@@ -24,7 +24,7 @@ ROLES = ("label", "answers", "box_labels")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
 """A number as everybody writes it: ``007``, ``1e3``, ``NA``, ``null`` and ids of twenty digits are text."""
 _SPLITS = ("train", "training", "trainval", "val", "valid", "validation", "dev", "eval", "test", "testing")
-_SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])")
+_SPLIT = re.compile(rf"(?<![A-Za-z])({'|'.join(_SPLITS)})(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,9 @@ def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
 def other_splits(file: Path, root: Path) -> Iterator[Path]:
     """Yield the files of a data set's other splits: those whose path has another split's name in the same places."""
     inner = str(file.relative_to(root)) if file.is_relative_to(root) else ""
-    for name in _SPLITS if _SPLIT.search(inner) else ():
-        other = root / _SPLIT.sub(name, inner)
+    hit = _SPLIT.search(inner)
+    for name in _SPLITS if hit else ():
+        other = root / _SPLIT.sub(name.title() if hit and hit[0].istitle() else name, inner)
         if other != file and other.is_file():
             yield other
 
@@ -240,7 +241,8 @@ class SeveralLabels:
     """Reads which classes a row has, by their names.
 
     Args:
-        columns: of flags (0 or 1, false or true; empty or -1: unknown), one a class; or a single one of names.
+        columns: of flags (0 or 1, false or true; empty: unknown; -1 too, but 0 where no cell is 0), one a class;
+            or a single one of names.
         names: in the order of their numbers; None: the columns, or all names that occur, sorted.
         separator: between names in one cell; a cell may also hold a JSON list. An empty cell has none of the classes.
     """
@@ -250,11 +252,15 @@ class SeveralLabels:
         self.of_names = len(columns) == 1
         self.fixed = bool(names) or not self.of_names
         self.names: list[str] = list(names or columns) if self.fixed else []
+        self.minus = UNKNOWN
 
     def gather(self, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        """Set ``names`` to the names that occur, where they are not fixed."""
+        """Set ``names`` to the names that occur, where they are not fixed, and what -1 means in columns of flags."""
         if not self.fixed:
             self.names = sorted({name for _, row in rows for name in self._words(row)})
+        elif not self.of_names:
+            zero = any(_FLAGS.get(str(row.get(column)).lower()) == 0 for _, row in rows for column in self.columns)
+            self.minus = UNKNOWN if zero else 0
 
     def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
         """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing."""
@@ -264,7 +270,9 @@ class SeveralLabels:
                 expected = ", ".join(self.names[:20])
                 raise DataError("The label is unknown.", where=where, got=unknown[0], expected=expected)
             return {"labels": [name for name in self.names if name in words]}
-        flags = [_flag(row.get(column), where, column) for column in self.columns]
+        cells = [row.get(column) for column in self.columns]
+        flags = [_flag(cell, where, column) for cell, column in zip(cells, self.columns, strict=True)]
+        flags = [f if f >= 0 or cell is None else self.minus for f, cell in zip(flags, cells, strict=True)]
         having = {flag: [name for name, f in zip(self.names, flags, strict=True) if f == flag] for flag in (1, UNKNOWN)}
         return {"labels": having[1], **({"unknown_labels": having[UNKNOWN]} if having[UNKNOWN] else {})}
 
@@ -315,3 +323,28 @@ def filled(template: str, row: Mapping[str, Any], where: str) -> str:
         return str(cell).zfill(int(field[2] or 0))
 
     return _FIELD.sub(value, template)
+
+
+def class_names_of(file: Path) -> tuple[int, list[str]]:
+    """Read a file with the name of a class on each line, as Caffe, darknet and CUB-200 have it.
+
+    Lines may be numbered from 0 or 1, before the name or behind it (``/a/abbey 0``).
+
+    Returns:
+        The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
+    """
+    names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
+    before = [name.partition(" ")[::2] for name in names]
+    behind = [(number, name) for name, _, number in (line.rpartition(" ") for line in names)]
+    for start, pairs in ((start, pairs) for pairs in (before, behind) for start in (0, 1)):
+        if all(number == str(start + row) and name for row, (number, name) in enumerate(pairs)):
+            return start, _once([name.strip() for _, name in pairs], file)
+    return 0, _once(names, file)
+
+
+def _once(names: list[str], file: Path) -> list[str]:
+    """Return names of classes that differ."""
+    if not names or len(set(names)) < len(names):
+        got = next((name for name in names if names.count(name) > 1), "no name")
+        raise DataError("This is no list of classes.", where=str(file), got=got, expected="a different name a line")
+    return names

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data.files import text_lines
+from vlcli.data.miniature import PICTURES, Miniature
+from vlcli.data.readers.cells import PLAIN
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
@@ -24,6 +26,8 @@ class DAQUAR(SplitFileReader):
     A question names its picture: ``what is on the desk in the image3 ?``. Answers of one question are separated by
     ", ", and their order does not count. Targets: ``answers`` (the sorted set, spelt as answer tables are, -> 1) and
     ``answer_type``, ``single`` or ``set``, by which the task ``vqa`` prints the accuracy on questions with one answer.
+    Where the published list of the split's pictures (``train.txt``, ``test.txt``) lies beside, pictures that it lacks
+    are an error.
 
     Args:
         split: train or test; fills ``{split}``.
@@ -82,9 +86,21 @@ class DAQUAR(SplitFileReader):
     def files(self) -> list[Path]:
         return self.first_file(self.file, [folder + name for name in self.names[self.version] for folder in _FOLDERS])
 
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            lines = []
+            for number in miniature.numbers(f"daquar-{split}", 4 * PICTURES):
+                miniature.picture(self.image_folder / f"image{number}.png")
+                lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
+            miniature.write(file, "\n".join(lines))
+
     def read(self) -> list[Example]:
-        pairs = zip(self.split_names, self.files(), strict=True)
-        return [example for split, file in pairs for example in self._read_part(split, file)]
+        examples = []
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            part = list(self._read_part(split, file))
+            _compare(file, file.with_name(f"{split}.txt"), {example.images[0] for example in part})
+            examples += part
+        return examples
 
     def _read_part(self, split: str, file: Path) -> Iterator[Example]:
         lines = [line.strip() for line in text_lines(file)]
@@ -100,9 +116,19 @@ class DAQUAR(SplitFileReader):
                 got, expected = answer or "nothing", "the answer on the line below its question"
                 where, hint = f"{file}:{start + 2}", "is a line missing?"
                 raise DataError("The question has no answer.", where=where, got=got, expected=expected, hint=hint)
-            targets = {"answers": {set_form(answer): 1.0}, "answer_type": "set" if "," in answer else "single"}
+            kind = "set" if "," in answer else "single"
+            targets = {"answers": {set_form(answer): 1.0}, "answer_type": kind, **PLAIN}
             text = question
             if not self.whole:  # "on the left of the image3" keeps "the image"
                 cut = _IN_PICTURE.sub("", question)
                 text = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
             yield Example(f"{split}-{start // 2 + 1}", text, [picture[1]], targets=targets)
+
+
+def _compare(file: Path, listed: Path, pictures: set[str]) -> None:
+    names = {line.strip() for line in text_lines(listed)} - {""} if listed.is_file() and listed != file else set()
+    absent = sorted(pictures - names)
+    if names and all(map(_PICTURE.fullmatch, names)) and absent:
+        what = f"{len(absent)} of {len(pictures)} pictures are not in the published list of this split."
+        hint = "take the file of questions and the list of the same split and edition, or move the list away"
+        raise DataError(what, where=str(file), got=", ".join(absent[:3]), expected=f"pictures of {listed}", hint=hint)

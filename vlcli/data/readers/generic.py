@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.arrow_tables import arrow_rows
 from vlcli.data.files import (
     as_object,
     index_images,
@@ -19,9 +18,11 @@ from vlcli.data.files import (
     rows_inside,
 )
 from vlcli.data.reader import Reader
+from vlcli.data.readers.small import small_folder, small_table
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
+from vlcli.data.recognition.lists import FIRST_SPACE, SPACE, lines_by_blanks
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.data.sample import Example
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
@@ -46,18 +47,19 @@ class JsonLines(Table):
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
     format: ClassVar[str] = "jsonl"
+    write_miniature = small_table
 
     def __init__(self, root: Path, *, each: str | None = None, **options: Any) -> None:
         super().__init__(root, **options)
         self.each = each
-        self._empty: set[str] = set()
+        self._without_rows: set[str] = set()
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for where, row in self.objects(file):
             inner = rows_inside(row, self.each, where) if self.each else [row]
             if not inner:
-                self._empty.add(where)
-                self.left_out[f"entries without {self.each}"] = len(self._empty)
+                self._without_rows.add(where)
+                self.left_out[f"entries without {self.each}"] = len(self._without_rows)
             yield from ((where, one) for one in inner)
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -80,11 +82,14 @@ class Json(JsonLines):
     format: ClassVar[str] = "json"
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        content = parse_json(read_text(file, self.encoding), str(file))
-        for number, row in enumerate(map(as_object, records_of(content, str(file)))):
+        for number, row in enumerate(map(as_object, records_of(self.content(file), str(file)))):
             if not isinstance(row, dict):
                 raise DataError("An entry is no object.", where=f"{file}[{number}]", got=shown(row), expected="{...}")
             yield f"{file}[{number}]", row
+
+    def content(self, file: Path) -> Any:
+        """Return the document in a file; called by :meth:`objects`."""
+        return parse_json(read_text(file, self.encoding), str(file))
 
 
 class Csv(Table):
@@ -96,9 +101,10 @@ class Csv(Table):
     Args:
         file: the file under the root; None: ``{split}.csv``.
         separator: between columns; "tab" for a tabulator, "space" for any number of blanks, where the first column may
-            hold blanks too (``my dog.jpg 3``).
+            hold blanks too (``my dog.jpg 3``), "first-space" for those behind the picture's name (``0034 Boeing 707``).
         several: between the files of several pictures, or the names of several labels, in one cell.
         header: names of the columns of a file that has no header, such as ``[image, label]``.
+        skip: lines before the first row of such a file.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.csv",)
@@ -112,15 +118,16 @@ class Csv(Table):
         separator: str = ",",
         several: str = ";",
         header: list[str] | None = None,
+        skip: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(root, **options)
-        self.separator, self.several = {"tab": "\t", "space": " "}.get(separator, separator), several
-        self.header = header
+        self.separator = {"tab": "\t", " ": SPACE}.get(separator, separator)
+        self.several, self.header, self.skip = several, header, skip
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         names, empty = self.header, True
-        for number, line in self.lines(file):
+        for number, line in (numbered for numbered in self.lines(file) if numbered[0] > self.skip):
             if names is None:
                 names = [name.strip() for name in line]
                 continue
@@ -136,10 +143,8 @@ class Csv(Table):
         """Yield the lines that are not blank as cells, header included, with their numbers; called by :meth:`rows`."""
         refuse_spreadsheet(file)
         text = read_text(file, self.encoding)
-        if self.separator == " ":
-            splits = -1 if self.header is None else len(self.header) - 1
-            lines = enumerate(text.split("\n"), 1)
-            yield from ((number, line.strip().rsplit(None, splits)) for number, line in lines if line.strip())
+        if self.separator in (SPACE, FIRST_SPACE):
+            yield from lines_by_blanks(text, self.separator, len(self.header or ()))
             return
         reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True, skipinitialspace=True)
         try:
@@ -205,6 +210,7 @@ class ImageFolder(Reader):
     """
 
     recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
+    write_miniature = small_folder
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -226,8 +232,7 @@ class ImageFolder(Reader):
         images = str(PurePosixPath(base, "{split}")) if parts else base
         entry = {"name": "folder", "images": images, "label": True}
         title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
-        columns = {"image": "file", "label": "folder"}
-        reasons = {"parts": "the folders are named after the parts"}
+        columns, reasons = {"image": "file", "label": "folder"}, {"parts": "the folders are named after the parts"}
         record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
         record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
         of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]
@@ -345,53 +350,3 @@ class Xlsx(Csv):
         if file.suffix.lower() not in (".xlsx", ".xlsm"):
             refuse_spreadsheet(file)
         yield from sheet_lines(file, self.sheet, len(self.header or ()))
-
-
-class Parquet(JsonLines):
-    """One's own data: a Parquet table, columns named by parameters (needs pyarrow).
-
-    Args:
-        file: the file under the root; None: ``{split}.parquet``.
-    """
-
-    usual: ClassVar[tuple[str, ...]] = ("{split}.parquet",)
-    format: ClassVar[str] = "parquet"
-    packages: ClassVar[tuple[str, ...]] = ("pyarrow",)
-    install: ClassVar[str] = "pip install 'vlcli[parquet]'"
-
-    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        for number, row in enumerate(arrow_rows(file)):
-            yield f"{file}[{number}]", {name: _plain(cell, f"{file}[{number}]") for name, cell in row.items()}
-
-
-class HuggingFace(Parquet):
-    """A folder of Hugging Face's ``datasets``, saved by ``save_to_disk`` or as Parquet shards (needs pyarrow).
-
-    Pictures must be files that a column names: pictures inside the tables are refused, with the command that writes
-    them out.
-
-    Args:
-        file: the folder under the root; None: the root.
-    """
-
-    def tables(self) -> list[Path]:
-        folder = inside(self.root, self.file or ".")
-        paths = [path for split in self.split_names for path in shards(folder, split)]
-        return list(dict.fromkeys(paths)) or [folder / f"{self.split_names[0]}-00000-of-00001.parquet"]
-
-
-def shards(folder: Path, split: str) -> list[Path]:
-    """Return the files of one split in the first layout that has any."""
-    layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
-    layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
-    return next((paths for layout in layouts if (paths := sorted(folder.glob(layout)))), [])
-
-
-def _plain(cell: Any, where: str) -> Any:
-    if not isinstance(cell, dict) or set(cell) != {"bytes", "path"}:
-        return cell
-    if cell["bytes"] is not None:
-        got, expected = f"{len(cell['bytes']):,} bytes", "the name of a file"
-        hint = f"write the pictures to files: vlcli data unpack {where.rpartition('[')[0]} --out FOLDER"
-        raise DataError("The picture is inside the table.", where=where, got=got, expected=expected, hint=hint)
-    return cell["path"]

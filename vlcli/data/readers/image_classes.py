@@ -72,7 +72,7 @@ class StanfordCars(FolderReader):
             return [str(number) for number in range(196)]
         if names.suffix == ".csv":
             return [line.strip().strip('"') for line in read_text(names).splitlines() if line.strip()]
-        return [str(name) for name in _matrix(names, "class_names")]
+        return [str(name) for name in matrix(names, "class_names")]
 
     def write_miniature(self, miniature: Miniature) -> None:
         from scipy.io import savemat
@@ -98,7 +98,7 @@ class StanfordCars(FolderReader):
             for name, row_number in _csv_rows(file):
                 yield self._picture(split, name), row_number - 1
             return
-        for row in _matrix(file, "annotations"):
+        for row in matrix(file, "annotations"):
             label = getattr(row, "class", None)
             number = None if label is None else int(label) - 1
             if hasattr(row, "fname"):
@@ -239,7 +239,12 @@ def _car_files(folder: Path, *splits: str) -> Iterator[Path]:
         yield from (folder / name for name in names if (folder / name).is_file())
 
 
-def _matrix(file: Path, name: str) -> list[Any]:
+def matrix(file: Path, name: str) -> list[Any]:
+    """Read one variable of a MATLAB file as a list.
+
+    Raises:
+        DataError: the file cannot be read, or lacks it.
+    """
     from scipy.io import loadmat
 
     try:

@@ -1,11 +1,13 @@
-"""Data sets whose columns or tables lie in files side by side: a text file a column, and RSVQA."""
+"""Data sets whose columns, rows or tables lie in files of their own: a text file a column, a file a picture, RSVQA."""
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vlcli.data.checks import by_id
-from vlcli.data.files import first_object, inside, read_json, text_lines, value
+from vlcli.data.files import IMAGE_SUFFIXES, first_object, index_images, inside, read_json, text_lines, value
 from vlcli.data.reader import Reader
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import Folder
@@ -17,6 +19,8 @@ from vlcli.errors import DataError
 
 FEWEST_LINES = 10
 """Lines that text files of one folder must have in common before ``init`` takes them for columns."""
+MOST_READ = 500
+"""Files of one row each that ``init`` looks into."""
 MOST_COLUMNS = 20
 """Text files of one folder; more are no columns, and are not opened."""
 
@@ -72,6 +76,87 @@ class TextColumns(Table):
 
 def _columns(file: Path) -> list[Path]:
     return sorted(path for path in file.parent.glob("*.txt") if path.is_file()) or [file]
+
+
+class SideFiles(Table):
+    """One's own data: a text or JSON file for each picture, called like it, beside it or in a folder of its own.
+
+    Every line of a text file is a sentence of the column ``text`` (PASCAL sentences: ``sentence/dog/1.txt`` speaks of
+    ``dataset/dog/1.jpg``); a JSON document has a column for each field (MM-IMDb). The column ``image`` is the path of
+    the file below ``file``, without its ending.
+
+    Args:
+        file: the folder of these files under the root.
+        ending: of their names.
+    """
+
+    format: ClassVar[str] = "side-files"
+    recognise_order: ClassVar[int] = 0
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        return [record for ending in (".txt", ".json") for record in cls._with_ending(folder, ending) if record.kind]
+
+    @classmethod
+    def _with_ending(cls, folder: Folder, ending: str) -> list[Recognised]:
+        names = [name for name in folder.files(f"*{ending}") if PurePosixPath(name).stem in folder.pictures.by_id]
+        if len(names) < FEWEST_LINES:
+            return []
+        place, rows = folder.root / os.path.commonpath([PurePosixPath(name).parent for name in names]), []
+        for name in names[:: max(1, len(names) // MOST_READ)]:
+            with suppress(DataError):
+                rows.append(_row(folder.root / name, place))
+        if _are_beside(folder, names[0]) and not _says_more(rows):
+            return []
+        records = as_data_sets(folder, [TableFile(place, cls.format, rows)])
+        for record in records:
+            record.files, record.title = [*names, *record.files[1:]], f"{len(names):,} files {ending} in {place.name}"
+            record.entry |= {"ending": ending} if ending != ".txt" else {}
+        return records
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        file: str = ".",
+        ending: Literal[".txt", ".json"] = ".txt",
+        **options: Any,
+    ) -> None:
+        super().__init__(root, file=file, **options)
+        self.ending = ending
+
+    def files(self) -> list[Path]:
+        return sorted(path for folder in self.tables() for path in folder.rglob(f"*{self.ending}")) or self.tables()
+
+    def listed_folders(self) -> list[Path]:
+        return self.tables()
+
+    def tables(self) -> list[Path]:
+        return [inside(self.root, str(self.file))]
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        pictures = index_images(self.root)
+        for path in self.files():
+            if path.stem in pictures:
+                yield str(path), _row(path, file)
+
+
+def _are_beside(folder: Folder, name: str) -> bool:
+    return any(str(PurePosixPath(name).with_suffix(ending)) in folder.pictures.paths for ending in IMAGE_SUFFIXES)
+
+
+def _says_more(rows: list[dict[str, Any]]) -> bool:
+    """Return whether files beside pictures hold more than the caption that the reader ``webdataset`` reads."""
+    return any(isinstance(row.get("text"), list) or not {*row} & {"text", "caption"} for row in rows)
+
+
+def _row(path: Path, folder: Path) -> dict[str, Any]:
+    if path.suffix == ".json":
+        columns = read_json(path)
+    else:
+        lines = [line.strip() for line in text_lines(path) if line.strip()]
+        columns = {"text": lines[0] if len(lines) == 1 else lines}
+    return {**columns, "image": path.relative_to(folder).with_suffix("").as_posix()}
 
 
 class RSVQA(Reader):

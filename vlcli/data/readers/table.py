@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from vlcli.data.checks import sentence
-from vlcli.data.files import inside, known_encoding, read_text
+from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
+from vlcli.data.readers.box_columns import BoxFormat, one_row_a_picture, with_box
 from vlcli.data.readers.cells import (
     ROLES,
     ColumnType,
     SeveralLabels,
     check_types,
+    class_names_of,
     decide,
     fields_of,
     filled,
@@ -52,9 +54,11 @@ class Table(SplitFileReader):
         label: column of the class: a number, or a word that is numbered (see ``labels``). A list of columns gives a row
             several labels (task ``multi-label``): each column says of one class whether the row has it (0 or 1), or,
             ``[COLUMN]``, one column holds the classes' names, as a list or as words separated by ";".
-        box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture;
-            None: none.
-        boxes: column of the first picture's boxes; without it they are those of the column ``box``.
+        box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture, or a
+            list of four columns of numbers; None: none.
+        boxes: column of the first picture's boxes; without it they are those of the column ``box``. A list of four
+            columns: each row has one box of its picture, and the rows of a picture are one example.
+        box_format: of four columns, in pixels: ``xyxy``, ``xywh`` or ``cxcywh``, as torchvision calls them.
         box_labels: column of their classes.
         answers: column of the answers.
         choices: column of the choices of a question (task ``multiple-choice``), as a list; None: none.
@@ -96,8 +100,9 @@ class Table(SplitFileReader):
         image: str | list[str] = COLUMNS["image"],
         text: str | list[str] = COLUMNS["text"],
         label: str | list[str] = COLUMNS["label"],
-        box: str | None = None,
-        boxes: str = COLUMNS["boxes"],
+        box: str | list[str] | None = None,
+        boxes: str | list[str] = COLUMNS["boxes"],
+        box_format: BoxFormat = "xyxy",
         box_labels: str = COLUMNS["box_labels"],
         answers: str = COLUMNS["answers"],
         choices: str | None = None,
@@ -114,6 +119,11 @@ class Table(SplitFileReader):
         super().__init__(root, **options)
         self.encoding = known_encoding(encoding)
         self.sources, self.texts = list(as_list(image)), list(as_list(text))
+        self.box_format, self.box_columns = box_format, {}
+        if isinstance(box, list):
+            box, self.box_columns["box"] = "box", box
+        if isinstance(boxes, list):
+            boxes, self.box_columns["boxes"] = COLUMNS["boxes"], boxes
         one = label if isinstance(label, str) else NO_COLUMN
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
@@ -168,6 +178,15 @@ class Table(SplitFileReader):
             if count <= number:
                 self.left_out[f"cells of {self.columns[role]!r} that are empty: their rows have no {role}"] = count
 
+    def _rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        rows = self.rows(file)
+        if (four := self.box_columns.get("box")) is not None:
+            rows = with_box(rows, four, self.box_format, "box")
+        if (four := self.box_columns.get("boxes")) is not None:
+            into = (self.columns["boxes"], self.columns["box_labels"])
+            rows = one_row_a_picture(rows, four, self.box_format, into, lambda row: str(row.get(self.sources[0])))
+        return rows
+
     def _sentences(self, row: dict[str, Any]) -> list[Any]:
         cell = row.get(self.columns["text"])
         if len(self.texts) > 1:
@@ -193,12 +212,12 @@ class Table(SplitFileReader):
         files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True) if used else ()
         named = [split for split, path in files if path == file]
         split = {"split": named[0]} if len(named) == 1 else {}
-        yield from ((where, split | row) for where, row in self.rows(file))
+        yield from ((where, split | row) for where, row in self._rows(file))
 
     def _gather(self) -> None:
         columns: set[str] = set()
         for file in self._all_splits():
-            for _, row in self.rows(file):
+            for _, row in self._rows(file):
                 columns.update(row)
         asked = {role for role in ROLES if self.columns[role] in columns or role in self.types}
         kinds = {role: self._type_of(role) if role in asked else None for role in ROLES}
@@ -289,6 +308,7 @@ class Table(SplitFileReader):
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
         named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN, "")]
         named += self.texts[1:] + self.several_columns + self.extra + list(self.only)
+        named += [column for four in self.box_columns.values() for column in four]
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures
@@ -355,22 +375,6 @@ class Table(SplitFileReader):
         if len(sound) < len(every):
             self.left_out[NO_AREA] += len(every) - len(sound)
         return sound
-
-
-def class_names_of(file: Path) -> tuple[int, list[str]]:
-    """Read a file with the name of a class on each line, as Caffe, darknet and CUB-200 have it.
-
-    Returns:
-        The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
-    """
-    names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-    heads = [name.partition(" ") for name in names]
-    first = next((n for n in (0, 1) if all(h[0] == str(n + row) and h[2] for row, h in enumerate(heads))), None)
-    names = names if first is None else [head[2].strip() for head in heads]
-    if not names or len(set(names)) < len(names):
-        got = next((name for name in names if names.count(name) > 1), "no name")
-        raise DataError("This is no list of classes.", where=str(file), got=got, expected="a different name a line")
-    return first or 0, names
 
 
 def _close(absent: list[str], known: list[str]) -> str:

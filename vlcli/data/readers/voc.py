@@ -70,7 +70,7 @@ class PascalVOC(LabelledBoxes):
             splits = [name for name in main if part_of(name)]
             data.files += lists
             data.entry |= {"folder": base.as_posix()} if base.as_posix() not in (".", *cls.usual) else {}
-        data.parts = parts_of([split for split in splits if split != "trainval" or "train" not in splits])
+        data.parts = parts_of(splits)
         data.reasons["parts"] = "lists or folders are named after the parts"
         if len(there) < len(files) / 2:
             data.question = f"{data.title}: fewer than half of their pictures are in the folder (such as {files[0]})"

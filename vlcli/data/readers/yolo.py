@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
+from vlcli.data.readers.cells import class_names_of
 from vlcli.data.readers.split_file import Labelled, LabelledBoxes
-from vlcli.data.readers.table import class_names_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, parts_of
 from vlcli.errors import DataError, RecipeError, shown

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.recognition.pictures import Naming, Pictures
 from vlcli.data.recognition.tables import TableFile
 from vlcli.data.recognition.values import (
@@ -13,6 +15,7 @@ from vlcli.data.recognition.values import (
     are_answers,
     are_boxes,
     are_word_lists,
+    as_number,
     count_words,
     has_repeats,
     is_address,
@@ -34,13 +37,24 @@ _HINTS = {
     "split": r"split|^set$|part|fold|subset|partition|phase",
     "boxes": r"box|bbox|region",
     "box_labels": r"(box|region|object).*(label|class|name|categor)|^(labels|classes|categories|objects)$",
+    "tags": r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas",
     "id": r"(^|[_\W])(id|key|uid|identifier|number|index|nr|no|nummer|num)\W*$",
 }
 _MARKS = ("?", "？", "؟", ";?")
 """Question marks of several scripts."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
 """Separators of several sentences in one cell."""
-_TAGS = re.compile(r"labels|tags|classes|categories|genres|attributes|concepts|schlagw|kategorien|etiquetas")
+_FOURS = (
+    ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
+    ("xyxy", ("x1", "y1", "x2", "y2")),
+    ("xyxy", ("x0", "y0", "x1", "y1")),
+    ("xyxy", ("left", "top", "right", "bottom")),
+    ("xywh", ("x", "y", "w", "h")),
+    ("xywh", ("x", "y", "width", "height")),
+    ("xywh", ("xmin", "ymin", "width", "height")),
+    ("xywh", ("left", "top", "width", "height")),
+)
+"""Names of four columns that hold a box, with their format."""
 _FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
 _ASKS = re.compile(
     r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
@@ -61,6 +75,7 @@ class Meaning:
         separator: between several sentences in one cell; empty where each has one.
         labels: columns of several labels: flags, one a class, or a single one that holds the classes' names.
         several: separates these names in a cell; empty where cells are lists.
+        boxes: column of boxes, or four columns of one box a row, in ``box_format``.
         one_box: whether each of its cells holds a single box.
         questions: whether most sentences are questions.
         unclear: a sentence about what is not understood; empty where all is.
@@ -74,7 +89,8 @@ class Meaning:
     label: str | None = None
     labels: Sequence[str] = ()
     several: str = ""
-    boxes: str | None = None
+    boxes: str | list[str] | None = None
+    box_format: str = ""
     one_box: bool = False
     box_labels: str | None = None
     split: str | None = None
@@ -139,15 +155,17 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
     if meaning.boxes is not None:
         meaning.one_box = all(map(is_box, table.values(meaning.boxes)))
         meaning.box_labels = _take(left, "box_labels", are_word_lists)
+    form, four = ("", []) if meaning.boxes else _four_columns(left)
+    numbers = {name: left.pop(name) for name in four}
     meaning.answers = _take(left, "answers", are_answers, named=True)
     meaning.text = _text(left)
     if meaning.text is not None:
         texts, start = left.pop(meaning.text), _numbered(meaning.text)
-        meaning.more_texts = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        meaning.questions = _are_questions(texts)
+        alike = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        meaning.more_texts = [name for name in alike if _are_questions(left[name]) == meaning.questions]
         for name in meaning.more_texts:
             del left[name]
-        asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
-        meaning.questions = sum(asked) > len(texts) / 2
         meaning.separator = "" if meaning.questions else separator_of(texts)
     if meaning.questions and meaning.answers is None:
         meaning.answers = _only_one(meaning, left, "answer", is_answer_like)
@@ -159,6 +177,37 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
             meaning.label = _take(left, "", is_verdict)
         elif meaning.text is not None or not _several(meaning, left, named):
             meaning.label = _only_one(meaning, left, "label", is_label_like)
+    if four and max(as_number(value) or 0 for values in numbers.values() for value in values) <= 1:
+        meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
+    elif four and meaning.text is not None and meaning.answers is None:
+        meaning.boxes, meaning.box_format, meaning.one_box = four, form, True
+    elif four and meaning.text is None and _repeat_pictures(meaning, table):
+        meaning.boxes, meaning.box_format = four, form
+        meaning.box_labels, meaning.label = meaning.label, None
+    else:
+        left |= numbers
+
+
+def _four_columns(left: Left) -> tuple[str, list[str]]:
+    letters = {name: re.sub(r"[^a-z0-9]", "", name.lower()) for name in left}
+    plain = {re.sub(r"^(bbox|box|roi|rect)", "", word): name for name, word in letters.items()}
+    for form, names in _FOURS:
+        four = [plain[name] for name in names if name in plain]
+        if len(four) == 4 and all(as_number(value) is not None for name in four for value in left[name]):
+            return form, four
+    return "", []
+
+
+def _repeat_pictures(meaning: Meaning, table: TableFile) -> bool:
+    if meaning.pictures is None or len(meaning.pictures.sources) > 1:
+        return False
+    names = [str(row.get(meaning.pictures.sources[0])) for row in table.rows]
+    return len(set(names)) < len(names)
+
+
+def _are_questions(texts: Sequence[Any]) -> bool:
+    asked = [str(text).rstrip().endswith(_MARKS) or _ASKS.match(str(text)) is not None for text in texts]
+    return sum(asked) > len(texts) / 2
 
 
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
@@ -179,7 +228,7 @@ def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
     for name, values in left.items():
-        if _TAGS.search(name.lower()) and (mark := _names_mark(values)) is not None:
+        if is_hinted("tags", name) and (mark := _names_mark(values)) is not None:
             meaning.labels, meaning.several = [name], mark
     flags = [name for name in left if {str(value).lower() for value in left[name]} <= _FLAGS]
     able = {name for name in left if is_label_like(left[name])}
@@ -235,7 +284,8 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     ranked = sorted(namings, key=lambda name: (-round(namings[name].share, 1), not is_hinted("picture", name)))
     if ranked:
         naming = namings[ranked[0]]
-        pair = [name for name in ranked if is_hinted("picture", name) and namings[name].share > 0.5][:2]
+        files = [name for name in ranked if is_hinted("picture", name) or _are_files(left.get(name, ()))]
+        pair = [name for name in files if namings[name].share > 0.5][:2]
         if len(pair) == 2 and namings[pair[0]].folder == namings[pair[1]].folder and _are_a_pair(table, pair):
             sources, share = sorted(pair, key=table.columns.index), min(namings[name].share for name in pair)
             naming = Naming(tuple(sources), namings[pair[0]].folder, share)
@@ -254,6 +304,10 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
             left.pop(name, None)
             return naming
     return None
+
+
+def _are_files(values: Sequence[Any]) -> bool:
+    return bool(values) and all(Path(str(value)).suffix.lower() in IMAGE_SUFFIXES for value in values)
 
 
 def _are_a_pair(table: TableFile, columns: list[str]) -> bool:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.data.files import IMAGE_SUFFIXES, text_lines
+from vlcli.data.recognition.lists import ListForm, form_of
 from vlcli.data.recognition.pictures import Pictures
-from vlcli.data.recognition.recognised import Recognised, part_in
+from vlcli.data.recognition.recognised import PART_WORDS, Recognised, part_in, part_of, parts_by
 from vlcli.data.recognition.tables import (
     MOST_BYTES,
     TableFile,
     encoding_of,
-    is_list,
     is_table,
     read_table,
     readable_text,
@@ -70,7 +70,9 @@ class Folder:
     def table(self, name: str) -> TableFile | None:
         """Return a table or a JSON document; None where the file is none or cannot be read."""
         if name not in self._tables:
-            self._tables[name] = self._read(name) if self._is_table(name) else None
+            beside = image_id(name) in self.pictures.by_id  # what is said of one picture
+            form = None if beside else form_of(self.root / name, self.is_picture)
+            self._tables[name] = self._read(name, form) if form or is_table(name) else None
         return self._tables[name]
 
     def tables(self, *patterns: str) -> list[TableFile]:
@@ -128,21 +130,44 @@ class Folder:
         return record
 
     def with_lists(self, record: Recognised) -> Recognised:
-        """Choose the parts of a data set by lists of its pictures: text files named after parts, a picture a line.
+        """Choose the parts of a data set by lists of its pictures beside its first file or below.
 
-        Lists lie beside the data set's first file or below; nothing changes where there are none.
+        They are text files named after parts, a picture a line; a table of pictures and their parts; or a JSON document
+        with a list for each part. Nothing changes where there are none.
         """
         beside = Path(record.files[0]).parent.as_posix()
         lists: dict[str, str] = {}
-        for name in self.files("*.txt", "*.lst", "*.list"):
-            part = part_in(Path(name).name) if beside == "." or name.startswith(f"{beside}/") else ""
+        for name in (one for one in self.files() if beside == "." or one.startswith(f"{beside}/")):
+            part = part_in(Path(name).name) if name.endswith((".txt", ".lst", ".list")) else ""
             if part and part not in lists and self._lists_pictures(name):
                 lists[part] = name
-        if "train" in lists and len(lists) > 1:
-            record.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
-            record.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
-            record.files += lists.values()
+        if not {"train"} < set(lists):
+            several = (self.part_lists(name) for name in self.files() if name not in record.files)
+            lists = next(filter(None, several), {})
+        if {"train"} < set(lists):
+            files = list(dict.fromkeys(place.partition("=")[0] for place in lists.values()))
+            record.parts = {part: {"take": f"in:{place}"} for part, place in lists.items()}
+            record.reasons["parts"] = f"{', '.join(files)} list the pictures of the parts"
+            record.files += files
         return record
+
+    def part_lists(self, name: str) -> dict[str, str]:
+        """Return ``FILE=WORD`` by part, for the words by which a table or a JSON document divides pictures."""
+        table = self.table(name)
+        if table is None:
+            return {}
+        if isinstance(table.document, dict):
+            names = {word: list(map(str, some)) for word, some in table.document.items() if isinstance(some, list)}
+            words = {part_of(word): word for word in reversed(names) if part_of(word)}
+            there = [self.is_picture(one) for word in words.values() for one in names[word][:SAMPLED]]
+        elif len(table.columns) == 2:
+            pictures, values = (list(map(str, table.values(column))) for column in table.columns)
+            words = parts_by(values, f"{Path(name).stem} {table.columns[1]}")
+            there = [self.is_picture(one) for one in pictures]
+        else:
+            return {}
+        parts = {part: f"{name}={words[part]}" for part in PART_WORDS if part in words}
+        return parts if 2 * sum(there) > len(there) else {}
 
     def _lists_pictures(self, name: str) -> bool:
         lines = [line.split() for line in self.text(name).splitlines()[:200] if line.strip()]
@@ -157,15 +182,16 @@ class Folder:
         """Keep files from readers that are asked later."""
         self.claimed |= set(names)
 
-    def _is_table(self, name: str) -> bool:
-        return is_table(name) or is_list(self.root / name)
+    def is_picture(self, cell: str) -> bool:
+        """Return whether a cell names a picture of the folder, with its ending or without."""
+        return image_id(cell) in self.pictures.by_id or cell in self.pictures.by_id
 
-    def _read(self, name: str) -> TableFile | None:
+    def _read(self, name: str, form: ListForm | None) -> TableFile | None:
         path = self.root / name
         try:
             if path.stat().st_size > MOST_BYTES:
                 raise DataError(f"larger than {MOST_BYTES >> 20} MB")
-            return read_table(path)
+            return read_table(path, self.is_picture, form)
         except DataError as error:
             self._note(name, error)
             return None

@@ -11,7 +11,7 @@ from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, parts_of, split_names
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.recognition.values import as_number
+from vlcli.data.recognition.values import are_word_lists, as_number
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
@@ -24,7 +24,7 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     """
     aside, tables = [], []
     for table in folder.tables():
-        if table.reader != reader or not table.rows:
+        if table.reader != reader or not table.rows or folder.part_lists(folder.name(table.path)):
             continue
         name, last = folder.name(table.path), table.path.name.lower()
         if re.search(r"submission", last):
@@ -47,12 +47,42 @@ def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised
 
 def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
     """Return the data set of tables of the same columns, and a record of those beside that belong to no part of it."""
+    (record, *beside), *more = [_of_one_kind(folder, tables) for tables in _by_classes(folder, group)]
+    for other, *rest in more:
+        way = f"{{file: {other.entry['file']}}} in the recipe reads them instead" if other.kind else "not read"
+        files = [name for one in (other, *rest) for name in one.files]
+        beside.append(Recognised("", {}, files, unused=[f"{other.where}: other classes of the same pictures; {way}"]))
+    return [record, *beside]
+
+
+def _by_classes(folder: Folder, group: Sequence[TableFile]) -> list[Sequence[TableFile]]:
+    """Divide lists that give the same pictures classes of several kinds (FGVC-Aircraft); those with most come first."""
+    kinds: dict[str, list[TableFile]] = {}
+    for table in group:
+        kinds.setdefault(split_names([folder.name(table.path)])[0], []).append(table)
+    if len(kinds) < 2 or len(group[0].header) != 2:
+        return [group]
+    of_kind = {
+        name: [{str(row[column]) for table in tables for row in table.rows} for column in tables[0].header]
+        for name, tables in kinds.items()
+    }
+    (pictures, classes), *others = of_kind.values()
+    same = all(len(pictures & those) > len(those) / 2 for those, _ in others)
+    differ = all(len(classes & these) < len(classes | these) / 2 for _, these in others)
+    return (
+        [kinds[name] for name in sorted(kinds, key=lambda one: -len(of_kind[one][1]))] if same and differ else [group]
+    )
+
+
+def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
     names = [folder.name(table.path) for table in group]
     splits = split_names(names)[1] if len(names) > 1 else []
     chosen = {word for one in parts_of(splits).values() for word in as_list(one["split"])}
     others = [name for name, split in zip(names, splits, strict=False) if chosen and split not in chosen]
     record = _data_set(folder, [table for table, name in zip(group, names, strict=True) if name not in others])
-    line = f"{comma_list(others, 4)}: the columns of {record.where}, and no name of a part: not read"
+    named = f"the columns of {record.where}, and no name of a part"
+    why = "they repeat rows of the parts" if all("trainval" in one.lower() for one in others) else named
+    line = f"{comma_list(others, 4)}: {why}: not read"
     return [record, *([Recognised("", {}, others, unused=[line])] if others else [])]
 
 
@@ -100,12 +130,15 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
     if table.separator != ",":
         entry["separator"] = "tab" if table.separator == "\t" else table.separator
     if table.header:
-        entry["header"], record.reasons["header"] = table.header, "the first line is data"
+        why = f"the first {table.skip} lines are headings" if table.skip else "the first line is data"
+        entry["header"], record.reasons["header"] = table.header, why
+    entry |= {"skip": table.skip} if table.skip else {}
     entry |= {"each": table.each} if table.each else {}
     if table.encoding != "utf-8":
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
     entry |= _column_options(record.kind, record.columns)
+    entry |= {"box_format": meaning.box_format} if meaning.box_format not in ("", "xyxy") else {}
     if "id" in table.columns and len(set(map(str, table.values("id")))) < len(table.rows):
         entry["id"] = ""  # they begin anew in each part, or are not there: rows are numbered
     entry |= {"several": meaning.several} if meaning.several not in ("", ";") else {}
@@ -132,7 +165,7 @@ def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: 
     if not numbers or not all(number.isdecimal() for number in numbers):
         return {}
     most = max(map(int, numbers))
-    for name in folder.files("*class*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
+    for name in folder.files("*class*.txt", "*categor*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
         if most < len(folder.lines(name)) + (min(map(int, numbers)) > 0):
             record.files.append(name)
             return {"labels": name}
@@ -189,6 +222,8 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
     notes = []
     if meaning.unused:
         notes.append(f"columns of {where} that are not used: {', '.join(map(str, meaning.unused[:12]))}")
+    classes = [name for name in meaning.unused if are_word_lists(table.values(name)) and is_hinted("tags", name)]
+    notes += [f"{name} holds classes of the pictures: --label {name} learns them instead" for name in classes]
     if meaning.pictures.also and not in_parts:
         folder, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
         notes.append(f"pictures of the same names are in {also}: those in {folder} are read (images: FOLDER)")

@@ -91,7 +91,7 @@ class Pictures:
             beside: the folder of the table, which paths may be relative to.
             by_number: whether the number that ends a file's name is enough.
         """
-        names = [name for value in values for name in _names(value)]
+        names = [name.lstrip("/") for value in values for name in _names(value)]  # as readers do
         return self._best((column,), names, beside, by_number) if names else None
 
     def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:

@@ -13,11 +13,13 @@ from vlcli.plain import comma_list
 PART_WORDS = {
     "train": ("training", "trainval", "train", "trn", "nominival"),
     "validation": ("validation", "validate", "valid", "minival", "val", "dev", "holdout"),
-    "test": ("testing", "testdev", "testa", "testb", "test", "tst"),
+    "test": ("testing", "testdev", "testa", "testb", "test", "tst", "t10k"),
 }
 """Words for the parts of a data set."""
 _WORDS = "|".join(sorted((word for words in PART_WORDS.values() for word in words), key=len, reverse=True))
 _PART = re.compile(rf"(?<![a-z])({_WORDS})(?=(?:set|data|split|images|imgs)?(?![a-z]))", re.IGNORECASE)
+
+_PARTITION = re.compile(r"partition|split|subset|fold")
 
 
 def part_of(word: str) -> str:
@@ -36,15 +38,32 @@ def part_in(path: str) -> str:
 def parts_of(splits: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the options that choose each part where splits have these names (``train``, ``val2014``, ``restval``).
 
-    Empty unless there are a training part and another.
+    Empty unless there are a training part and another. ``trainval`` beside ``train`` repeats its rows: it is left out.
     """
     names: dict[str, list[str]] = {}
-    for split in splits:
+    lower = [split.lower() for split in splits]
+    for split, word in zip(splits, lower, strict=True):
+        if "trainval" in word and word.replace("trainval", "train") in lower:
+            continue
         part = "train" if split == "restval" else part_of(split) or part_in(split)  # Karpathy's rest of val
         if part:
             names.setdefault(part, []).append(split)
     chosen = {part: {"split": words[0] if len(words) == 1 else words} for part, words in names.items()}
     return chosen if "train" in chosen and len(chosen) > 1 else {}
+
+
+def parts_by(values: Sequence[str], name: str) -> dict[str, str]:
+    """Return the word for each part in a column of parts; empty where it is none.
+
+    Args:
+        values: of the column.
+        name: of the column and its file: only under a name such as ``partition`` are 0, 1 and 2 the parts (CelebA).
+    """
+    distinct = sorted(set(values))
+    if distinct == ["0", "1", "2"] and _PARTITION.search(name.lower()):
+        return dict(zip(("train", "validation", "test"), distinct, strict=True))
+    words = {part_of(word): word for word in reversed(distinct) if part_of(word)}
+    return words if len(words) == len(distinct) > 1 else {}
 
 
 def split_names(files: Sequence[str]) -> tuple[str, list[str]]:

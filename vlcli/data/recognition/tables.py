@@ -5,29 +5,35 @@ import importlib.util
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
-from vlcli.data.files import IMAGE_SUFFIXES, as_object, parsed, read_text, records_of, rows_inside
+from vlcli.data.files import as_object, parsed, read_text, records_of, rows_inside
+from vlcli.data.plain_pickle import load_plain
+from vlcli.data.recognition.lists import (
+    FIRST_SPACE,
+    SEPARATORS,
+    SPACE,
+    IsPicture,
+    ListForm,
+    header_of,
+    lines_by_blanks,
+)
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-SUFFIXES |= {".xlsx": "xlsx", ".xlsm": "xlsx"}
+SUFFIXES |= {".xlsx": "xlsx", ".xlsm": "xlsx", ".pkl": "pickle", ".pickle": "pickle"}
 """Reader by the ending of a file's name; ``.gz`` may follow."""
 MOST_BYTES = 512 * 2**20
 """Larger files are named and left unread."""
 MOST_ROWS = 5000
 """Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
 T = TypeVar("T")
-_NAMED = re.compile(
-    rf"(.*?(?:{'|'.join(map(re.escape, sorted(IMAGE_SUFFIXES)))}))(\s*[,;|\t]\s*|\s+)(\S.*)", re.IGNORECASE
-)
 _SENTENCE = {"question", "caption", "sentence", "expression", "text"}
-_SEPARATORS = ("\t", ";", "|", ",")
 INSTALL = "pip install 'vlcli[parquet]'"
 
 
@@ -40,6 +46,7 @@ class TableFile:
         rows: at most :data:`MOST_ROWS` of them, spread over the whole table.
         separator: between the columns of a CSV.
         header: names given to the columns of a CSV without a header.
+        skip: lines of a CSV before its rows, where it has such a header.
         document: the whole JSON document, where it is one.
         each: column whose objects are the rows: questions that an entry for a picture holds.
     """
@@ -50,6 +57,7 @@ class TableFile:
     encoding: str = "utf-8"
     separator: str = ","
     header: list[str] = field(default_factory=list)
+    skip: int = 0
     document: Any = field(default=None, repr=False)
     each: str = ""
 
@@ -68,63 +76,40 @@ def is_table(name: str) -> bool:
     return bool(_reader_of(name))
 
 
-def is_list(path: Path) -> bool:
-    """Return whether a text file is a list: of file names of pictures and something else, or a table with a header."""
-    if path.suffix.lower() not in (".txt", ".lst", ".list"):
-        return False
-    with suppress(OSError), path.open("rb") as file:
-        first, second = (file.readline(4096).decode("utf-8", "replace") for _ in range(2))
-        return bool(_list_cells(first)) or _is_below(first, second)
-    return False
-
-
-def _is_below(head: str, line: str) -> bool:
-    """Return whether a line names a picture in one of as many cells as a header has."""
-    mark = max(_SEPARATORS, key=head.count)
-    names, cells = (next(csv.reader([text.strip()], delimiter=mark), []) for text in (head, line))
-    return len(names) == len(cells) > 1 and any(map(_is_picture, cells))
-
-
-def _is_picture(cell: str) -> bool:
-    return Path(cell).suffix.lower() in IMAGE_SUFFIXES
-
-
-def _list_cells(line: str) -> list[str]:
-    """Return a line of a list as a picture's file name and the rest; empty where it is none."""
-    hit = _NAMED.match(line.strip())
-    return [hit[1], hit[3]] if hit else []
-
-
 def _reader_of(name: str) -> str:
     return SUFFIXES.get(Path(name.removesuffix(".gz")).suffix.lower(), "")
 
 
-def read_table(path: Path) -> TableFile | None:
+def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> TableFile | None:
     """Read one table; None where a file holds no rows.
+
+    Args:
+        form: of a text file that is a list.
 
     Raises:
         DataError: it cannot be read.
     """
     reader = _reader_of(path.name)
-    if reader == "parquet":
-        return _parquet(path)
-    if reader == "xlsx":
-        return _sheet(path)
+    if reader in _NO_TEXT:
+        return _NO_TEXT[reader](path)
     text, encoding = readable_text(path)
-    if not reader and _list_cells(text.split("\n", 1)[0]):
-        return _list(path, text, encoding)
+    if form is not None and form.separator in (SPACE, FIRST_SPACE):
+        return _list(path, text, encoding, form)
     if reader in ("", "csv"):
-        return _csv(path, text, encoding)
+        return _csv(path, text, encoding, form or _form_of_csv(text, is_picture))
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = [_document(line) for line in spread(lines)]
         return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
-    document = _document(text)
+    return _of_document(path, "json", _document(text), encoding)
+
+
+def _of_document(path: Path, reader: str, document: Any, encoding: str) -> TableFile:
     try:
         rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
         rows = []
-    return _of_objects(TableFile(path, "json", rows, encoding, document=document))
+    return _of_objects(TableFile(path, reader, rows, encoding, document=document))
 
 
 def _of_objects(table: TableFile) -> TableFile:
@@ -187,11 +172,17 @@ def encoding_of(path: Path) -> str:
     return "utf-8"
 
 
-def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
-    head = text.split("\n", 1)[0]
-    separator = max(_SEPARATORS, key=head.count)
-    cells = next(csv.reader([head], delimiter=separator), [])
-    header = header_of(list(map(_is_picture, cells)))
+def _form_of_csv(text: str, is_picture: IsPicture) -> ListForm:
+    head, *rest = text.split("\n", 50)[:50]
+    separator = max(SEPARATORS, key=head.count)
+    with suppress(csv.Error):
+        rows = [row for row in csv.reader([head, *rest], delimiter=separator, skipinitialspace=True) if row]
+        return ListForm(separator, header_of(rows, is_picture) if rows else [])
+    return ListForm(separator, [])
+
+
+def _csv(path: Path, text: str, encoding: str, form: ListForm) -> TableFile | None:
+    separator, header, _ = form
     table = csv.DictReader(io.StringIO(text), header or None, delimiter=separator, strict=True, skipinitialspace=True)
     table.fieldnames = [name.strip() for name in table.fieldnames or []]
     rows: list[dict[str, Any]] = []
@@ -209,25 +200,13 @@ def _csv(path: Path, text: str, encoding: str) -> TableFile | None:
     return TableFile(path, "csv", rows, encoding, separator, header) if rows else None
 
 
-def header_of(pictures: Sequence[bool]) -> list[str]:
-    """Return names for the columns of a table whose first row names pictures in some; empty where that is a header."""
-    if not any(pictures):
-        return []
-    names = ["image" if picture else "value" for picture in pictures]
-    return [name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, 1)]
-
-
-def _list(path: Path, text: str, encoding: str) -> TableFile | None:
-    """Read a list of file names and labels or sentences, without a header."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    cells = [_list_cells(line) for line in lines]
-    if not all(cells):
-        return None
-    between = {_NAMED.match(line.strip())[2].strip(" ") for line in lines}  # type: ignore[index]
-    if len(between) > 1 or (between == {""} and any(" " in rest for _, rest in cells)):
-        return None
-    rows = [{"image": name, "value": rest} for name, rest in spread(cells)]
-    return TableFile(path, "csv", rows, encoding, between.pop() or "space", ["image", "value"])
+def _list(path: Path, text: str, encoding: str, form: ListForm) -> TableFile | None:
+    rows = []
+    for number, cells in lines_by_blanks(text, form.separator, len(form.header)):
+        if number > form.skip and len(cells) != len(form.header):
+            raise DataError(f"Line {number} does not have {len(form.header)} cells.", got=" ".join(cells)[:80])
+        rows += [dict(zip(form.header, cells, strict=True))] if number > form.skip else []
+    return TableFile(path, "csv", spread(rows), encoding, form.separator, form.header, form.skip) if rows else None
 
 
 def _sheet(path: Path) -> TableFile | None:
@@ -271,3 +250,10 @@ def _parquet(path: Path) -> TableFile:
     except (ArrowException, OSError) as error:
         raise DataError("The Parquet file is damaged.", got=str(error)[:120]) from None
     return TableFile(path, "parquet", rows)
+
+
+def _pickled(path: Path) -> TableFile:
+    return _of_document(path, "pickle", load_plain(path), "utf-8")
+
+
+_NO_TEXT: dict[str, Callable[[Path], TableFile | None]] = {"parquet": _parquet, "xlsx": _sheet, "pickle": _pickled}

@@ -18,10 +18,15 @@ _NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
 
 def count_words(values: Sequence[Any]) -> float:
-    """Return words of a cell, on average; 0 where most cells are not text. Of a list, the words of its first text."""
+    """Return words of a cell, on average; 0 where most cells are not text. Of a list, the words of its first text.
+
+    A number is no word.
+    """
     first = [value[0] if isinstance(value, list) and value else value for value in values]
     texts = [value for value in first if isinstance(value, str)]
-    words = sum(len(text.split()) + len(_NO_SPACES.findall(text)) / 2 for text in texts)
+    words = sum(
+        sum(any(map(str.isalpha, word)) for word in text.split()) + len(_NO_SPACES.findall(text)) / 2 for text in texts
+    )
     return words / len(values) if len(texts) > 0.9 * len(values) else 0.0
 
 

@@ -1,0 +1,121 @@
+"""Recognises text files that are lists: a picture a line and what is said of it, without a header."""
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from vlcli.data.files import IMAGE_SUFFIXES
+
+SUFFIXES = (".txt", ".lst", ".list")
+SPACE, FIRST_SPACE = "space", "first-space"
+"""Separators of the reader ``csv`` that are blanks: any, or those behind the picture's name alone."""
+SEPARATORS = ("\t", ";", "|", ",")
+IsPicture = Callable[[str], bool]
+"""Tells whether a cell names a picture of the folder, with or without its ending."""
+_LOOKED_AT = 50
+_ENDINGS = "|".join(map(re.escape, sorted(IMAGE_SUFFIXES)))
+_NUMBERS = re.compile(r"[-+.\d\s]+")
+_NAMED = re.compile(rf"(.*?(?:{_ENDINGS}))\s+(\S.*)", re.IGNORECASE)
+
+
+class ListForm(NamedTuple):
+    """Separator of a list's cells, names for its columns (none: it has them), and number of lines before its rows."""
+
+    separator: str
+    header: list[str]
+    skip: int = 0
+
+
+def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
+    """Return the form of a text file that is a list, or a table with a header; None where it is neither."""
+    if path.suffix.lower() not in SUFFIXES:
+        return None
+    lines = _first_lines(path)
+    tables = {mark: _cells(lines, mark) for mark in SEPARATORS}
+    even = {mark: rows for mark, rows in tables.items() if {len(row) for row in rows} - {1} == {len(rows[0])}}
+    for mark, rows in even.items():
+        if header := header_of(rows, is_picture):
+            return ListForm(mark, header)
+    below = (mark for mark, rows in even.items() if any(map(is_picture_file, rows[min(1, len(rows) - 1)])))
+    chosen = next(below, None)
+    return _form_by_blanks(lines, is_picture) if chosen is None else ListForm(chosen, [])
+
+
+def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]:
+    """Return names for the columns of a table without a header; empty where the first row is one.
+
+    It is data where one of its cells is a file name of a picture, or a name without ending in a column of pictures.
+    """
+    columns = list(zip(*(row for row in rows[:_LOOKED_AT] if len(row) == len(rows[0])), strict=True))
+    pictures = [is_picture_file(column[0]) or _are_pictures(column, is_picture) for column in columns]
+    if not any(pictures):
+        return []
+    names = ["image" if picture else "value" for picture in pictures]
+    return [name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, 1)]
+
+
+def _are_pictures(column: Sequence[str], is_picture: IsPicture) -> bool:
+    """Return whether most cells name pictures, and the first one does or is written as the second, but for digits."""
+    first, second = (re.sub(r"\d+", "0", cell) for cell in (column[0], column[min(1, len(column) - 1)]))
+    return 2 * sum(map(is_picture, column)) > len(column) and (is_picture(column[0]) or first == second)
+
+
+def is_picture_file(cell: str) -> bool:
+    """Return whether a cell ends like the file name of a picture."""
+    return Path(cell).suffix.lower() in IMAGE_SUFFIXES
+
+
+def lines_by_blanks(text: str, separator: str, count: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of the lines that are not blank.
+
+    Args:
+        separator: :data:`SPACE` or :data:`FIRST_SPACE`.
+        count: number of columns; of more words, those that are left belong to the first; 0: every word is a cell.
+    """
+    for number, line in enumerate(map(str.strip, text.split("\n")), 1):
+        if line and separator == FIRST_SPACE:
+            hit = _NAMED.match(line)
+            yield number, list(hit.groups()) if hit else line.split(None, 1)
+        elif line:
+            yield number, line.rsplit(None, count - 1)
+
+
+def _first_lines(path: Path) -> list[str]:
+    lines: list[str] = []
+    with suppress(OSError), path.open("rb") as file:
+        lines = [file.readline(4096).decode("utf-8", "replace") for _ in range(_LOOKED_AT)]
+    whole = [line.strip() for line in lines if line.endswith("\n")]  # the last one may be cut
+    return list(filter(None, whole)) or list(filter(None, map(str.strip, lines)))
+
+
+def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | None:
+    if (
+        len(lines) > 2
+        and lines[0].isdecimal()
+        and len(names := lines[1].split()) in (n := len(lines[2].split()), n - 1)
+    ):
+        form = _form_by_blanks(lines[2:], is_picture)  # CelebA: number of rows, names of the columns
+        return None if form is None else ListForm(SPACE, ["image", *names[len(names) - n + 1 :]], 2)
+    cells = [cells for _, cells in lines_by_blanks("\n".join(lines), FIRST_SPACE, 0)]
+    names = [name for name, *rest in cells if rest]
+    if (
+        not cells
+        or len(names) < len(cells)
+        or not (all(map(is_picture_file, names)) or _are_pictures(names, is_picture))
+    ):
+        return None
+    rest = [words for _, words in cells]
+    counts, numbers = {len(words.split()) for words in rest}, all(map(_NUMBERS.fullmatch, rest))
+    if numbers and len(counts) == 1 and counts != {1}:
+        return ListForm(SPACE, ["image", *(f"value{number}" for number in range(2, counts.pop() + 2))])
+    return ListForm(FIRST_SPACE, ["image", "labels" if numbers and counts != {1} else "value"])
+
+
+def _cells(lines: Sequence[str], mark: str) -> list[list[str]]:
+    try:
+        return [row for row in csv.reader(lines, delimiter=mark, skipinitialspace=True) if row] or [[]]
+    except csv.Error:
+        return [[]]
