@@ -203,3 +203,23 @@ def test_init_says_how_pictures_come_out_of_tables_and_archives(tmp_path, monkey
         assert line in ended.stderr
     photos(tmp_path / "hub", ["logo.png"])
     assert "Its pictures lie inside the table" in CliRunner().invoke(app, ["init", "hub"]).stderr
+
+
+def test_folders_of_variants_that_hold_the_same_classes_are_asked_about(tmp_path):
+    kinds = ("apple", "corn", "pear", "rice")
+    photos(tmp_path, [f"{variant}/{kind}/{n}.jpg" for variant in ("color", "grey") for kind in kinds for n in range(6)])
+    assert "color, grey hold folders of the same names" in asked(tmp_path)
+    assert seen(tmp_path / "color").goal == "image-classification"
+
+
+def test_boxes_as_shares_of_the_picture_are_asked_about(tmp_path):
+    rows = [[name, kind, 0.1, 0.2, 0.5, 0.6] for name in pictures(tmp_path) for kind in ("cat", "dog")]
+    rows_of(tmp_path, "boxes.csv", ["file", "class", "xmin", "ymin", "xmax", "ymax"], rows)
+    assert "write them in pixels" in asked(tmp_path)
+
+
+def test_boxes_of_a_single_class_are_detection(tmp_path):
+    rows = [[name, 24, 18, "raccoon", 1, 2, 9 + n, 12] for name in pictures(tmp_path) for n in range(2)]
+    rows_of(tmp_path, "labels.csv", ["filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax"], rows)
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.columns["box_labels"]) == ("detection", "class")

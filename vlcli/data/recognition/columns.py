@@ -183,7 +183,9 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
         meaning.boxes, meaning.box_format, meaning.one_box = four, form, True
     elif four and meaning.text is None and _repeat_pictures(meaning, table):
         meaning.boxes, meaning.box_format = four, form
-        meaning.box_labels, meaning.label = meaning.label, None
+        one_class = next((name for name in left if is_hinted("label", name)), None)  # all boxes may be of one class
+        meaning.box_labels, meaning.label = meaning.label or one_class, None
+        left.pop(one_class or "", None)
     else:
         left |= numbers
 
