@@ -13,6 +13,7 @@ import torch
 
 from vlcli.errors import ComponentError, DataError
 from vlcli.files import cached_repository
+from vlcli.foreign import transformers_model
 from vlcli.nn import quiet_transformers
 
 WEIGHTS = (
@@ -205,26 +206,7 @@ def load(config: Any, folder: Path, where: str) -> Any:
     """
     with quiet():
         kind = _class_of(config, where)
-        options = {**_options(kind), "local_files_only": True, "dtype": torch.float32}
-        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-        try:
-            network, report = kind.from_pretrained(folder, config=config, **options)
-        except Exception as error:  # safetensors, torch and transformers raise classes of their own
-            got = f"{type(error).__name__}: {str(error).split(chr(10))[0][:200]}"
-            raise DataError("The tower's weights cannot be read.", where=str(folder), got=got) from None
-    unfit = report.get("mismatched_keys", ())
-    shapes = sorted(f"{name} {tuple(stored)} for {tuple(wanted)}" for name, stored, wanted in unfit)
-    missing = sorted(set(report.get("missing_keys", ())) - {row[0] for row in unfit})
-    if shapes or missing:
-        parts = {"of another shape": shapes, "missing": missing}
-        raise DataError(
-            "The weights of the tower do not fit its configuration.",
-            where=str(folder),
-            got="; ".join(f"{len(names)} {what}: {', '.join(names[:4])}" for what, names in parts.items() if names),
-            expected="weights of the sizes that config.json names",
-            hint="fetch config.json and weights of one revision",
-        )
-    return network.eval()
+        return transformers_model(kind, folder, trains=True, config=config, **_options(kind))
 
 
 _NOT_AUTO = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}

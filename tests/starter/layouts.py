@@ -270,11 +270,9 @@ def refcoco(root: Path) -> None:
 
     names = [f"COCO_train2014_{n:012d}.jpg" for n in range(30)]
     photos(root, [f"images/train2014/{name}" for name in names], (60, 60))
-    boxes = [
-        {"id": 2 * n + i, "image_id": n, "category_id": 1, "bbox": [5 + 25 * i, 5, 20, 20], "area": 400, "iscrowd": 0}
-        for n in range(30)
-        for i in range(2)
-    ]
+    box = {"category_id": 1, "area": 400, "iscrowd": 0}
+    numbers = [(n, i) for n in range(30) for i in range(2)]
+    boxes = [{"id": 2 * n + i, "image_id": n, "bbox": [5 + 25 * i, 5, 20, 20], **box} for n, i in numbers]
     images = [{"id": n, "file_name": name, "width": 60, "height": 60} for n, name in enumerate(names)]
     content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "thing"}], "licenses": []}
     write(root, "refcoco/instances.json", content)
@@ -339,10 +337,8 @@ def coco_instances(root: Path) -> None:
     """Labelled boxes of two parts."""
     for part, numbers in (("train", range(20)), ("val", range(20, 30))):
         names = photos(root, [f"{part}2017/{n:012d}.jpg" for n in numbers])
-        notes = [
-            {"id": n, "image_id": n, "category_id": 1 + n % 2, "bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}
-            for n, _ in enumerate(numbers)
-        ]
+        box = {"bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}
+        notes = [{"id": n, "image_id": n, "category_id": 1 + n % 2, **box} for n, _ in enumerate(numbers)]
         kinds = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
         content = {"images": coco_images(names), "annotations": notes, "categories": kinds}
         write(root, f"annotations/instances_{part}2017.json", content)

@@ -105,7 +105,17 @@ def gone(root: Path) -> None:
 READ_IN_PART = {
     *(("cut", name) for name in ("flickr30k", "flickr8k", "cub", "webdataset", "text_beside_pictures", "daquar")),
     *(("cut", name) for name in ("classes_with_lists", "several_lists", "bars_and_blanks")),
-    *(("cut", name) for name in ("fgvc_aircraft", "sun397", "lists_of_numbers", "lists_of_flags", "tiny_imagenet")),
+    *(
+        ("cut", name)
+        for name in (
+            "fgvc_aircraft",
+            "sun397",
+            "lists_of_numbers",
+            "lists_of_flags",
+            "tiny_imagenet",
+            "numbered_in_two_folders",
+        )
+    ),
     *(("cut", name) for name in ("pascal_sentences", "texts_in_a_folder", "sentences_beside_pictures")),
     *(
         ("cut", name)

@@ -146,6 +146,16 @@ def test_a_run_without_anything_to_compare_says_nothing(tmp_path: Path) -> None:
     assert conclusions([]) == []
 
 
+@pytest.mark.parametrize(("value", "said"), [(0.003, True), (0.2, False)])
+def test_a_detector_that_finds_nothing_says_so(tmp_path: Path, value: float, said: bool) -> None:
+    run = tmp_path / "run"
+    trained(run, "detector", {"name": "detection"})
+    write_stage(run, "test", metrics={"AP": value}, config={"from": ["detector"], "data": DATA})
+    write_recipe(run, stages={"test": {}}, table={"rows": {"Faster R-CNN": "test"}, "metrics": ["AP"]})
+    lines = conclusions([read_run(run)])
+    assert lines == (["Faster R-CNN finds next to nothing: it has 0.3 %."] if said else [])
+
+
 def test_table_and_report_say_it_first(cli: Any, tmp_path: Path) -> None:
     made(tmp_path / "runs" / "mine", 0.3, 0.2, {"words": 0.4})
     shown = cli("table", "mine")

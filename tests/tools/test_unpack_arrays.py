@@ -24,7 +24,7 @@ from vlcli.tools.unpacking import unpack
 
 Expected = dict[str, tuple[np.ndarray, dict[str, list[Any]]]]
 KINDS = ["plane", "car", "bird"]
-PARTS = (("train", 30), ("test", 12))
+PARTS = (("train", 60), ("test", 12))
 
 
 def pixels(count: int, *shape: int) -> np.ndarray:
@@ -80,7 +80,7 @@ def cifar_100(root: Path) -> Expected:
 
 def mnist(root: Path) -> Expected:
     expected: Expected = {}
-    for part, count in (("train", 30), ("t10k", 12)):
+    for part, count in (("train", 60), ("t10k", 12)):
         pictures, labels = pixels(count, 28, 28), numbers(count)
         for kind, magic, content in (("images-idx3", 3, pictures), ("labels-idx1", 1, np.array(labels, np.uint8))):
             head = struct.pack(f">BBBB{magic}I", 0, 0, 8, magic, *content.shape)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from vlcli.errors import DataError
 from vlcli.nn.folders import quiet_transformers
@@ -32,11 +31,14 @@ def transformers_type(folder: Path) -> str:
     return kind
 
 
-def transformers_model(target: Any, folder: Path, *, may_miss: Sequence[str] = (), **options: Any) -> Any:
-    """Load a model of transformers with the folder's weights, in float32, without gradients.
+def transformers_model(
+    target: Any, folder: Path, *, may_miss: Sequence[str] = (), trains: bool = False, **options: Any
+) -> Any:
+    """Load a model of transformers with the folder's weights, in float32 and evaluation mode.
 
     Args:
-        may_miss: patterns of weights that features do not need and the folder may lack.
+        may_miss: patterns of weights that are not needed and the folder may lack.
+        trains: whether its parameters are left to be trained.
 
     Raises:
         DataError: the folder has no weights, or they are not those of the model that its configuration describes.
@@ -48,14 +50,15 @@ def transformers_model(target: Any, folder: Path, *, may_miss: Sequence[str] = (
     try:
         with torch.random.fork_rng(devices=[]), quiet_transformers():
             model, report = target.from_pretrained(str(folder), **LOADING, **options)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise _misfit(folder, str(error)) from None
+    except Exception as error:  # safetensors, torch and transformers raise classes of their own
+        raise _misfit(folder, "cannot be read, or do not fit", str(error)) from None
     others = [f"{name} {[*have]} where {[*want]} is wanted" for name, have, want in report["mismatched_keys"]]
-    missing = [name for name in report["missing_keys"] if not any(fnmatch(name, one) for one in may_miss)]
-    for what, names in (("of another size", sorted(others)), ("missing", sorted(missing))):
+    lost = {*report["missing_keys"]} - {name for name, *_ in report["mismatched_keys"]}
+    missing = [name for name in lost if not any(fnmatch(name, one) for one in may_miss)]
+    for what, names in (("of another shape", sorted(others)), ("missing", sorted(missing))):
         if names:
-            raise _misfit(folder, f"{len(names)} tensors are {what}: {'; '.join(names[:3])}")
-    return model.eval().requires_grad_(False)
+            raise _misfit(folder, "do not fit", f"{len(names)} tensors {what}: {'; '.join(names[:3])}")
+    return model.eval() if trains else model.eval().requires_grad_(False)
 
 
 LOADING = {
@@ -66,8 +69,8 @@ LOADING = {
 }
 
 
-def _misfit(folder: Path, text: str) -> DataError:
-    what = "The weights do not fit the model that the configuration describes."
+def _misfit(folder: Path, how: str, text: str) -> DataError:
+    what = f"The weights of the model {how} its configuration."
     got = next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
     expected = "config.json and weights of one save_pretrained"
     hint = "compare the sizes in config.json with those of the weights"

@@ -25,8 +25,8 @@ REFERENCES = ("label", "answer", "references", "captions", "raw_answers", "answe
 MOST_LETTERS, MOST_PICTURES, MOST_BOXES = 400, 6, 40
 LEAST_SCORE = 0.3
 """Detected boxes with a lower score are not drawn."""
-LETTER = 0.58
-"""Mean width of a letter, as a part of its size."""
+LETTER = 0.7
+"""Mean width of a bold letter, as a part of its size."""
 DIRECTIONS = {"image/": "image for a sentence", "text/": "sentence for an image"}
 """Kind of a ranking by the beginning of its key."""
 
@@ -198,11 +198,15 @@ def _said(row: Row) -> Said:
     if isinstance(rank, int | float):
         text = f"rank {rank:g}"
     if isinstance(row.get("boxes"), list):
-        text = f"{len(_kept(row))} boxes"
+        text = _boxes_counted(len(_kept(row)))
     sure = ""
     if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1 and "rank" not in row:
         sure = f"{100 * (1 - score if row.get('prediction') is False else score):.0f} %"  # of a verdict, its own
     return Said(text, right_of(row), sure)
+
+
+def _boxes_counted(count: int) -> str:
+    return "1 box" if count == 1 else f"{count} boxes"
 
 
 def _truth(row: Mapping[str, Any]) -> str:
@@ -267,7 +271,10 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
             sample.pictures.append(_shown(best, source, album))
             sample.pictures[-1].caption = "ranked first"
     if sample.pictures:
-        true = source.labelled(example.images[0]) if isinstance(row.get("boxes"), list) else []
+        true: Sequence[tuple[list[float], str]] = []
+        if isinstance(row.get("boxes"), list):
+            true = source.labelled(example.images[0])
+            sample.truth = sample.truth or _boxes_counted(len(true))
         sample.pictures[0].boxes += _boxes(row, example, sample.pictures[0], true[:MOST_BOXES])
 
 

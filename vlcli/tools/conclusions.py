@@ -20,6 +20,8 @@ GAP = 0.2
 """Difference of training and validation scores that is told."""
 UNSHARED = ("about", "task", "objectives", "threads", "device", "trackers", "workers", "hang_timeout")
 """Keys of a training stage in which a control may differ from its model (of the task: in ``only``)."""
+LEAST_AP = 0.01
+"""A detector below this average precision has found next to nothing."""
 SAME = 1e-9
 """Scores that differ by less are equal: sums in another order."""
 CHANCE_NAME, COMMON_NAME = "chance", "the most frequent answer"
@@ -122,7 +124,8 @@ def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored])
     if name is not None:
         values.setdefault(_who(name), model.stage.metrics[name])
     if not values or score is None:
-        return "", ""
+        nothing = metric == "AP" and score is not None and score < LEAST_AP
+        return (f"{model.label} finds next to nothing: it has {_in_words(metric, score)}." if nothing else ""), ""
     best = max(values, key=lambda label: values[label])
     row = next((one.row for one in baselines if one.label == best), None)
     sure = None if row is None else contrast(model.row, row, metric)
