@@ -64,8 +64,8 @@ def wordnet(senses: bool = True) -> ModuleType:
         def synsets(self, word: str, pos: str) -> list[Sense]:
             return [Sense(word)] if word in PARENTS and pos == self.NOUN else []
 
-    corpus: Any = ModuleType("nltk.corpus")
-    corpus.wordnet = Reader()
+    corpus = ModuleType("nltk.corpus")
+    vars(corpus)["wordnet"] = Reader()
     return corpus
 
 
@@ -149,7 +149,8 @@ def test_the_task_scores_sets_in_any_order() -> None:
     assert [row["wups_0.0"] for row in rows] == pytest.approx([1, 6 / 7, 6 / 7])
     assert [row["wups_0.9"] for row in rows] == pytest.approx([1, 0.6 / 7, 0.6 / 7])
     assert metrics["wups_0.0"] == pytest.approx((1 + 12 / 7) / 3)
-    assert (metrics["wups_0.0/single"], metrics["accuracy/single"]) == (pytest.approx(6 / 7), 0)
+    assert metrics["wups_0.0/single"] == pytest.approx(6 / 7)
+    assert metrics["accuracy/single"] == 0
     assert metrics["wups_0.0/set"] == pytest.approx((1 + 6 / 7) / 2)
 
 
