@@ -118,7 +118,6 @@ def from_workers(loader: Iterable[Any], workers: Sequence[BaseProcess] = ()) -> 
     """Reads a DataLoader with worker processes.
 
     Args:
-        loader: the DataLoader.
         workers: its processes if it has served an epoch before: torch then waits for an answer of each, in the thread.
     """
 

@@ -12,7 +12,6 @@ def lazily(package: str, file: str) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package, which imports a name from where its ``TYPE_CHECKING`` block does.
 
     Args:
-        package: its name.
         file: its ``__file__``.
     """
 

@@ -39,11 +39,7 @@ LAUNCHER = "VLCLI_LAUNCHER"
 
 
 def requeue_code() -> int | None:
-    """Returns the exit code of :data:`REQUEUE`, or None.
-
-    Raises:
-        UsageError: it is no exit code.
-    """
+    """Returns the exit code of :data:`REQUEUE`, or None. Raises UsageError: it is no exit code."""
     code = os.environ.get(REQUEUE, "")
     if code and not (code.isascii() and code.isdigit() and 1 <= int(code) <= 255):
         raise UsageError(f"{REQUEUE} is no exit code.", where="environment", got=code, expected="1 to 255")
@@ -184,11 +180,7 @@ def asked() -> int:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Defers signals to the end of the outermost such section.
-
-    Raises:
-        Stopped: on leaving, if a signal came.
-    """
+    """Defers signals to the end of the outermost such section. Raises Stopped: on leaving, if a signal came."""
     if not _acts():
         yield
         return

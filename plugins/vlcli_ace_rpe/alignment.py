@@ -17,7 +17,6 @@ def soft_maximum(values: Tensor, scale: float, mask: Tensor, normalised: bool) -
 
     Args:
         values: (..., N).
-        scale: lambda.
         mask: (..., N) bool, the values that count; at least one of a row.
         normalised: subtract log(count) / scale.
     """

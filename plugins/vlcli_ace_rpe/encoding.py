@@ -41,7 +41,6 @@ def grouped_cosine(patches: Tensor, words: Tensor, groups: int) -> Tensor:
     Args:
         patches: (B, M, D).
         words: (B, N, D).
-        groups: G, which divides D.
 
     Returns:
         (B, G, M, N), in float32 or float64.
@@ -72,7 +71,6 @@ def distance(similarity: Tensor, threshold: float, sharpness: float, farthest: f
     Args:
         similarity: any shape, in [-1, 1].
         threshold: delta: from here on a pair is an anchor.
-        sharpness: tau of the shrinking.
         farthest: the cap; a pair this far apart counts as not related.
     """
     return log_distance(working(similarity), threshold, sharpness).clamp(max=math.log(farthest)).exp()

@@ -31,12 +31,9 @@ def shortest_paths(
 
     Args:
         distances: (B, G, M, N) between patches in row-major order and words; masked pairs hold the largest distance.
-        grid: rows and columns, M = rows * columns.
         words: window over words, an odd number, 1 for no step; None: the whole sentence.
         side: side of the square window over patches, odd, 1 for no step; None: the whole picture.
         metric: of steps between patches.
-        word_step: cost of one word's step.
-        patch_step: cost of one patch's step.
 
     Returns:
         (B, G, M, N).
@@ -64,7 +61,6 @@ def shortest_paths_between(
         distances: (B, G, R, N) between regions and words.
         steps: (B, R, R) cost of a step between two regions; infinite where it is not allowed.
         words: window over words; None: the whole sentence.
-        word_step: cost of one word's step.
 
     Returns:
         (B, G, R, N).

@@ -116,11 +116,7 @@ class ConceptClassification(Objective):
         return self.head(states.hidden)[rows], valid.expand(states.hidden.shape[0], -1)[rows]
 
     def truth(self, step: ForwardPasses, scores: Tensor) -> Tensor:
-        """Return labels (B, W), 1 at the words of an example.
-
-        Raises:
-            DataError: the examples have no words.
-        """
+        """Return labels (B, W), 1 at the words of an example. Raises DataError: the examples have no words."""
         targets = step.batch.targets.get("words")
         if targets is None or any(words is None for words in targets):
             raise DataError(

@@ -33,7 +33,6 @@ def read_config(name: str, overrides: Sequence[str | float], device: str) -> Any
     """Read a detectron2 configuration: a YAML file, else a name of its model zoo.
 
     Args:
-        name: the file or name.
         overrides: keys and values in turn; a value is a number, a truth value, or text as detectron2 reads it.
         device: where the model shall be built.
 

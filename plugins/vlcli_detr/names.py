@@ -85,11 +85,7 @@ def to_released(state: Mapping[str, Tensor]) -> State:
 
 
 def from_transformers(state: Mapping[str, Tensor], names: Iterable[str]) -> State:
-    """Returns a state of transformers' DETR (4 or 5, equipped with tables or not) under our names.
-
-    Args:
-        names: the model's, by which tables and transformers' ResNet are known.
-    """
+    """Returns a state of transformers' DETR (4 or 5, equipped with tables or not) under our names."""
     known = {transformers_name(name): name for name in names if name.startswith("body.") or _TABLES.match(name)}
     outside, inside = ({theirs: ours for ours, theirs in table.items()} for table in (_OUTSIDE, _LAYER))
 

@@ -22,8 +22,6 @@ def transport(cost: Tensor, words: Tensor, regions: Tensor, beta: float = 0.5, s
     Args:
         cost: (P, T, R) of moving one unit of mass.
         words: (P, T), false where there is no word; ``regions`` (P, R) likewise. Each pair has one of each at least.
-        beta: size of a proximal step.
-        steps: how many.
     """
     valid = words[:, :, None] & regions[:, None, :]  # (P, T, R)
     kernel = torch.exp(-cost / beta) * valid

@@ -35,9 +35,6 @@ class Appearance(nn.Sequential):
 
         Without it a narrow feature is drowned by what it is summed with, which is normalised, and is learnt late. A
         narrow model also makes up for the half of the variance that each ReLU removes (He et al. 2015).
-
-        Args:
-            std: deviation with which the model draws its weights.
         """
         gain = 2**0.5 if std > PUBLISHED_STD and len(self) > 1 else 0.9
         for layer in self:
@@ -137,7 +134,6 @@ def class_probabilities(regions: Regions, columns: int, first: bool) -> Tensor:
 
     Args:
         regions: with ``class_probs``, or ``classes`` and ``class_scores``.
-        first: the store's distributions begin with the background.
     """
     if regions.class_probs is not None:
         return regions.class_probs[..., int(first) :]

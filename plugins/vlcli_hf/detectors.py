@@ -110,11 +110,7 @@ class GroundedDetector(_Open):
     tokens: list[list[int]]
 
     def ask(self, words: Sequence[str]) -> None:
-        """Look for these words.
-
-        Raises:
-            DataError: the prompt is longer than the detector reads.
-        """
+        """Look for these words. Raises DataError: the prompt is longer than the detector reads."""
         self.names = tuple(words)
         text, spans = "", []
         for word in words:

@@ -63,9 +63,6 @@ HELP = "a folder that save_pretrained wrote, or a repository of the Hugging Face
 def locate(weights: str | None, hub: str | None) -> Path:
     """Return the folder that an extractor's options ``weights`` and ``hub`` name; nothing is downloaded.
 
-    Args:
-        hub: a repository name of the Hugging Face hub, already in its cache.
-
     Raises:
         UsageError: none of them is given, or both are.
         DataError: there is no such folder, or the cache does not hold the repository.

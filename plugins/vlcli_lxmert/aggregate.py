@@ -103,11 +103,7 @@ def _source(root: Path, name: str, change: dict[str, Any]) -> CorpusSource | Non
 
 
 def refuse_tests(sources: Iterable[CorpusSource]) -> None:
-    """Refuses to train on test splits.
-
-    Raises:
-        DataError: a source names a test split; its files are named.
-    """
+    """Refuses to train on test splits. Raises DataError: a source names a test split; its files are named."""
     for source in sources:
         for split, reader in source.parts.items():
             if split in reader.held_out_splits and split != "minival":
@@ -135,9 +131,6 @@ def aggregate(
     Args:
         minival_file: lists the images of minival; None: the usual places.
         image_data: Visual Genome's ``image_data.json``; None: the usual places.
-
-    Returns:
-        By split, by image name.
     """
     report = progress or Silent()
     same, known = Identity.under(root, image_data), minival(root, minival_file)[0]

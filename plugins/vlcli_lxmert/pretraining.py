@@ -82,7 +82,6 @@ def write_answers(
 
     Returns:
         ``file``, ``answers``, ``sets`` (answers that belong to each) and ``questions`` (the share of each set's
-        questions whose best answer the table has).
 
     Raises:
         DataError: no questions are there.

@@ -188,11 +188,7 @@ class LxmertSources(Grouped):
 
 
 def read_data(file: Path) -> Iterator[Datum]:
-    """Reads the images of one of LXMERT's files.
-
-    Raises:
-        DataError: it is of another form.
-    """
+    """Reads the images of one of LXMERT's files. Raises DataError: it is of another form."""
     for number, row in enumerate(read_json(file, list)):
         where = f"{file}[{number}]"
         sentences = _lists(value(row, "sentf", dict, where), str, f"{where}.sentf")

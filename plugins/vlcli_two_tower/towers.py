@@ -115,11 +115,7 @@ def _linear(network: nn.Module) -> list[str]:
 
 
 def default_alpha(rank: int, alpha: float | None) -> float:
-    """Returns alpha, or twice the rank; both must be positive.
-
-    Raises:
-        ComponentError: one is not.
-    """
+    """Returns alpha, or twice the rank; both must be positive. Raises ComponentError: one is not."""
     value = 2 * rank if alpha is None else alpha
     if rank < 1 or not math.isfinite(value) or value <= 0:
         raise ComponentError("LoRA's rank and alpha must be above 0.", where="model.lora_rank", got=f"{rank}, {value}")

@@ -82,8 +82,6 @@ def open_readers(
 
     Args:
         specs: the data sets, with the options that every reader has.
-        root: the data root.
-        progress: warns of data sets that are left out.
         cache: the run's folder for examples in columns; None: they are kept in memory.
 
     Raises:

@@ -377,11 +377,7 @@ def corruptions_for(task: Task | None, module: TrainingModule | None) -> list[Co
 
 
 def check_task(task: Task | None, module: TrainingModule, stage: str) -> None:
-    """Refuses a task whose capabilities the model lacks.
-
-    Raises:
-        RecipeError: names them.
-    """
+    """Refuses a task whose capabilities the model lacks. Raises RecipeError: names them."""
     lacking = sorted(task.requires - module.model.capabilities) if task is not None else []
     if lacking:
         can = ", ".join(sorted(module.model.capabilities)) or "nothing"

@@ -51,9 +51,7 @@ def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[
     """Returns the tensors that rules describe.
 
     Args:
-        rules: layers by names with braces.
         sizes: numbers by name; a text is a sum or product of others.
-        blocks: further rules by name.
 
     Raises:
         UsageError: a size or a block is unknown, or braces are not closed.

@@ -17,8 +17,6 @@ def write_page(judged: Sequence[Judged], file: Path, command: str, seconds: floa
     Args:
         judged: the claims, in the order of their files.
         file: where to write the page.
-        command: that made the results, as typed.
-        seconds: time that the rows took together.
 
     Returns:
         The files that were written, the page first.

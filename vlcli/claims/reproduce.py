@@ -41,7 +41,6 @@ def following(jobs: Sequence[Job], done: Collection[Cell], seconds: Callable[[Ce
     Args:
         jobs: claims, in the order in which equals are run.
         done: cells that need not be run.
-        seconds: how long a cell takes.
     """
     missing = {job.id: job.cells.difference(done) for job in jobs}
     left = [job for job in jobs if missing[job.id]]

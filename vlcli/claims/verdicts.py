@@ -78,7 +78,6 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
 
     Args:
         claims: all claims of the papers in question, also those that are not to be run.
-        look: what a cell measured.
         count: seeds, where others than the registered number are wanted.
     """
     measured = {one.claim.id: _measure(one, look, count) for one in claims}

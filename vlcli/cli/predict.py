@@ -33,8 +33,6 @@ def load_model(
     """Loads a model as :func:`vlcli.load` does, and refuses pictures whose regions it needs and nobody extracts.
 
     Args:
-        name: of the model.
-        verb: of the command, for the message.
         pictures: files, or ids in the store; None: not known beforehand.
         device: where to compute; None: on the processor.
         folder: of the pictures, where that is known.

@@ -102,9 +102,6 @@ def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: 
     """Reads a recipe of one stage and names the stage after ``label`` and a hash of what decides its result.
 
     Args:
-        value: the recipe.
-        overrides: of the recipe.
-        label: a task or a drawing.
         exclude: keys of the stage that are not hashed.
     """
     from vlcli.recipe import stage_record

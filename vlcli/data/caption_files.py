@@ -17,10 +17,6 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
 
     Formats: COCO's annotations, Karpathy's split files, a list of ``{"image", "captions"}``, an object of file name ->
     captions, and plain text with one picture's caption a line.
-
-    Args:
-        path: the file.
-        split: which part of a Karpathy file.
     """
     path = path.expanduser().absolute()
     if not _is_json(path):

@@ -72,7 +72,6 @@ def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> di
     """Return rows by their id; equal rows count once.
 
     Args:
-        rows: objects of a file.
         name: the field that holds the id: ``question_id``.
         where: file and list: ``FILE: annotations``.
         needed: refuse rows without an id; else their number is the id.

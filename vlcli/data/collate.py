@@ -38,8 +38,6 @@ def collate(items: Sequence[Item], *, pad_id: int = 0, multiple: int = 1) -> Bat
 
     Args:
         items: the examples, all with the same views and the same number of images.
-        pad_id: fills up shorter texts.
-        multiple: text and region lengths are rounded up to a multiple of it.
     """
     clean = [item.views[CLEAN] for item in items]
     base = _clean_view(clean, pad_id, multiple)

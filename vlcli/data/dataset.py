@@ -127,7 +127,6 @@ class Examples:
         """Load one example, not corrupted.
 
         Args:
-            index: which.
             epoch: decides the caption, where it has several, and what a random transform draws.
             key: of :meth:`key`.
             image_of: gives an image by name, where nothing is drawn for it.
@@ -243,12 +242,8 @@ class CorruptionStep:
 
         Args:
             examples: where it and its donors come from.
-            pick: epoch and code of the example.
-            key: of its random draws.
             states: its row of :meth:`states`.
             seed: of :meth:`seeds`.
-            image_of: gives an image by name.
-            texts: sentences that were read ahead.
         """
         (epoch, code), number = pick, 0
         index = code % len(examples)

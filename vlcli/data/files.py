@@ -49,11 +49,7 @@ def prefix(folder: str) -> str:
 
 
 def known_encoding(name: str) -> str:
-    """Check the name of a text encoding and return it.
-
-    Raises:
-        DataError: Python knows none of this name.
-    """
+    """Check the name of a text encoding and return it. Raises DataError: Python knows none of this name."""
     try:
         "".encode(name)
         codecs.lookup(name)

@@ -135,7 +135,6 @@ class NamedPictures:
 
         Args:
             name: image id, where ids are names.
-            path: of the file.
 
         Raises:
             DataError: another file has the same id.

@@ -102,7 +102,6 @@ class PictureIndex:
 
         Args:
             name: relative to the folder, or a path of another machine.
-            by_number: whether the number that ends a file's name is enough.
 
         Raises:
             AmbiguousNameError: several files fit.
@@ -210,9 +209,6 @@ def written_path(root: Path, folder: Path, file: str, anywhere: bool = False) ->
     :class:`PictureIndex` looks for the file that its end names: nothing outside is opened.
 
     Args:
-        root: the data root.
-        folder: the image folder.
-        file: as annotations name it.
         anywhere: whether absolute paths may lead anywhere.
 
     Raises:
@@ -245,10 +241,8 @@ def path_id(root: Path, folder: Path, path: str, ending: bool = False) -> str:
     """Return the id of a picture that is its path: relative to the data root, without its ending.
 
     Args:
-        root: the data root.
         folder: the image folder, which may lie elsewhere: then the path is relative to it.
         path: as :func:`written_path` gives it.
-        ending: keep the ending.
     """
     here = _working_folder(root, folder)
     starts = (one for base in map(str, (root, folder)) for one in (prefix(base), *_absolute_starts(here, base)))

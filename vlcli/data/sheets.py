@@ -18,7 +18,6 @@ def sheet_lines(file: Path, sheet: str | None = None, width: int = 0) -> Iterato
     """Read the rows of a sheet as the cells that CSV would have, each with its number; empty rows are passed over.
 
     Args:
-        file: the workbook.
         sheet: name of the sheet; None: the first.
         width: cells of a row; 0: as many as the first row has.
     """

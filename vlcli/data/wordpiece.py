@@ -18,8 +18,6 @@ def learn(counts: Mapping[str, int], size: int, min_frequency: int = 1) -> list[
     """Learn pieces of words by joining the most frequent neighbours again and again (byte-pair encoding on letters).
 
     Args:
-        counts: occurrences by word.
-        size: most pieces to return.
         min_frequency: rarer neighbours are not joined.
 
     Returns:

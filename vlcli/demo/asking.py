@@ -143,11 +143,7 @@ class Demo:
             times |= {"seconds": round(time.monotonic() - begun, 3), "waited": round(waited, 3)}
 
     def check(self, text: str) -> None:
-        """Refuse a text that is too long.
-
-        Raises:
-            UsageError: it is.
-        """
+        """Refuse a text that is too long. Raises UsageError: it is."""
         most, pieces = self.limits.text, self.model.data_spec.text_length
         if len(text) > most:
             raise UsageError(
@@ -192,19 +188,11 @@ class Demo:
         return {"pictures": [described(one) for one in uploads], "text": sample.text, "answer": sample.answer}
 
     def take_found(self, number: int) -> dict[str, Any]:
-        """Return a picture of the folder as an upload.
-
-        Raises:
-            DataError: there is no such picture.
-        """
+        """Return a picture of the folder as an upload. Raises DataError: there is no such picture."""
         return {"pictures": [described(self._upload(self._in_folder(number)))], "text": "", "answer": ""}
 
     def thumbnail(self, kind: str, number: int, picture: int = 0) -> bytes:
-        """Return a small JPEG of a sample's or of the folder's picture.
-
-        Raises:
-            DataError: there is no such picture.
-        """
+        """Return a small JPEG of a sample's or of the folder's picture. Raises DataError: there is no such picture."""
         pictures = self._sample(number).pictures if kind == "samples" else (self._in_folder(number),)
         if not 0 <= picture < len(pictures):
             raise DataError("There is no such picture.")

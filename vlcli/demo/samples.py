@@ -30,11 +30,7 @@ class Sample(NamedTuple):
 
 
 def of_folder(folder: Path, count: int = COUNT) -> list[Sample]:
-    """Return the first pictures of a folder.
-
-    Raises:
-        DataError: there is no such folder, or no picture in it.
-    """
+    """Return the first pictures of a folder. Raises DataError: there is no such folder, or no picture in it."""
     if not folder.is_dir():
         hint = "vlcli demo MODEL --samples FOLDER"
         raise DataError("There is no such folder of samples.", where=str(folder), hint=hint)

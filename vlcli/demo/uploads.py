@@ -53,11 +53,7 @@ class Uploads:
         self._lock, self.decoding = threading.Lock(), threading.Lock()
 
     def add(self, data: bytes, name: str = "the picture") -> Upload:
-        """Check and keep a picture.
-
-        Raises:
-            DataError: no picture, damaged, or too large.
-        """
+        """Check and keep a picture. Raises DataError: no picture, damaged, or too large."""
         with self.decoding:  # one at a time: a large picture takes some hundred megabytes
             image = self.decoded(data, name)
             upload = Upload(secrets.token_urlsafe(12), data, image.size, preview(image, PREVIEW))
@@ -68,11 +64,7 @@ class Uploads:
         return upload
 
     def decoded(self, data: bytes, name: str = "the picture") -> Image.Image:
-        """Return a picture's pixels, upright 8-bit RGB.
-
-        Raises:
-            DataError: no picture, damaged, or too large.
-        """
+        """Return a picture's pixels, upright 8-bit RGB. Raises DataError: no picture, damaged, or too large."""
         try:
             return open_image_bytes(data, self.max_pixels)
         except BadImageError as error:
@@ -81,11 +73,7 @@ class Uploads:
             raise DataError("The picture cannot be used.", where=name, got=str(error), hint=hint) from None
 
     def get(self, keys: Sequence[str]) -> list[Upload]:
-        """Return the pictures of these keys.
-
-        Raises:
-            DataError: one is no longer kept.
-        """
+        """Return the pictures of these keys. Raises DataError: one is no longer kept."""
         with self._lock:
             missing = [key for key in keys if key not in self._kept]
             if missing:

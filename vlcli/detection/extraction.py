@@ -82,22 +82,17 @@ def extract_images(
 
     Args:
         images: image ids with files, or remote addresses (``s3://...``, whatever fsspec knows).
-        extractor: what to run.
         out: the finished store, e.g. ``features.h5``.
-        boxes: given boxes by image id.
         progress: where to report.
         workers: processes that decode; 0 decodes in a thread of this one.
         batch_size: None for the extractor's.
         device: where to run.
         dtype: ``float16`` or ``float32``.
-        set: box set to write.
         compression: ``gzip``, ``lzf`` or None.
         resume: continue an interrupted or finished store; False starts anew.
         strict: an image that cannot be read is an error.
         max_images: only the first so many.
         share: this process's part, where several work together; all of them make this call.
-        source: the regions that an extractor reads instead of pictures.
-        labels: names of the given boxes' classes and attributes.
         cluster: decodes and extracts instead of this machine; it decides on workers and device.
 
     Returns:

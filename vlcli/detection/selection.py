@@ -125,7 +125,6 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
     Args:
         probs: (N, C).
         boxes: shared by the classes (N, 4), or of each class (N, C, 4).
-        threshold: of the suppression.
         floor: scores below it are left out. A weaker box never removes a stronger one, so results from ``floor`` on
             are those of the whole table.
 

@@ -32,18 +32,11 @@ def draw_stored(
     """Draws the boxes of pictures with their labels and scores, where the store has them.
 
     Args:
-        store: the boxes.
         pictures: image files, found in the store by their name or by the number it ends in.
         folder: where ``ID.png`` of each goes.
         limit: most boxes, by score; in the store's order where there are none.
-        least: lowest score drawn.
         classes: names of the classes; by default the store's own, else their numbers.
-        attributes: names of the attributes, likewise.
-        force: replace other pictures of these names.
         progress: where to report.
-
-    Returns:
-        The files.
 
     Raises:
         DataError: a picture cannot be read, or the store lacks it.

@@ -159,11 +159,7 @@ class Checkpoints:
         refuse_not_finite(state, f"step {position.step}, epoch {position.epoch + 1}", buffers, hint)
 
     def best(self, step: int) -> dict[str, Tensor]:
-        """Return the weights of :meth:`save_best` at ``step``.
-
-        Raises:
-            DataError: they are gone or damaged.
-        """
+        """Return the weights of :meth:`save_best` at ``step``. Raises DataError: they are gone or damaged."""
         path = self.folder / f"best-{step:08d}"
         read_state(path)
         return read_tensors(path / WEIGHTS)

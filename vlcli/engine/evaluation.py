@@ -36,11 +36,7 @@ class JointEvaluation:
         self.signal = 0
 
     def gather(self, value: Any, signal: int = 0) -> list[Any]:
-        """Return every process's ``value``, in order of rank.
-
-        Raises:
-            Stopped: a process got a signal.
-        """
+        """Return every process's ``value``, in order of rank. Raises Stopped: a process got a signal."""
         with stopping.held():
             rows = processes.collect((signal, value))
         self.signal = max(signal for signal, _ in rows)
@@ -49,11 +45,7 @@ class JointEvaluation:
         return [value for _, value in rows]
 
     def wait(self) -> None:
-        """Wait for all processes.
-
-        Raises:
-            Stopped: a process got a signal.
-        """
+        """Wait for all processes. Raises Stopped: a process got a signal."""
         self.gather(None)
 
     def share(self) -> Share:

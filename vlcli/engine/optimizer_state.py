@@ -38,11 +38,7 @@ def write_state(folder: Path | None, optimizer: torch.optim.Optimizer, **more: A
 
 
 def read_numbers(folder: Path, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Read ``optimizer.json``.
-
-    Raises:
-        DataError: its groups have other parameters than the optimizer's.
-    """
+    """Read ``optimizer.json``. Raises DataError: its groups have other parameters than the optimizer's."""
     saved: dict[str, Any] = json.loads((folder / NUMBERS).read_text(encoding="utf-8"))
     if [group["names"] for group in optimizer.param_groups] != [group["names"] for group in saved["groups"]]:
         what = "The checkpoint's optimizer trains other parameters."

@@ -125,7 +125,6 @@ def select_weights(
     Args:
         last_weights: called only if the last weights are needed; returns their state dict.
         score_last: called only if the last weights replace the best; returns their validation score.
-        averaged: read the exponential moving average of the weights.
 
     Returns:
         The outcome, whose ``best`` step and metrics belong to the returned weights, and the state dict.

@@ -30,7 +30,6 @@ def not_finite(what: str, got: str, where: str, rate: float, module: nn.Module, 
     """Return the error for a loss or a gradient.
 
     Args:
-        rate: the learning rate.
         kept: checkpoints, the newest last.
     """
     name = first_not_finite({name: local(p) for name, p in module.named_parameters()})

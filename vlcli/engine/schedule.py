@@ -81,10 +81,6 @@ def with_rate(config: Training, shape: NetworkShape, examples: int, steps: int) 
 
     With the rate come, where the recipe does not state them, a warm-up of 200 steps (of fewer than 1,000 steps a fifth,
     of more than 4,000 the usual share) and a second beta of 0.98.
-
-    Args:
-        examples: number of training examples.
-        steps: of the whole training.
     """
     optimizer, schedule = config.optimizer, config.schedule
     if optimizer.lr is not None:

@@ -97,7 +97,6 @@ class TrainingModule(nn.Module):
         """Return the losses of one batch.
 
         Args:
-            index: optimizer steps done.
             first: whether the batch is the first of an optimizer step; the momentum copy then moves.
         """
         if self.training and first:

@@ -51,9 +51,7 @@ def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Contai
     """Refuse to write weights that are NaN or infinite.
 
     Args:
-        where: the step or file, for the message.
         buffers: names that may be infinite (masks are), not NaN.
-        hint: what to do, for the message.
 
     Raises:
         VlcliError: names the first such weight.
@@ -169,7 +167,6 @@ class WeightLoader:
         """Load what fits of ``state``, over what earlier sources gave.
 
         Args:
-            source: for the report.
             ours: names are a bundle's (``model.*``, ``objectives.*``); else those that the model's ``adapt`` converts.
         """
         self.report.sources.append(source)
@@ -186,10 +183,7 @@ class WeightLoader:
         """Load what fits of another tool's checkpoint, whatever prefix its names have.
 
         Args:
-            path: of the checkpoint, for messages.
-            states: its state dicts by key.
             key: of its state dict; None: the averaged one, else the first.
-            rename: new prefixes by the prefixes that they replace.
 
         Raises:
             DataError: it has no such key or prefix.
@@ -334,7 +328,6 @@ def load_exactly(
     """Load a saved state that has the names and shapes of the module's.
 
     Args:
-        where: the file, for the message.
         part_of: returns this process's shard of a whole tensor, if parameters are sharded.
 
     Raises:

@@ -23,7 +23,6 @@ def card(trained: Trained, *, title: str, licence: str, loads: Sequence[str]) ->
 
     Args:
         licence: identifier of the licence as hubs write it; ``other``: the recipe names none.
-        loads: lines of Python that load the folder.
     """
     stage = trained.folder.parent if trained.folder.name == "model" else trained.folder
     chain = history(stage)

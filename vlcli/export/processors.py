@@ -110,7 +110,6 @@ def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str
 
     Args:
         facts: ``pixels`` of ``preprocessing.json``.
-        kind: class of the image processor.
     """
     sized = _sizes(facts)
     if isinstance(sized, str):

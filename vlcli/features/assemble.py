@@ -86,10 +86,6 @@ def write_sources(
     """Copy images of other box sets into one new set.
 
     Args:
-        file: the target.
-        name: the new box set.
-        sources: of one layout.
-        provenance: of the new set.
         order: ids in the order wanted; others follow in the order of the sources.
         compression: h5py's name of a filter; None for contiguous data sets.
         widths: fields and widths (0: a vector); by default the sources'.

@@ -227,9 +227,7 @@ class SetFile:
         """Copy a field of several images into a padded batch; padding becomes 0.
 
         Args:
-            name: the field.
             out: the batch (B, R, ...).
-            into: its rows.
             starts: first row of each image in the file.
             counts: rows of each image, at most R.
         """
@@ -253,9 +251,7 @@ class SetFile:
         """Return the record of image number ``index``.
 
         Args:
-            index: number of the image.
             names: fields to read besides ``features`` and ``boxes``; None: all.
-            copy: copy the arrays instead of mapping the file.
         """
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
         wanted = self.shapes if names is None else [n for n in self.shapes if n in names or n in ("features", "boxes")]

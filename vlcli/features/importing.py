@@ -41,10 +41,8 @@ def export_features(
 
     Args:
         format: one of :data:`vlcli.features.formats.TABLES`.
-        store: the features.
         out: the new file; appears only when it is whole.
         images: only these, in this order.
-        progress: of the images.
 
     Raises:
         UsageError: no such format.
@@ -138,8 +136,6 @@ def import_features(
 
     Args:
         format: one of ``vlcli ls formats``.
-        source: the file, folder or prefix.
-        out: the store.
         set: box set; by default the format's own.
         dtype: float type of the store, ``float16`` or ``float32``.
         compression: ``gzip``, ``lzf`` or None.
@@ -148,10 +144,8 @@ def import_features(
         vocabulary: the words in the order of the concepts' numbers.
         ids: pattern of image ids, from an image's name in the file (``train/{}``) or the number that it ends in
             (``COCO_val2014_{:012d}``).
-        clip: clip boxes that leave their image instead of refusing them.
         skip_bad: leave damaged images out, listed in ``<out>.errors.jsonl``, instead of stopping.
         resume: continue an existing store; False starts anew.
-        progress: of the images.
 
     Raises:
         UsageError: no such format, or ``ids`` cannot be used.
@@ -271,11 +265,7 @@ def _rename(ids: str | None) -> Any:
 
 
 def trailing_number(name: str) -> int:
-    """Return the number that a name ends in.
-
-    Raises:
-        ValueError: it does not end in one.
-    """
+    """Return the number that a name ends in. Raises ValueError: it does not end in one."""
     match = re.search(r"\d+$", name)
     if match is None:
         raise ValueError(f"the name {name!r} does not end in a number, as the pattern of ids needs")

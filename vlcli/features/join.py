@@ -96,11 +96,7 @@ def _parts(name: str, holders: list[tuple[Path, str]]) -> list[SetFile]:
 
 
 def check_same(name: str, parts: Sequence[SetFile]) -> None:
-    """Refuse shards that different extractions made.
-
-    Raises:
-        DataError: they differ.
-    """
+    """Refuse shards that different extractions made. Raises DataError: they differ."""
     for part in parts[1:]:
         if not same_extraction(part.provenance, parts[0].provenance):
             raise DataError(

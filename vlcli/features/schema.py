@@ -176,11 +176,7 @@ def _box_problems(record: Record) -> list[str]:
 
 
 def check_record(record: Record, where: str = "") -> None:
-    """Refuse a faulty record.
-
-    Raises:
-        DataError: a value is not finite, a box leaves the image, or shapes disagree.
-    """
+    """Refuse a faulty record. Raises DataError: a value is not finite, a box leaves the image, or shapes disagree."""
     if problems := record_problems(record):
         raise DataError(
             f"the record of image {record.id!r} cannot be stored",

@@ -50,7 +50,6 @@ class Equipment:
         Args:
             x: (B, Tq, dim) tokens of the queries.
             y: (B, Tk, dim) tokens of the keys; only their sizes are read if keys are cached.
-            layer: number in the stack.
             whole: tokens until now, of which the keys are the last ones; None: all of them are keys.
         """
         turned, keys = self.places.turned(x, y), y.shape[1]

@@ -38,8 +38,6 @@ def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int]
     """Read height and width of the upright image from its header; of a remote JPEG, no more is read.
 
     Args:
-        source: the file.
-        max_pixels: refuse larger ones.
         raw: see :func:`open_image`.
     """
     if isinstance(source, str):

@@ -53,11 +53,6 @@ COCO: dict[int, str] = {
 def class_table(ids: Iterable[int], named: Mapping[int, str], known: Labels | None = None) -> Labels:
     """Number the class ids of some box files.
 
-    Args:
-        ids: those that the files use.
-        named: categories that the files list.
-        known: the numbering of the boxes' data sets.
-
     Returns:
         The files' categories in their order; else the data sets'; else COCO's 80; else the ids in order, nameless.
     """

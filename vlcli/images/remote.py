@@ -46,11 +46,7 @@ def files_below(address: str) -> list[str]:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """Return the file system of an address, and the path there.
-
-    Raises:
-        DataError: no package knows such addresses.
-    """
+    """Return the file system of an address, and the path there. Raises DataError: no package knows such addresses."""
     import fsspec
 
     try:

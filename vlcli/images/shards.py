@@ -106,11 +106,7 @@ def is_there(path: Path) -> bool:
 
 
 def read_member(shard: Path, name: str) -> bytes:
-    """Read the bytes of one member.
-
-    Raises:
-        FileNotFoundError: the shard has no such member.
-    """
+    """Read the bytes of one member. Raises FileNotFoundError: the shard has no such member."""
     member = shard_index(shard).find(name)
     if member is None:
         raise FileNotFoundError(f"{shard}/{name}")

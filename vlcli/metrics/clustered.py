@@ -38,7 +38,6 @@ def score_interval(values: Values, clusters: Clusters | None = None, level: floa
     image. Other numbers have Student's.
 
     Args:
-        values: by example, at least one.
         clusters: of the examples; None: each stands for itself.
     """
     scores = np.fromiter(values.values(), np.float64)

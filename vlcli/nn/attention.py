@@ -69,9 +69,6 @@ NO_CONTEXT = AttentionContext()
 def require_context(method: Callable[..., Any], where: str) -> None:
     """Refuse a ``forward`` (or ``attend``) of an attention or a layer without a parameter ``context``.
 
-    Args:
-        where: its class, for the message.
-
     Raises:
         ComponentError: it has no such parameter.
     """

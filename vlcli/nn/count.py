@@ -28,10 +28,8 @@ def count_model(
     """Count parameters and multiply-accumulates.
 
     Args:
-        model: on any device, the meta device too.
         needs: the model's ``input_spec()`` by default.
         data_spec: lengths and sizes; the model's by default.
-        objectives: whose heads are counted too, by name.
         images: pictures per example (two for NLVR2).
 
     Returns:

@@ -12,9 +12,6 @@ class Folders:
     def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003
         """Return the options that name a folder or a cached hub name; called before a model is built.
 
-        Args:
-            options: the recipe's entry of the model.
-
         Returns:
             By option a path, under the data root or absolute, or a hub name; empty: the model reads no folder.
         """
@@ -24,20 +21,13 @@ class Folders:
     def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:  # noqa: ARG003
         """Return the folder of the model's tokenizer; called for recipes without ``text.vocabulary``.
 
-        Args:
-            options: the recipe's entry of the model, folders resolved.
-
         Returns:
             A folder or a hub name; None: the model has no tokenizer.
         """
         return None
 
     def bundle_options(self) -> dict[str, Any]:
-        """Return options for a bundle, so that it needs no other folder; called when a bundle is written.
-
-        Returns:
-            Values by option.
-        """
+        """Return options for a bundle, so that it needs no other folder; called when a bundle is written."""
         return {}
 
 

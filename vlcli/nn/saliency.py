@@ -36,7 +36,6 @@ def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: f
     Args:
         names: in the order of the layers.
         pattern: such as ``cross.2.*``.
-        where: for the message.
         share: 0.5: the middle, of two the lower (ALBEF: the third of six); 1: the last.
 
     Raises:
@@ -61,7 +60,6 @@ def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: boo
         weights: (P, H, T, R) recorded probabilities, of which ``score`` is a function.
         score: (P,).
         head: one head; None: the mean of all.
-        again: keep the graph for another gradient.
 
     Raises:
         UsageError: there is no such head.
@@ -114,7 +112,6 @@ def word_maps(
         score: (B,), of the same passes.
         layer: a pattern; None: the middle layer.
         head: one head; None: all.
-        where: for messages.
     """
     fused = step.fused()
     text, image = fused.text.layout, fused.image.layout
@@ -138,7 +135,6 @@ def image_maps(
         score: (B,), such as the cosine of text and picture, of the same passes.
         layer: a pattern; None: at three quarters of the depth (ALBEF: the ninth of twelve).
         head: one head; None: all.
-        where: for messages.
 
     Returns:
         (B, R), and the layout of the R image tokens.

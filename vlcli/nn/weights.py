@@ -140,9 +140,6 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
 def states_of(content: Mapping[Any, Any], path: str | Path) -> dict[str, dict[str, Tensor]]:
     """Return all state dicts of a checkpoint in memory, as :func:`read_states` does.
 
-    Args:
-        path: what it is, for messages.
-
     Raises:
         DataError: its tensors have no names.
     """

@@ -113,9 +113,7 @@ def class_ids(values: Any, rows: int, index: Mapping[str, int], count: int, name
 
     Args:
         values: the batch's target: class numbers, label strings, or None where no example has one.
-        rows: number of examples.
         index: the number of each label string; empty where the data's numbers are those of the classes.
-        count: number of classes.
         named: whether the data name their labels: then numbers are those of the classes, also where names are digits.
     """
     if values is None:

@@ -299,9 +299,6 @@ def build_target(model: Model, data_spec: DataSpec, kind: Kind, options: dict[st
     the model reads stored ones, else normalised pixels.
 
     Args:
-        model: gives grid and input.
-        data_spec: width of stored features.
-        kind: of target.
         options: ``tokenizer``, ``codes``, ``backbone``, ``backbone_weights``.
     """
     needs, grid = model.input_spec(), model.grid

@@ -63,10 +63,7 @@ class RolePicker:
         At least one token is not masked: a sentence that consists of a single such word is masked as usual.
 
         Args:
-            text: the sentence.
-            rng: source of randomness.
             probability: of masking each word (or phrase) of the roles; if none is drawn, one is masked.
-            limit: the maximum number of masked tokens.
         """
         groups = self.groups(text)[0] if self.roles else []
         if not groups or rng.random() >= self.share:

@@ -83,11 +83,7 @@ def table_on_page(runs: Sequence[RunFacts]) -> PageTable | None:
 
 
 def page_table(table: TableResults, most: int = MOST_METRICS) -> PageTable:
-    """Return a table with at most so many metrics.
-
-    Raises:
-        UsageError: the table cannot be summarised.
-    """
+    """Return a table with at most so many metrics. Raises UsageError: the table cannot be summarised."""
     summary = summarise(table)
     panels = [_panel(summary, name) for name in summary.metrics[:most]]
     return PageTable(summary.title, panels, [f"{note[0].upper()}{note[1:]}." for note in summary.notes])

@@ -20,10 +20,6 @@ ROOM = 0.04
 def write_verdicts(judged: Sequence[Judged], file: Path, command: str, seconds: float = 0.0) -> Path:
     """Write the page of verdicts; a file that vlcli did not write is not replaced.
 
-    Args:
-        command: that makes the results, as typed.
-        seconds: of all rows together.
-
     Raises:
         UsageError: another file lies there.
     """

@@ -40,7 +40,6 @@ def compare(what: str, against: str) -> dict[str, float]:
     """Returns the largest absolute difference of each output on random inputs, with random weights that both have.
 
     Args:
-        what: a model, or a package or folder with one model.
         against: ``transformers:CLASS``; its configuration takes the model's sizes, and ``adapt`` its state dict.
 
     Raises:

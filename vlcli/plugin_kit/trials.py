@@ -98,11 +98,7 @@ class _Refused(Failure):
 
 
 def _step_with(stage: dict[str, Any], models: Iterable[dict[str, Any]]) -> Trial:
-    """Return the first trial without problems.
-
-    Raises:
-        Failure: a step fails, or every model is refused.
-    """
+    """Return the first trial without problems. Raises Failure: a step fails, or every model is refused."""
     refusals = []
     for model in models:
         trial = Trial(model, stage | {"data": _DATA})

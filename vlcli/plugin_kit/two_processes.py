@@ -130,11 +130,7 @@ class Pair:
         return self.components == _registered()
 
     def step(self, trial: Trial) -> Share:
-        """Run the step of a trial.
-
-        Raises:
-            Failure: one of the processes fails, or they wait for one another.
-        """
+        """Run the step of a trial. Raises Failure: one of the processes fails, or they wait for one another."""
         for link in self.links:
             link.send_bytes(json.dumps(trial._asdict()).encode())
         document = self._answers(PATIENCE)[0]

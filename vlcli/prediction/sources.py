@@ -43,9 +43,7 @@ def find_sources(
     """Return the extractor of a model's training data: the one named, else its config's, else its stage's record.
 
     Args:
-        features_from: the folder of an extract stage, or its store.
         extractor: an extractor as in recipes; without ``name`` it changes options of the one that is known.
-        boxes: a file of given boxes.
 
     Raises:
         DataError: ``features_from`` names no store, or the boxes cannot be read.

@@ -132,10 +132,8 @@ def resolve_model(recipe: Spec | None, changes: Spec | None, source: Spec | None
     """Returns the model of a stage; None if neither recipe, stage nor source names one.
 
     Args:
-        recipe: the recipe's model.
         changes: the stage's ``model``; without ``name`` its keys change the model that the stage starts from.
         source: the model of the first source that has one, or None.
-        inside: that source is a stage of the recipe.
     """
     base = recipe if source is None else source
     if source is not None and recipe is not None and not inside:

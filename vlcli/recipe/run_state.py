@@ -119,11 +119,7 @@ class RunState:
     schema_version: int = SCHEMA_VERSION
 
     def stage(self, name: str) -> StageState:
-        """Returns the stage of this name.
-
-        Raises:
-            KeyError: the run has no such stage.
-        """
+        """Returns the stage of this name. Raises KeyError: the run has no such stage."""
         return {stage.name: stage for stage in self.stages}[name]
 
 

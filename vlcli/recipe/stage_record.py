@@ -187,11 +187,7 @@ def read_locked(folders: Iterable[Path]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_alone(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder of data while it is written.
-
-    Raises:
-        VlcliError: another process writes it.
-    """
+    """Holds the lock of a folder of data while it is written. Raises VlcliError: another process writes it."""
     lock = _lock(folder.absolute())
     with flocked(lock) as file:
         if file is None:

@@ -58,10 +58,6 @@ def draw_curves(
 
     Args:
         series: what is drawn; points at 0 are left out of a logarithmic scale.
-        path: the PNG.
-        value: what the height is.
-        title: above it.
-        scores: series of another unit, drawn below.
 
     Returns:
         The file; None where there is nothing to draw or matplotlib is not installed.

@@ -55,8 +55,6 @@ def label_places(
     Args:
         boxes: (N, 4) in pixels, x1 y1 x2 y2.
         sizes: width and height of each label; of fewer boxes where only the first have one.
-        across: width of the picture.
-        height: of the picture.
     """
     taken: list[tuple[float, float, float, float]] = []
     places: list[tuple[float, float] | None] = []

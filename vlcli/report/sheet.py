@@ -94,9 +94,7 @@ def wrap(text: str, width: int, font: _Font, most: int | None = None) -> list[st
     """Breaks ``text`` between words into lines of at most ``width`` pixels; what does not fit ends in an ellipsis.
 
     Args:
-        text: any.
         width: in pixels.
-        font: of the text.
         most: lines; None for as many as it takes.
     """
     lines: list[str] = []

@@ -188,12 +188,7 @@ class Preview:
 
 
 def peek(spec: Spec, root: Path) -> Peek | DataError | None:
-    """Reads a data set, or the first rows of a large table; None of what else is large or names no file.
-
-    Args:
-        spec: the reader and its parameters.
-        root: its data root.
-    """
+    """Reads a data set, or the first rows of a large table; None of what else is large or names no file."""
     try:
         reader = build_reader(spec, root)
         reader.require()

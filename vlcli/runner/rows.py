@@ -101,9 +101,7 @@ def run_rows(
     Every row is checked before the first stage runs. A row in which the checks find a fault is left out.
 
     Args:
-        runs: rows with seeds.
         options: how to run each.
-        jobs: stages at a time, of all rows together.
         progress: where to report.
         begins: called with each run before it begins.
 

@@ -201,8 +201,6 @@ def rehearse(
     """Builds a stage with ``count`` invented examples; what it reads lies in a temporary folder.
 
     Args:
-        context: of the stage.
-        count: examples.
         like: take its numbers of regions; without ``real``, take sentences of full length and look at no data.
         real: take the first examples of the stage's data as they are, with their pictures; features are invented.
     """

@@ -32,9 +32,7 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
     A source that is no model of vlcli, or that cannot be described yet, is left to the run itself.
 
     Args:
-        context: the stage.
         make: builds what it trains with ``data_spec`` on the meta device; called where there is something to compare.
-        data_spec: invented sizes of the data, with which the sources are built too.
 
     Raises:
         DataError: weights of the model are not in what the stage starts from.
@@ -115,7 +113,6 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
     """Refuses extractions that will not hold the cells of the grid that a model reads.
 
     Args:
-        stages: of the recipe.
         stores: the extract stages whose regions the model reads; other names are passed over.
         grid: rows and columns that the model reads; None: any regions.
 

@@ -92,8 +92,6 @@ def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tup
     """Returns the metric of the float and of the 8-bit files on the evaluation split, their difference, and a note.
 
     Args:
-        context: of the export stage, whose folder holds the files.
-        bundle: the model.
         graphs: what was exported, by objective (``text`` and ``image`` by these names).
     """
     try:

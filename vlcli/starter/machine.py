@@ -66,7 +66,6 @@ def seconds_a_picture(arch: str, cores: int) -> float:
     """Return the seconds in which a backbone extracts features of an invented photograph where nothing else runs.
 
     Args:
-        arch: the backbone, as recipes name it.
         cores: that extraction may use.
     """
     import numpy as np

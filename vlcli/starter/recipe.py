@@ -27,8 +27,6 @@ def recipe_text(plan: Plan, root: str, file: str, times: Times | None = None) ->
     """Return the recipe.
 
     Args:
-        root: the data root as it was typed.
-        file: the recipe's name, for the commands in its head.
         times: expected; None: not known yet.
     """
     writer = Writer()

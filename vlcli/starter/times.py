@@ -60,7 +60,6 @@ def times_of(plan: Plan, recipe: Recipe) -> Times:
     docs/init.md compares with measured times.
 
     Args:
-        plan: of the recipe.
         recipe: the plan's. A step of each of its trainings is taken, on real examples with invented features.
     """
     with TemporaryDirectory() as folder:

@@ -22,7 +22,6 @@ def heat_map(summary: Summary, metric: str | None = None) -> Any:
     from 0 of all intervals, so that only clear differences are strong. Without a reference colours show the means.
 
     Args:
-        summary: of a table with two axes.
         metric: None: the first.
 
     Raises:

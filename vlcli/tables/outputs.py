@@ -31,9 +31,6 @@ def write_table(table: TableResults, folder: Path, stem: str = "table", summary:
     Args:
         summary: of the table, where it is already computed.
 
-    Returns:
-        The files.
-
     Raises:
         UsageError: the table cannot be summarised (see :func:`vlcli.tables.summary.summarise`).
     """

@@ -119,11 +119,7 @@ class TableResults:
     conclusions: list[str] = field(default_factory=list)
 
     def row(self, label: str) -> RowResults:
-        """Return the row of this label.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """Return the row of this label. Raises KeyError: there is none."""
         return {row.label: row for row in reversed(self.rows)}[label]
 
     def reference_of(self, row: RowResults) -> RowResults | None:
@@ -185,11 +181,7 @@ def write_results(table: TableResults, path: Path, **more: Any) -> Path:
 
 
 def read_results(path: Path) -> TableResults:
-    """Read a table from the file that :func:`write_results` wrote.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
+    """Read a table from the file that :func:`write_results` wrote. Raises DataError: the file is missing or damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -205,9 +205,7 @@ def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPH
     """Return the number of paired seeds with which a paired t test finds a difference.
 
     Args:
-        difference: mean of the paired differences.
         deviation: standard deviation of the paired differences; None where it is not known.
-        power: probability with which the test finds the difference.
 
     Returns:
         None where more than ten thousand seeds would be needed, or the deviation is not known.

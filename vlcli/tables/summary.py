@@ -105,9 +105,6 @@ def grid_of(summary: Summary) -> dict[tuple[str, str], Line]:
 def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
     """Compute the numbers of a table.
 
-    Args:
-        metrics: patterns of metrics in place of the table's.
-
     Raises:
         UsageError: no run has a metric of such a name; two rows have one label; the reference is no row.
     """

@@ -114,8 +114,6 @@ def train(network: Network, inputs: Inputs, answers: Tensor, held: Tensor, seed:
     """Train in place until the accuracy on the held-out examples no longer improves; keep the best weights.
 
     Args:
-        network: to train.
-        inputs: N examples.
         answers: (N,) their classes, or (N, A) 1 for each label that an example has.
         held: (N,) bool, those that are held out.
         seed: of the order and of dropout.

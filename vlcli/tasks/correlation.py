@@ -109,11 +109,7 @@ class Axes:
 
     @classmethod
     def of(cls, mean: Rows, covariance: Rows, what: str) -> Self:
-        """Return the axes of a covariance.
-
-        Raises:
-            DataError: nothing varies.
-        """
+        """Return the axes of a covariance. Raises DataError: nothing varies."""
         spread, axes = np.linalg.eigh(covariance)
         if not spread[-1] > 1e-12:
             raise DataError(f"All {what} that the task is fitted on are the same.", expected="some that differ")
@@ -149,7 +145,6 @@ def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Ca
         image: axes of the pictures (D).
         across: (W, D) covariance of the two in these axes.
         ridge: added to the variances, as a share of their mean.
-        dims: number of directions.
     """
     scale = words.scale(ridge), image.scale(ridge)
     whitened = scale[0][:, None] * across * scale[1]  # (W, D)

@@ -42,9 +42,6 @@ def heat_map(values: Tensor, layout: Layout, row: int, size: tuple[int, int]) ->
 
     Args:
         values: (R,) of one picture's tokens.
-        layout: of one picture or a batch.
-        row: picture of the batch.
-        size: height and width.
     """
     row = 0 if len(layout.valid) == 1 else row
     placed = _placed(layout, row)

@@ -72,8 +72,6 @@ def reduced(full: Resolved, overrides: Sequence[str] = (), device: str | None = 
     A recipe that trains and does not export gets a stage that exports its last model.
 
     Args:
-        full: the recipe.
-        overrides: with which it was loaded.
         device: on which it will run; half precision is kept on a GPU alone.
         trust: run the files of ``plugins:``.
     """

@@ -64,7 +64,6 @@ def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]
     """Returns what each training stage of a full recipe takes, as ``vlcli plan`` counts and assumes it.
 
     Args:
-        full: the recipe.
         gpus: a process each.
         memory: bytes of one GPU.
 

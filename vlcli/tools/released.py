@@ -27,7 +27,6 @@ def write_released(name: str, path: Path, words: int) -> None:
 
     Args:
         name: of a recipe: a published file, or a repository of the hub.
-        words: size of the vocabulary.
 
     Raises:
         UsageError: nothing is known of its layout.

@@ -36,7 +36,6 @@ def written_table(name: str, output: Path) -> Path | None:
 
     Args:
         name: the file itself, a folder that holds it, or the name of such a folder below ``output``.
-        output: the folder of all runs.
     """
     path = Path(name).expanduser()
     if path.suffix == ".json":

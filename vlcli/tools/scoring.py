@@ -45,11 +45,7 @@ class Source:
 
 
 def source_of_task(spec: Spec, root: Path, split: str | None, config: Mapping[str, Any] | None = None) -> Source:
-    """Return a task with its usual data, or with those of the section of an evaluate stage.
-
-    Args:
-        config: the section.
-    """
+    """Return a task with its usual data, or with those of the section of an evaluate stage."""
     section: dict[str, Any] = {"kind": "evaluate", **(config or {}), "task": spec}
     stage = Evaluate(**section | ({} if split is None else {"split": split}))
     resolved = ResolvedStage(stage, (), None, spec, TextOptions(), None)

@@ -75,10 +75,8 @@ def make_index(
     """Embed the pictures of a folder, subfolders included, that its store lacks.
 
     Args:
-        read: loads one.
         embed: turns several into vectors (n, D).
         key: of the model and its settings; a store with another key is made anew.
-        workers: threads that decode.
 
     Raises:
         DataError: there is no folder, or no picture in it can be read.
@@ -162,11 +160,7 @@ def rank(query: Tensor, vectors: Tensor, names: Sequence[str], top: int) -> list
 
 
 def read_sentences(path: Path) -> list[str]:
-    """Return the sentences of a file, one a line, each once.
-
-    Raises:
-        DataError: it is missing or empty.
-    """
+    """Return the sentences of a file, one a line, each once. Raises DataError: it is missing or empty."""
     sentences = list(dict.fromkeys(line.strip() for line in read_text(path).splitlines() if line.strip()))
     if not sentences:
         raise DataError("There is no sentence in the file.", got=str(path))

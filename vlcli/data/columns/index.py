@@ -255,7 +255,6 @@ def absent_images(
     """Return the images of some examples that are not there.
 
     Args:
-        examples: in columns.
         absent: returns those of some images that are not there.
         where: gives an image's file, where files are looked for: while all folders that hold them keep their time of
             change, no file was added or removed. None: ``key`` says all.

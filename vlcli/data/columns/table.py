@@ -153,11 +153,7 @@ class ColumnExamples(Sequence[Example]):
     __hash__ = None  # type: ignore[assignment]
 
     def row(self, index: int) -> int:
-        """Return the row of an example in the columns.
-
-        Raises:
-            IndexError: there is none.
-        """
+        """Return the row of an example in the columns. Raises IndexError: there is none."""
         if not -self._length <= index < self._length:
             raise IndexError(index)
         index = index + self._length if index < 0 else index

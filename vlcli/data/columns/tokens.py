@@ -57,9 +57,7 @@ def tokens_of(examples: ColumnExamples, tokenizer: Any, length: int | None) -> T
     """Return the token ids of the examples' sentences, written where they are not there; None where they do not fit.
 
     Args:
-        examples: in columns.
         tokenizer: a :class:`vlcli.data.vocabulary.Tokenizer`.
-        length: longest text in pieces.
     """
     cut = hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
     folder = remembered(examples, "tokens", [cut, repr(tokenizer.prepare), tokenizer.ended, length])

@@ -43,11 +43,7 @@ class ColumnType:
         return ("lists of " if self.listed else "") + ("numbers" if self.number else "text")
 
     def value(self, cell: Any) -> Any:
-        """Return the one form of a cell, or of the values in it.
-
-        Raises:
-            ValueError: it is not of this type.
-        """
+        """Return the one form of a cell, or of the values in it. Raises ValueError: it is not of this type."""
         if isinstance(cell, str) and self.listed and (cell := _structure(cell)) is None:
             raise ValueError
         if isinstance(cell, list):

@@ -39,7 +39,6 @@ def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers:
 
     Args:
         folder: where it goes; absent, empty, or an earlier shapes world, which is replaced.
-        workers: processes that draw.
 
     Raises:
         DataError: ``folder`` holds something else.

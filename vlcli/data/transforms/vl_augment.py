@@ -34,7 +34,6 @@ def randaugment(
     Args:
         image: RGB.
         rng: draws the operations, whether each is applied, and its direction.
-        count: operations drawn, with repetition.
         magnitude: 0 to 10.
         in_place: only operations that do not move the content.
     """
