@@ -235,8 +235,8 @@ class ImageFolder(Reader):
         columns, reasons = {"image": "file", "label": "folder"}, {"parts": "the folders are named after the parts"}
         record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
         record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
-        shared = sorted(inner[names[0]])
-        if not parts and len(shared) > len(names) and all(sorted(one) == shared for one in inner.values()):
+        shared = [] if parts or unlike else sorted(inner[names[0]])
+        if len(shared) > len(names) and all(sorted(one) == shared for one in inner.values()):
             what = f"{comma_list(names, 4)} hold folders of the same names, such as {comma_list(shared, 3)}"
             return [Recognised("", {}, [], question=f"{what}: call init on one of them")]
         of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]

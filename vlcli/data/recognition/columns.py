@@ -8,6 +8,7 @@ from typing import Any
 
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.recognition.pictures import Naming, Pictures
+from vlcli.data.recognition.recognised import part_in
 from vlcli.data.recognition.tables import TableFile
 from vlcli.data.recognition.values import (
     FEW,
@@ -275,7 +276,8 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     """Take the column (or the two) that names pictures; else file names of which a column is a part."""
     beside = table.path.parent
     able = {wanted: left.get(wanted, [])} if wanted else left
-    namings = {name: naming for name, values in able.items() if (naming := pictures.named_by(name, values, beside))}
+    named = {name: pictures.named_by(name, values, beside, part_in(table.path.name)) for name, values in able.items()}
+    namings = {name: one for name, one in named.items() if one is not None}
     if not wanted and all(one.share < 1 or one.also for one in namings.values()):  # a folder may have a column
         both = pictures.by_two_columns(table.rows, list(left), beside)
         better = [both.share > one.share or (one.also and not both.also) for one in namings.values()] if both else []
@@ -301,10 +303,10 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
             return template
     for name, values in able.items():
         if (wanted or is_hinted("picture", name)) and (
-            naming := pictures.named_by(name, values, beside, by_number=True)
+            numbered := pictures.named_by(name, values, beside, by_number=True)
         ):
             left.pop(name, None)
-            return naming
+            return numbered
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from vlcli.data.files import index_images
 from vlcli.data.picture_index import AmbiguousNameError, PictureIndex
+from vlcli.data.recognition.recognised import part_in
 from vlcli.images.files import BadImageError, read_size
 
 _SAMPLE = 40
@@ -83,16 +84,19 @@ class Pictures:
         ends = ("/".join(parts[start:]) for start in range(len(parts)))
         return next((end for end in ends if end in self.paths), name)
 
-    def named_by(self, column: str, values: Sequence[Any], beside: Path, by_number: bool = False) -> Naming | None:
+    def named_by(
+        self, column: str, values: Sequence[Any], beside: Path, part: str = "", by_number: bool = False
+    ) -> Naming | None:
         """Return how the values of a column name pictures; None where fewer than half do.
 
         Args:
             values: names, paths, ids, or lists of them.
             beside: the folder of the table, which paths may be relative to.
+            part: the part that the table's name says; its folder is meant where several have the names.
             by_number: whether the number that ends a file's name is enough.
         """
         names = [name.lstrip("/") for value in values for name in _names(value)]  # as readers do
-        return self._best((column,), names, beside, by_number) if names else None
+        return self._best((column,), names, beside, part, by_number) if names else None
 
     def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
         """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
@@ -103,7 +107,9 @@ class Pictures:
                 namings.append(naming)
         return max(namings, key=lambda one: one.share, default=None)
 
-    def _best(self, sources: tuple[str, ...], names: list[str], beside: Path, by_number: bool = False) -> Naming | None:
+    def _best(
+        self, sources: tuple[str, ...], names: list[str], beside: Path, part: str = "", by_number: bool = False
+    ) -> Naming | None:
         """Return the folder to which most names are relative, as readers resolve them; of several, the plainest."""
         here = os.path.relpath(beside, self.root).replace(os.sep, "/")
         usual = dict.fromkeys((".", self.folder, here))
@@ -117,8 +123,9 @@ class Pictures:
             return Naming(sources, first, 1.0, tuple(others))
         best = max(exact, key=lambda folder: exact[folder])
         matches = {folder: self._matches(folder, names, by_number) for folder in dict.fromkeys((*usual, best))}
-        if max(matches.values())[1] <= -_AMBIGUOUS:  # one of the folders may hold just these names
-            matches |= {folder: self._matches(folder, names, by_number) for folder in self.folders[:_FEW_FOLDERS]}
+        if max(matches.values())[1] <= -_AMBIGUOUS:  # train.csv names pictures of train/
+            of_part = [folder for folder in self.folders[:_FEW_FOLDERS] if part and part_in(folder) == part]
+            matches |= {folder: self._matches(folder, names, by_number) for folder in of_part}
         best = max(matches, key=lambda folder: matches[folder])
         share = matches[best][0] / len(names)
         return Naming(sources, best, share) if share >= 0.5 else None
