@@ -124,8 +124,9 @@ def _beside_baselines(model: _Scored, metric: str, baselines: Sequence[_Scored])
     if name is not None:
         values.setdefault(_who(name), model.stage.metrics[name])
     if not values or score is None:
-        nothing = metric == "AP" and score is not None and score < LEAST_AP
-        return (f"{model.label} finds next to nothing: it has {_in_words(metric, score)}." if nothing else ""), ""
+        if metric == "AP" and score is not None and score < LEAST_AP:
+            return f"{model.label} finds next to nothing: it has {_in_words(metric, score)}.", ""
+        return "", ""
     best = max(values, key=lambda label: values[label])
     row = next((one.row for one in baselines if one.label == best), None)
     sure = None if row is None else contrast(model.row, row, metric)
