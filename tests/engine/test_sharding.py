@@ -146,7 +146,7 @@ defaults:
     steps: 4
     log_every: 1
     accumulate: 2
-    optimizer: {{name: sgd, lr: 0.01}}
+    optimizer: {{name: sgd, lr: 0.05}}
     ema: {{decay: 0.9}}
     threads: 1
     sharding: {sharding}
