@@ -104,6 +104,9 @@ def test_what_a_killed_run_did_not_delete_goes_when_it_is_resumed(tmp_path):
     assert kept == ["best-00000006", "step-00000004", "step-00000006"]
     for name, copy in (("best-00000006", "best-00000002"), ("step-00000004", "step-00000002")):
         shutil.copytree(tmp_path / "checkpoints" / name, tmp_path / "checkpoints" / copy)
+    half = tmp_path / "checkpoints" / "step-00000001"  # its deletion was begun
+    shutil.copytree(tmp_path / "checkpoints" / "step-00000004", half)
+    (half / "state.json").unlink()
     make(tmp_path, evaluate=scored(4), **options).run()
     assert names(tmp_path) == kept
 

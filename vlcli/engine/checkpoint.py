@@ -135,6 +135,7 @@ class Checkpoints:
     def _delete_old(self, position: Position) -> None:
         complete, lasting = self.complete(), self.lasting()
         old = {*complete} - {*lasting[-self.keep :], *complete[-min(2, self.keep) :]}
+        old |= {path for path in self._folders("step") if path not in complete and _step_of(path) < position.step}
         for path in [*old, *(path for path in self._folders("best") if _step_of(path) != position.best)]:
             shutil.rmtree(path, ignore_errors=True)
 
