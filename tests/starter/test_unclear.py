@@ -223,3 +223,11 @@ def test_boxes_of_a_single_class_are_detection(tmp_path):
     rows_of(tmp_path, "labels.csv", ["filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax"], rows)
     plan = seen(tmp_path)
     assert (plan.goal, plan.source.columns["box_labels"]) == ("detection", "class")
+
+
+def test_classes_in_turn_are_no_row_numbers(tmp_path):
+    rows_of(
+        tmp_path, "digits.csv", ["image", "label"], [[name, n % 10] for n, name in enumerate(pictures(tmp_path, 60))]
+    )
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.columns["label"]) == ("image-classification", "label")

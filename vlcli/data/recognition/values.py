@@ -96,10 +96,11 @@ def has_repeats(values: Sequence[Any]) -> bool:
 
 
 def is_row_number(values: Sequence[Any]) -> bool:
-    """Return whether values are numbers that grow from row to row."""
+    """Return whether values are numbers that grow from row to row; a few numbers that come again are classes."""
     numbers = [as_number(value) for value in values]
     grow = sum(one is not None and two is not None and one < two for one, two in pairwise(numbers))
-    return len(values) >= FEW and grow >= 0.9 * (len(values) - 1)  # in the next part they begin anew
+    several = len({one for one in numbers if one is not None}) >= len(values) / 4  # in each part they begin anew
+    return len(values) >= FEW and several and grow >= 0.9 * (len(values) - 1)
 
 
 def as_number(value: Any) -> float | None:
