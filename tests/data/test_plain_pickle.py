@@ -154,6 +154,7 @@ def test_a_damaged_array_is_one_or_one_error(
     path.write_bytes(whole[:place] + content + whole[place + len(content) :])
     with contextlib.suppress(DataError):
         load_plain(path, arrays=True)
+    assert not RAN
 
 
 def test_cut_short_and_missing(tmp_path: Path) -> None:

@@ -126,9 +126,7 @@ class WebDataset(Reader):
         try:
             for name, group in groupby(self._members(shard), _key):
                 parts = list(group)
-                if name in seen and not _is_pair(
-                    parts, self.beside
-                ):  # a whole pair of the same name is a double id: refused later
+                if name in seen and not _is_pair(parts, self.beside):  # a pair of that name is refused as a double id
                     self.left_out[APART] += 1
                 else:
                     seen.add(name)
@@ -170,9 +168,8 @@ class WebDataset(Reader):
         yield from self._examples_of(image, texts)
 
     def _name_of(self, shard: Path) -> str:
-        return (
-            shard.relative_to(self.root).with_suffix("").as_posix() if shard.is_relative_to(self.root) else shard.stem
-        )
+        below = shard.relative_to(self.root) if shard.is_relative_to(self.root) else Path(shard.name)
+        return below.with_suffix("").as_posix()
 
     def _examples_of(self, image: str, texts: list[str]) -> Iterator[Example]:
         for number, text in enumerate(texts):
@@ -244,11 +241,8 @@ class ClassShards(WebDataset):
         else:
             self._words = sorted(classes)
             number_of = {name: number for number, name in enumerate(self._words)}
-        if self._words and max(number_of.values()) >= len(self._words):
-            got, hint = (
-                f"class {max(number_of.values())} of {len(self._words)} names",
-                "give every class, from 0, a line",
-            )
+        if self._words and (most := max(number_of.values(), default=-1)) >= len(self._words):
+            got, hint = f"class {most} of {len(self._words)} names", "give every class, from 0, a line"
             raise DataError("A class has no name.", where=str(self.names), got=got, hint=hint)
         return [replace(one, targets={"label": number_of[one.targets["label"]]}) for one in examples]
 
