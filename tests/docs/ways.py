@@ -274,6 +274,9 @@ WAYS: dict[str, Way] = {
         slow=True,
     ),
     "vlcli draw --recipe grounding.yaml": Way("looks", DRY),
+    "vlcli draw dimbert-captions --stage dimbert-table4-base/coco --stage dimbert-table7-without/coco"
+    " --stage dimbert-table4-blm-s2slm/coco --stage dimbert-table7-dimbert/coco"
+    " 'names=[Base, w/o ViCo, w/o DiM, DiMBERT]' split=test": Way("names", instead=("show", "dimbert-captions")),
     "vlcli draw irpe-index ratio=2.0": Way("index.png"),
     "vlcli draw irpe-buckets method=cross 'grid=[10, 16]' 'at=[[0, 0], [5, 8]]'": Way("buckets-cross.json"),
     "vlcli draw irpe-macs": Way("macs.png", ("resolutions=[64]", "sides=[K]", "size=tiny")),
