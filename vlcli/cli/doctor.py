@@ -39,13 +39,18 @@ MISMATCH = (
     "torchvision::nms",
 )
 EXTRAS = {
-    "hf": ("transformers",),
+    "lora": ("peft",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "coco": ("pycocotools", "scipy"),
+    "coco": ("pycocotools",),
     "plots": ("matplotlib",),
     "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow",),
+    "comet": ("comet_ml",),
+    "trackio": ("trackio",),
     "faiss": ("faiss",),
     "parquet": ("pyarrow",),
+    "xlsx": ("openpyxl",),
     "ray": ("ray",),
 }
 WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
