@@ -40,6 +40,10 @@ plugins = find_packages("plugins")
 folders = find_namespace_packages("recipes", exclude=["*__pycache__*"])  # of YAML files alone: no __init__.py
 recipes = ["vlcli_recipes", *(f"vlcli_recipes.{name}" for name in folders)]
 
+listed = [Path("vlcli"), *(Path("plugins", name) for name in plugins if "." not in name)]
+if missing := [str(file) for folder in listed if not (file := folder / "components.toml").is_file()]:
+    raise SystemExit(f"these sources are incomplete: no {', '.join(missing)}; unpack the archive again")
+
 setup(
     cmdclass={"sdist": Sdist},
     packages=[*core, *plugins, *recipes],
