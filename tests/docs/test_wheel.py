@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -98,6 +99,22 @@ def test_installed_elsewhere_it_lists_and_shows(python, tmp_path):
     shown = json.loads(vlcli(tmp_path, "show", "quickstart", "--json", python=python).out)["recipe"]
     assert str(python.parents[1]) in shown["sources"][0]["file"]
     assert vlcli(tmp_path, "validate", "quickstart", python=python).code == 0
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_every_file_of_the_repository(tmp_path):
+    tracked = run(["git", "ls-files"], PROJECT)
+    if tracked.code:
+        pytest.skip("not a clone")
+    for name in tracked.out.split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT / name, tmp_path / name)
+    ended = run([sys.executable, "-c", "from setuptools import build_meta as b; b.build_sdist('.')"], tmp_path)
+    assert ended.code == 0, ended.err
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert set(tracked.out.split()) - names == set()
 
 
 @pytest.mark.slow
