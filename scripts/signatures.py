@@ -59,7 +59,7 @@ def _members(target: type) -> Iterator[str]:
 def parameters(target: Any, bound: bool = False) -> list[str] | None:
     """Return the parameters of a callable without their types; None of one that vlcli does not define.
 
-    The parameters of a protocol, an alias of types or a class with the constructor of a built-in differ between Pythons.
+    Those of protocols, aliases of types and classes with the constructor of a built-in differ between Pythons.
     """
     protocol = getattr(target, "_is_protocol", False)
     if protocol or not (_constructed(target) if inspect.isclass(target) else inspect.isroutine(target)):
