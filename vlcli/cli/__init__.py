@@ -21,7 +21,6 @@ from vlcli.cli import (
     export,
     features,
     init,
-    kit,
     listing,
     plugin,
     predict,
@@ -30,7 +29,6 @@ from vlcli.cli import (
     reproduce,
     run,
     runs,
-    search,
     small_verbs,
     tables,
 )
@@ -68,14 +66,14 @@ for _kind, _about in {
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
 app.command("rehearse", rich_help_panel=_RUN)(rehearse.rehearse)
-app.command("kit", rich_help_panel=_RUN)(kit.kit)
+app.command("kit", rich_help_panel=_RUN)(rehearse.kit)
 app.command("export", rich_help_panel=_RUN)(export.export)
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)
 app.command("draw", rich_help_panel=_RUN)(draw.draw)
 app.command("predict", rich_help_panel=_RUN)(predict.predict)
 app.command("ask", rich_help_panel=_RUN)(predict.ask)
-app.command("search", rich_help_panel=_RUN)(search.search)
+app.command("search", rich_help_panel=_RUN)(predict.search)
 app.command("push", rich_help_panel=_RUN)(small_verbs.push)
 app.command("demo", rich_help_panel=_RUN)(demo.demo)
 _LOOKERS: dict[str, Callable[..., None]] = {

@@ -143,9 +143,9 @@ def concepts(
     """
     from collections import Counter
 
-    from vlcli.data.caption_files import read_captions
     from vlcli.data.concepts import build_vocabulary, write_vocabulary
     from vlcli.data.english import GROUPS
+    from vlcli.data.readers.captions import read_captions
 
     texts = [caption for path in captions for caption in read_captions(path, split.split(","))]
     chosen = GROUPS if pos == "all" else tuple(part.strip() for part in pos.split(","))
@@ -200,8 +200,7 @@ def where(words: o.RecipesAndWords = None, trust: o.Trust = False, json_: o.Json
     Nothing is downloaded: the commands are for you to run. Without a recipe: every data set that vlcli knows.
     """
     from vlcli.recipe.load import load
-    from vlcli.tools.published import NOT_VERIFIED, SOURCES
-    from vlcli.tools.whereabouts import wanted_by
+    from vlcli.tools.published import NOT_VERIFIED, SOURCES, wanted_by
 
     if not words:
         if json_:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, one_stage, requested
-from vlcli.cli.run import run_one
+from vlcli.cli.run import carry_out, run_one
 from vlcli.errors import DataError, UsageError
 from vlcli.files import write_bytes
 
@@ -49,24 +48,10 @@ def draw(
             raise UsageError("Name a drawing or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
         run_one(recipe, overrides, replace(request, kind=None if request.only else "draw"), verb="draw")
         return
-    from vlcli.cli import render
-    from vlcli.runner.run import run_recipe
-
     name, overrides = o.one_name(words, "drawing")
     request = replace(request, kind=None, only=None, folder=request.output / "draw")
     resolved = _resolved(name, overrides, [_find(one, request.output) for one in source or []], root)
-    if request.dry_run:
-        raise typer.Exit(render.render_plan(resolved, request))
-    outcomes = run_recipe(resolved, request.options, console.progress(request.verbose, request.quiet))
-    files = _copied(outcomes[0], out, request.force)
-    if request.json_:
-        render.render_outcomes(resolved, outcomes, request, files=[str(file) for file in files])
-    else:
-        render.render_failures(outcomes, request)
-        for file in files:
-            console.out(str(file))
-    if code := render.exit_code(outcomes):
-        raise typer.Exit(code)
+    carry_out(resolved, request, lambda outcome: {"files": list(map(str, _copied(outcome, out, request.force)))})
 
 
 def _find(source: str, output: Path) -> Path:

@@ -1,18 +1,23 @@
 """``vlcli export``: writes a trained model in another format, or runs a recipe's export stages."""
 
+from __future__ import annotations
+
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
 from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, one_stage, requested
-from vlcli.cli.run import chosen, run_one
+from vlcli.cli.run import carry_out, chosen, run_one
 from vlcli.errors import UsageError
+from vlcli.files import new_folder
+
+if TYPE_CHECKING:
+    from vlcli.runner.execute import StageOutcome
 
 
 @guarded
@@ -53,41 +58,26 @@ def export(
 
 
 def _export(model: str, options: list[str], form: str, out: Path | None, request: RunRequest) -> None:
-    from vlcli.cli import render
     from vlcli.engine.bundle import read_bundle
     from vlcli.prediction.sources import find_model
     from vlcli.recipe import stage_record
-    from vlcli.runner.run import run_recipe
 
     source = find_model(model, request.output)
     read_bundle(source)  # before a run folder is made
     stage = {"kind": "export", "from": [str(source)], "format": {"name": form}}
     overrides = [f"stages.export.format.{word}" for word in options]
     resolved = one_stage({"name": "export", "stages": {"export": stage}}, overrides, f"{source.name}-{form}")
-    request = replace(request, kind=None, only=None, folder=request.output / "export")
-    if request.dry_run:
-        raise typer.Exit(render.render_plan(resolved, request))
-    outcome = run_recipe(resolved, request.options, console.progress(request.verbose, request.quiet))[0]
-    folder = outcome.folder
-    if outcome.status == "done" and (record := stage_record.read(folder)) is not None:
-        files = list(record.files.values())
-        folder = folder / files[0] if len(files) == 1 and (folder / files[0]).is_dir() else folder
-        if out is not None:
-            folder = _copied(folder, out)
-    if request.json_:
-        render.render_outcomes(resolved, [outcome], request, exported=str(folder))
-    else:
-        render.render_failures([outcome], request)
-        if outcome.status == "done":
-            console.out(str(folder))
-    if code := render.exit_code([outcome]):
-        raise typer.Exit(code)
 
+    def exported(outcome: StageOutcome) -> dict[str, Any]:
+        folder = outcome.folder
+        if outcome.status == "done" and (record := stage_record.read(folder)) is not None:
+            files = list(record.files.values())
+            folder = folder / files[0] if len(files) == 1 and (folder / files[0]).is_dir() else folder
+            if out is not None:
+                ours = shutil.ignore_patterns(stage_record.FILE, stage_record.COPY)
+                with new_folder(out) as beside:
+                    shutil.copytree(folder, beside, dirs_exist_ok=True, ignore=ours)
+                folder = out
+        return {"exported": str(folder)}
 
-def _copied(folder: Path, out: Path) -> Path:
-    from vlcli.files import new_folder
-    from vlcli.recipe.stage_record import COPY, FILE
-
-    with new_folder(out) as beside:
-        shutil.copytree(folder, beside, dirs_exist_ok=True, ignore=shutil.ignore_patterns(FILE, COPY))
-    return out
+    carry_out(resolved, replace(request, kind=None, only=None, folder=request.output / "export"), exported)

@@ -1,7 +1,8 @@
-"""``vlcli rehearse``: carries a whole recipe through in small, and says what the full one takes."""
+"""``vlcli rehearse`` and ``kit``: carries a recipe through in small; writes what a rerun of a table needs."""
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -16,6 +17,7 @@ from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest
 from vlcli.cli.words import bytes_of, size, spent
 from vlcli.errors import UsageError
+from vlcli.version import __version__
 
 if TYPE_CHECKING:
     from vlcli.recipe.locate import Resolved
@@ -121,3 +123,47 @@ def full_cells(costs: dict[str, Any] | None) -> list[str]:
     hours, million = costs["hours"], costs["hours_a_million"]
     time = f"{hours:,.1f}" if hours is not None else "-" if million is None else f"{million:,.1f} a million examples"
     return [size(costs["memory"]), time, size(costs["disk"])]
+
+
+@guarded
+def kit(
+    words: o.RecipeAndWords,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
+    rows: Annotated[str | None, typer.Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each row.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
+    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    output: o.Output = Path("runs"),
+    trust: o.Trust = False,
+    json_: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> None:
+    """Write what a rerun of a table on other machines needs; where its runs are there, what they measured.
+
+    vlcli kit lxmert/table2 -o kit
+
+    vlcli table kit/results.json
+    """
+    from vlcli.cli.rows import table_folder
+    from vlcli.recipe.table import load_table
+    from vlcli.tools import kit as tools
+
+    name, overrides = o.one_name(words)
+    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
+    table = load_table(name, overrides, rows=wanted, trust=trust)
+    folder, count = out or Path(f"kit-{table.name}"), seeds or table.written.seeds
+    results = tools.collected(table, count, table_folder(table, output))
+    tools.refuse_other(folder, results.title)
+    costs = []
+    if not (folder / tools.README).is_file():
+        found = tools.costs(table, gpus, bytes_of(memory, "--memory"), console.progress(verbose, quiet))
+        costs = [[row["stage"], ", ".join(row["rows"]), *full_cells(row)] for row in found]
+    asked = [*(["--rows", ",".join(table.chosen)] if wanted else []), "--seeds", str(count), *overrides]
+    asked += [] if any(word.startswith("root=") for word in overrides) else ["root=DATA"]
+    facts = {"table": table.reference, "rows": table.chosen, "seeds": count, "vlcli": __version__}
+    how = f"{gpus} GPU{'s' * (gpus > 1)} of {memory}"
+    files = tools.write_kit(
+        folder, table, results, facts, words=shlex.join([table.reference, *asked]), costs=costs, how=how
+    )
+    console.out_json({**facts, "files": list(map(str, files))}) if json_ else console.out("\n".join(map(str, files)))

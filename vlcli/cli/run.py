@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from vlcli.cli import options as o
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, requested
 from vlcli.errors import UsageError, VlcliError
+from vlcli.plain import as_list
 
 if TYPE_CHECKING:
     from vlcli.progress import Progress
@@ -159,16 +161,32 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
         raise typer.Exit(code)
 
 
-def carry_out(resolved: Resolved, request: RunRequest) -> None:
-    """Plans or runs a resolved recipe, shows its stages, and leaves with the exit code."""
+def carry_out(
+    resolved: Resolved, request: RunRequest, product: Callable[[StageOutcome], dict[str, Any]] | None = None
+) -> None:
+    """Plans or runs a resolved recipe, shows its stages, and leaves with the exit code.
+
+    Args:
+        product: of a recipe of one stage; returns what ``--json`` adds. Without ``--json``, these are printed in place
+            of the stages.
+    """
     from vlcli.cli import render
     from vlcli.runner.run import run_recipe
 
     if request.dry_run:
         code = render.render_plan(resolved, request)
     else:
-        progress = console.progress(request.verbose, request.quiet, request.worker)
-        code = render.render_outcomes(resolved, run_recipe(resolved, request.options, progress), request)
+        outcomes = run_recipe(
+            resolved, request.options, console.progress(request.verbose, request.quiet, request.worker)
+        )
+        more = {} if product is None else product(outcomes[0])
+        if product is None or request.json_:
+            code = render.render_outcomes(resolved, outcomes, request, **more)
+        else:
+            render.render_failures(outcomes, request)
+            code = render.exit_code(outcomes)
+            for line in (line for value in more.values() for line in as_list(value)) if not code else ():
+                console.out(line)
     if code:
         raise typer.Exit(code)
 

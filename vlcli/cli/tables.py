@@ -46,8 +46,7 @@ def table(
     from vlcli.tables.results import write_results
     from vlcli.tables.summary import summarise
     from vlcli.tables.text import aligned
-    from vlcli.tools.model_index import model_index
-    from vlcli.tools.run_tables import collect
+    from vlcli.tools.run_tables import collect, model_index
 
     form = "json" if json_ else form
     known = ["text", "json", *FORMATS, "model-index"]

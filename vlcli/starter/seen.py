@@ -9,10 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vlcli.data.reader import Reader
+from vlcli.data import Example, Reader, Recognised
 from vlcli.data.recognition.pictures import Pictures
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.files import walk
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")

@@ -5,10 +5,9 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 from vlcli import registry
+from vlcli.data import Folder, Reader
 from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
-from vlcli.data.reader import Reader
-from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_of
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.images.boxes import image_id

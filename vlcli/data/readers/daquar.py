@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from vlcli.data import Example, Folder, Recognised
 from vlcli.data.files import text_lines
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.cells import PLAIN
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.metrics.vqa import set_form
 

@@ -4,12 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlcli.data import Example, Folder, Miniature, Reader, Recognised
 from vlcli.data.files import first_object, inside, read_json, value
-from vlcli.data.miniature import Miniature
-from vlcli.data.reader import Reader
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
 ALSO = {"val": "valid", "valid": "val", "submit": "submission", "submission": "submit"}

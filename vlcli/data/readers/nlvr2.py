@@ -4,13 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlcli.data import Example, Folder, Miniature, Recognised
 from vlcli.data.files import value
-from vlcli.data.miniature import Miniature
 from vlcli.data.readers.coco import BoxesBeside
 from vlcli.data.readers.split_file import SplitFileReader, json_rows
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
 LABELS = {"true": 1, "1": 1, "false": 0, "0": 0}

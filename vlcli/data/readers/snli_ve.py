@@ -1,18 +1,14 @@
 """SNLI-VE: whether a picture entails a sentence, leaves it open or contradicts it, in its published layouts."""
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlcli.data import Example, Folder, Miniature, Recognised
 from vlcli.data.files import read_lines, read_text
-from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import SplitFileReader, list_rows
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
+from vlcli.data.recognition.lists import cell_lines
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
@@ -92,19 +88,16 @@ class SNLIVE(SplitFileReader):
 
 
 def _table(file: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    table = csv.DictReader(io.StringIO(text), strict=True)
-    names = table.fieldnames or []
+    lines = cell_lines(text, ",", 0, str(file))
+    _, names = next(lines, (1, []))
     if not set(FIELDS["text"]) & set(names) or not set(FIELDS["image"]) & set(names):
         expected = f"{FIELDS['image'][1]}, {FIELDS['text'][1]}, {FIELDS['label'][0]}"
         raise DataError("The table lacks a column.", where=str(file), got=", ".join(names)[:200], expected=expected)
-    try:
-        for row in table:
-            where = f"{file}:{table.line_num}"
-            if None in row or any(cell is None for cell in row.values()):
-                raise DataError("The row does not fit the header.", where=where, expected=f"{len(names)} cells")
-            yield where, row
-    except csv.Error as error:
-        raise DataError("The CSV is malformed.", where=f"{file}:{table.line_num}", got=str(error)) from None
+    for number, cells in lines:
+        where = f"{file}:{number}"
+        if len(cells) != len(names):
+            raise DataError("The row does not fit the header.", where=where, expected=f"{len(names)} cells")
+        yield where, dict(zip(names, cells, strict=True))
 
 
 def _example(row: Any, where: str, key: str) -> Example:

@@ -4,13 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlcli.data import Example, Folder, Miniature, Recognised
 from vlcli.data.files import first_object, value
 from vlcli.data.leakage import usual_paths
-from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import SplitFileReader, list_rows
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 
 
 class _VisualGenome(SplitFileReader):
