@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import DataError, VlcliError
 from vlcli.plain import comma_list
@@ -25,8 +24,8 @@ def checkpoint(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file of yours.")
     ] = None,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """Say which layout a file has and what of it a model reads; without a name: of every published checkpoint."""
     from vlcli.checkpoints.load import every, named

@@ -5,29 +5,28 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import as_vlcli, guarded, report
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import bytes_of, size
 from vlcli.errors import UsageError, VlcliError
+from vlcli.recipe.locate import COUNTED
 
 
 @guarded
 def count(
-    words: o.RecipesToLookAt,
-    stage: o.Stage = None,
+    words: options.RecipesToLookAt,
+    stage: options.Stage = None,
     answers: Annotated[int | None, typer.Option(min=1, help="Rows of the answer head.")] = None,
     heads: Annotated[bool, typer.Option(help="Count the objectives' heads too.")] = True,
-    output: o.Output = Path("runs"),
-    plugin: o.Plugin = None,
-    trust: o.Trust = False,
-    json_: o.Json = False,
-    verbose: o.Verbose = 0,
+    output: options.Output = Path("runs"),
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Count a recipe's model: parameters per part, multiply-accumulates of one example; of several, a line each."""
     from vlcli.recipe.load import load
-    from vlcli.recipe.locate import COUNTED
     from vlcli.tools.counting import count as count_recipe
     from vlcli.tools.counting import first_stage
 
@@ -37,7 +36,7 @@ def count(
         facts = count_recipe(resolved, stage, answers=answers, output=output, heads=heads)
         return {"recipe": resolved.name, **({"published": printed} if printed else {}), **facts}
 
-    named, overrides = o.split_words(words)
+    named, overrides = options.split_words(words)
     if not named:
         raise UsageError("Name a recipe.", got="none", hint="list them: vlcli ls recipes")
     names = [one for name in named for one in _expanded(name, len(named) > 1)]
@@ -117,26 +116,26 @@ def _show(name: str, facts: dict[str, Any]) -> None:
 
 @guarded
 def plan(
-    words: o.RecipesToLookAt,
+    words: options.RecipesToLookAt,
     gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs, a process each.")] = 1,
     memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
-    stage: o.Stage = None,
+    stage: options.Stage = None,
     per_machine: Annotated[int, typer.Option(min=1, help="GPUs of one machine.")] = 8,
     examples: Annotated[int | None, typer.Option(min=1, help="Examples of the data.")] = None,
     tflops: Annotated[float | None, typer.Option(min=0.001, help="That one GPU reaches.")] = None,
     link: Annotated[float | None, typer.Option(min=0.001, help="GB/s between GPUs.")] = None,
     disk: Annotated[str | None, typer.Option(help="Written in a second: 500MB.")] = None,
     rehearse: Annotated[bool, typer.Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
-    output: o.Output = Path("runs"),
-    plugin: o.Plugin = None,
-    trust: o.Trust = False,
-    json_: o.Json = False,
+    output: options.Output = Path("runs"),
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
 ) -> None:
     """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
     from vlcli.recipe.load import load
     from vlcli.tools.training_cost import Wanted, training_cost
 
-    name, overrides = o.one_name(words)
+    name, overrides = options.one_name(words)
     resolved = load(name, overrides, only=stage, trust=trust)
     rate = None if disk is None else bytes_of(disk, "--disk")
     wanted = Wanted(gpus, bytes_of(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)

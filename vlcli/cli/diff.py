@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import number
+from vlcli.recipe.locate import is_recipe
 
 if TYPE_CHECKING:
     from vlcli.metrics.rows import Paired
@@ -22,7 +22,7 @@ _Side = Annotated[
     str,
     typer.Argument(
         help="A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE.",
-        autocompletion=o.complete_recipes,
+        autocompletion=options.complete_recipes,
     ),
 ]
 _WIDEST = 60
@@ -33,8 +33,8 @@ def diff(
     a: _Side,
     b: _Side,
     every: Annotated[bool, typer.Option("--all", help="Also metrics that are the same in both.")] = False,
-    output: o.Output = Path("runs"),
-    json_: o.Json = False,
+    output: options.Output = Path("runs"),
+    json_: options.Json = False,
 ) -> None:
     """Compare two recipes or two runs: settings, versions, data, and metrics with paired 95 % intervals.
 
@@ -44,7 +44,6 @@ def diff(
 
     vlcli diff quickstart/test quickstart/scratch-test
     """
-    from vlcli.recipe.locate import is_recipe
     from vlcli.tools.differences import Comparison, compare_runs, compare_settings
     from vlcli.tools.run_folder import find_run, read_run
 

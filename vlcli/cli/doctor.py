@@ -15,9 +15,9 @@ from typing import Annotated
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
+from vlcli.version import __version__
 
 PAIR = """
 import json, torch
@@ -66,8 +66,8 @@ class Finding:
 @guarded
 def doctor(
     output: Annotated[Path, typer.Option(help="Folder of all runs, for the free disk.")] = Path("runs"),
-    files: o.Plugin = None,
-    json_: o.Json = False,
+    files: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """Look for known traps: a torch that does not fit torchvision, broken plugins, missing extras, little disk."""
     findings = [*_python(), *_pair(), *_extras(), *_components(files or []), *_shadows(), *_limits(), _disk(output)]
@@ -83,7 +83,6 @@ def doctor(
 
 
 def _python() -> list[Finding]:
-    from vlcli.version import __version__
 
     state = "ok" if sys.version_info >= (3, 11) else "wrong"
     detail = f"{sys.version.split()[0]} at {sys.executable}"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import options as o
+from vlcli import registry
+from vlcli.cli import options
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, one_stage, requested
 from vlcli.cli.run import carry_out, run_one
 from vlcli.errors import DataError, UsageError
 from vlcli.files import write_bytes
-
-if TYPE_CHECKING:
-    from vlcli.recipe.locate import Resolved
+from vlcli.recipe import stage_record
+from vlcli.recipe.locate import Resolved
+from vlcli.recipe.schema import Draw
 
 
 @guarded
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
 def draw(
     words: Annotated[
         list[str] | None,
-        o.names("NAME [KEY=VALUE]...", "A drawing (vlcli ls drawings), then its options.", o.complete_drawings),
+        options.names(
+            "NAME [KEY=VALUE]...", "A drawing (vlcli ls drawings), then its options.", options.complete_drawings
+        ),
     ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option("--stage", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Put the pictures into this folder.")] = None,
-    root: o.Root = None,
-    recipe: o.RunRecipe = None,
+    root: options.Root = None,
+    recipe: options.RunRecipe = None,
     *,
     request: RunRequest,
 ) -> None:
@@ -43,19 +46,18 @@ def draw(
     vlcli draw --recipe my.yaml
     """
     if recipe is not None:
-        names, overrides = o.split_words(words)
+        names, overrides = options.split_words(words)
         if names:
             raise UsageError("Name a drawing or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
         run_one(recipe, overrides, replace(request, kind=None if request.only else "draw"), verb="draw")
         return
-    name, overrides = o.one_name(words, "drawing")
+    name, overrides = options.one_name(words, "drawing")
     request = replace(request, kind=None, only=None, folder=request.output / "draw")
     resolved = _resolved(name, overrides, [_find(one, request.output) for one in source or []], root)
     carry_out(resolved, request, lambda outcome: {"files": list(map(str, _copied(outcome, out, request.force)))})
 
 
 def _find(source: str, output: Path) -> Path:
-    from vlcli.recipe import stage_record
 
     if (path := stage_record.earlier(output, source)) is not None:
         return stage_record.made_in(path.absolute())
@@ -65,7 +67,6 @@ def _find(source: str, output: Path) -> Path:
 
 
 def _resolved(name: str, overrides: list[str], folders: list[Path], root: Path | None) -> Resolved:
-    from vlcli.recipe import stage_record
 
     records = [stage_record.read(path) or stage_record.read(path.parent) for path in folders]
     known = [record for record in records if record is not None]
@@ -91,8 +92,6 @@ def _data_of(config: dict[str, Any]) -> list[Any]:
 
 def _placed(word: str, name: str) -> str:
     # an option of the drawing as an override of the stage; the stage's own keys (data, split) stay
-    from vlcli import registry
-    from vlcli.recipe.schema import Draw
 
     bare = word.lstrip("~")
     key = bare.replace("=", ".").split(".")[0]
@@ -103,7 +102,6 @@ def _placed(word: str, name: str) -> str:
 
 
 def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
-    from vlcli.recipe import stage_record
     from vlcli.report.refuse_overwrite import refuse_others
 
     record = stage_record.read(outcome.folder) if outcome.error is None else None

@@ -5,32 +5,31 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import options as o
+from vlcli.cli import options
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest, one_stage, requested
 from vlcli.cli.run import carry_out, chosen, run_one
 from vlcli.errors import UsageError
 from vlcli.files import new_folder
-
-if TYPE_CHECKING:
-    from vlcli.runner.execute import StageOutcome
+from vlcli.recipe import stage_record
+from vlcli.runner.execute import StageOutcome
 
 
 @guarded
 @requested
 def export(
     words: Annotated[
-        list[str] | None, o.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
+        list[str] | None, options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
     ] = None,
     format_: Annotated[
         str | None, typer.Option("--format", help="hub, onnx, safetensors, transformers: vlcli ls exporters.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; new, or empty.")] = None,
-    recipe: o.RunRecipe = None,
+    recipe: options.RunRecipe = None,
     *,
     request: RunRequest,
 ) -> None:
@@ -40,13 +39,13 @@ def export(
 
     vlcli export --recipe quickstart
     """
-    names, options = o.split_words(words)
+    names, more = options.split_words(words)
     if not names:
         if format_ or out:
             got = " ".join(word for word, is_there in {"--format": format_, "-o": out}.items() if is_there)
             raise UsageError("Say which model to export.", got=got, expected="vlcli export MODEL --format hub -o OUT")
         request = replace(request, kind=None if request.only else "export")
-        run_one(chosen(recipe, "export", request), options, request, verb="export")
+        run_one(chosen(recipe, "export", request), more, request, verb="export")
         return
     if recipe or len(names) > 1 or not format_:
         expected = "vlcli export MODEL --format hub, onnx, safetensors or transformers; or vlcli export --recipe RECIPE"
@@ -54,18 +53,17 @@ def export(
     if out is not None and out.exists() and not (out.is_dir() and not any(out.iterdir())):
         hint = "choose another folder with -o"
         raise UsageError("The folder is not empty.", where=str(out), expected="a new or an empty folder", hint=hint)
-    _export(names[0], options, format_, out, request)
+    _export(names[0], more, format_, out, request)
 
 
-def _export(model: str, options: list[str], form: str, out: Path | None, request: RunRequest) -> None:
+def _export(model: str, overrides: list[str], form: str, out: Path | None, request: RunRequest) -> None:
     from vlcli.engine.bundle import read_bundle
     from vlcli.prediction.sources import find_model
-    from vlcli.recipe import stage_record
 
     source = find_model(model, request.output)
     read_bundle(source)  # before a run folder is made
     stage = {"kind": "export", "from": [str(source)], "format": {"name": form}}
-    overrides = [f"stages.export.format.{word}" for word in options]
+    overrides = [f"stages.export.format.{word}" for word in overrides]
     resolved = one_stage({"name": "export", "stages": {"export": stage}}, overrides, f"{source.name}-{form}")
 
     def exported(outcome: StageOutcome) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import Any
 import typer
 
 from vlcli import stopping
-from vlcli.cli import options as o
+from vlcli.cli import options
 from vlcli.cli.console import err, out_json
 from vlcli.errors import DataError, VlcliError, shown
 
 INTERRUPTED = 130
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_VERBOSE = inspect.Parameter("verbose", _KIND, default=0, annotation=o.Verbose)
+_VERBOSE = inspect.Parameter("verbose", _KIND, default=0, annotation=options.Verbose)
 
 
 def with_options(
@@ -48,7 +48,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         with stopping.listening():
             try:
                 if "plugin" in kwargs:
-                    kwargs["plugin"] = o.load_plugins(kwargs["plugin"])
+                    kwargs["plugin"] = options.load_plugins(kwargs["plugin"])
                 command(*args, **kwargs)
             except stopping.Stopped as stop:
                 stopping.conclude(stop)

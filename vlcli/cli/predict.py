@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError, shown
 from vlcli.plain import to_plain
+from vlcli.recipe import stage_record
+from vlcli.recipe.yaml import scalar
+from vlcli.registry import names
 
 if TYPE_CHECKING:
     from vlcli.api import Loaded
@@ -65,9 +67,7 @@ def load_model(
 
 def _extraction(model: Path, verb: str, folder: str) -> str:
     # the extraction that the model learnt from, of another folder
-    from vlcli.recipe import stage_record
     from vlcli.recipe.load import slug
-    from vlcli.registry import names
 
     record = stage_record.read(model) or stage_record.read(model.parent)
     recipe, stage = "RECIPE", "STAGE"
@@ -101,7 +101,7 @@ def predict(
     text: Annotated[str | None, typer.Option(help="The text, where it looks like a file.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="What to ask a model that can do several things.", autocompletion=o.complete_tasks),
+        typer.Option(help="What to ask a model that can do several things.", autocompletion=options.complete_tasks),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
     min_score: Annotated[float | None, typer.Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
@@ -109,15 +109,15 @@ def predict(
     features: Annotated[
         Path | None, typer.Option(help="A store; pictures whose ids it holds are read from there.")
     ] = None,
-    features_from: o.FeaturesFrom = None,
-    extractor: o.Extractor = None,
+    features_from: options.FeaturesFrom = None,
+    extractor: options.Extractor = None,
     boxes: Annotated[Path | None, typer.Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
-    device: o.Device = None,
-    plugin: o.Plugin = None,
+    device: options.Device = None,
+    plugin: options.Plugin = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Ask a trained model about pictures that it has never seen.
 
@@ -132,11 +132,11 @@ def predict(
 
     model, words = _model_of(words, is_file(words[0]) or words[0] == STDIN)
     pictures, said = split_words(words, text)
-    o.refuse_bytes(said)
+    options.refuse_bytes(said)
     named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
     piped = pictures == [STDIN]
-    options = {**named, "extractor": read_extractor(extractor)}
-    loaded = load_model(model, "predict", None if piped else pictures, device, **options)
+    named["extractor"] = read_extractor(extractor)
+    loaded = load_model(model, "predict", None if piped else pictures, device, **named)
     use = loaded.choose(task).use
     asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
     count = len(asked) if isinstance(asked, list) else 0
@@ -163,8 +163,6 @@ def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
 
 def read_extractor(value: str | None) -> dict[str, Any] | None:
     """Returns the mapping of ``--extractor``."""
-    from vlcli.recipe.yaml import scalar
-
     if value is None:
         return None
     try:
@@ -241,12 +239,12 @@ def ask(
             help="RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store.",
         ),
     ],
-    features: o.Features = None,
-    features_from: o.FeaturesFrom = None,
-    extractor: o.Extractor = None,
+    features: options.Features = None,
+    features_from: options.FeaturesFrom = None,
+    extractor: options.Extractor = None,
     top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """Ask a trained model: the best answers to a question, else what its task predicts.
 
@@ -257,7 +255,7 @@ def ask(
     model, (text, *pictures) = _model_of(words, len(words) < 3)
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
-    o.refuse_bytes(text)
+    options.refuse_bytes(text)
     named: dict[str, Any] = {"features": features, "features_from": features_from}
     loaded = load_model(model, "ask", pictures, extractor=read_extractor(extractor), **named)
     images = pictures[0] if len(pictures) == 1 else pictures
@@ -279,7 +277,7 @@ def ask(
 
 @guarded
 def search(
-    model: o.Trained,
+    model: options.Trained,
     text: Annotated[str | None, typer.Argument(help="What to look for: a sentence.", show_default=False)] = None,
     images: Annotated[Path | None, typer.Option("--pictures", help="The folder of pictures to search.")] = None,
     image: Annotated[Path | None, typer.Option("--picture", help="Look for what is like this picture.")] = None,
@@ -289,16 +287,16 @@ def search(
     top: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
     sheet: Annotated[Path | None, typer.Option("--draw", help="Draw what was found into this PNG.")] = None,
     store: Annotated[Path | None, typer.Option(help="Where the vectors are kept; default: beside the folder.")] = None,
-    features: o.Features = None,
+    features: options.Features = None,
     objective: Annotated[str, typer.Option(help="What embeds, where several objectives do.")] = "contrast",
-    backend: Annotated[o.Backend, typer.Option(help="Exact products, or FAISS.")] = o.Backend.exact,
+    backend: Annotated[options.Backend, typer.Option(help="Exact products, or FAISS.")] = options.Backend.exact,
     memory: Annotated[int, typer.Option(min=1, help="MiB a search may hold.")] = 256,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures embedded at a time.")] = 32,
     workers: Annotated[int, typer.Option(min=1, help="Threads that read pictures.")] = 2,
-    device: o.Device = None,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    device: options.Device = None,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Search a folder of pictures with a trained model that has learnt contrast.
 
@@ -307,7 +305,7 @@ def search(
     vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
     """
     _refuse(text, images, image, texts, sheet)
-    o.refuse_bytes(text)
+    options.refuse_bytes(text)
     pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
     loaded = load_model(model, "search", pictures, device, str(images or "FOLDER"), features=features)
     if images is None:

@@ -7,35 +7,32 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console, render
-from vlcli.cli import options as o
+from vlcli.cli import console, options, render
 from vlcli.cli.guard import guarded
 from vlcli.cli.request import RunRequest
 from vlcli.cli.words import bytes_of, size, spent
 from vlcli.errors import UsageError
+from vlcli.recipe.locate import Resolved
 from vlcli.version import __version__
-
-if TYPE_CHECKING:
-    from vlcli.recipe.locate import Resolved
 
 
 @guarded
 def rehearse(
-    words: o.RecipesToLookAt,
+    words: options.RecipesToLookAt,
     rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
     folder: Annotated[Path | None, typer.Option(help="An empty folder that keeps all of it.")] = None,
     gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
     memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
-    device: o.Device = None,
-    plugin: o.Plugin = None,
-    trust: o.Trust = False,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Carry a recipe through in small, on miniatures of its data; say what the full one takes.
 
@@ -46,7 +43,7 @@ def rehearse(
     from vlcli.tools.reduction import reduced
     from vlcli.tools.rehearsal import full_costs, rehearse
 
-    name, overrides = o.one_name(words)
+    name, overrides = options.one_name(words)
     full = _members(name, overrides, rows, trust)
     request = RunRequest(device=device, plugin=plugin, trust=trust, json_=json_, quiet=quiet, verbose=verbose)
     recipes = [reduced(one, overrides, device, trust) for one in full]
@@ -127,17 +124,17 @@ def full_cells(costs: dict[str, Any] | None) -> list[str]:
 
 @guarded
 def kit(
-    words: o.RecipeAndWords,
+    words: options.RecipeAndWords,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
     rows: Annotated[str | None, typer.Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each row.")] = None,
     gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
     memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
-    output: o.Output = Path("runs"),
-    trust: o.Trust = False,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    output: options.Output = Path("runs"),
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Write what a rerun of a table on other machines needs; where its runs are there, what they measured.
 
@@ -149,7 +146,7 @@ def kit(
     from vlcli.recipe.table import load_table
     from vlcli.tools import kit as tools
 
-    name, overrides = o.one_name(words)
+    name, overrides = options.one_name(words)
     wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
     table = load_table(name, overrides, rows=wanted, trust=trust)
     folder, count = out or Path(f"kit-{table.name}"), seeds or table.written.seeds

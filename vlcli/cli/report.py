@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
 
@@ -28,12 +27,12 @@ def report(
         bool, typer.Option("--no-model", help="Leave out what needs the trained models: attention, Grad-CAM.")
     ] = False,
     samples: Annotated[int, typer.Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
-    output: o.Output = Path("runs"),
-    device: o.Device = None,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    output: options.Output = Path("runs"),
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Write a page that shows runs: results, samples, attention, curves, stages, differences. It needs no network.
 
@@ -52,8 +51,8 @@ def report(
     else:
         folders = list(dict.fromkeys(find_run(name, output) for name in runs))
         page = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
-        options = ReportOptions(samples, not no_model, device or "auto")
-        write_report(folders, page, options, console.progress(verbose, quiet))
+        settings = ReportOptions(samples, not no_model, device or "auto")
+        write_report(folders, page, settings, console.progress(verbose, quiet))
         shown = {"runs": [str(path) for path in folders]}
     console.answer(json_, {"page": str(page), "bytes": page.stat().st_size, **shown}, str(page))
 

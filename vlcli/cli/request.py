@@ -8,37 +8,36 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
 
 from vlcli import stopping
-from vlcli.cli import options as o
+from vlcli.cli import options
 from vlcli.cli.guard import with_options
-
-if TYPE_CHECKING:
-    from vlcli.recipe.locate import Resolved
-    from vlcli.recipe.plan import RunOptions
+from vlcli.recipe import stage_record
+from vlcli.recipe.locate import Resolved
+from vlcli.recipe.plan import RunOptions
 
 
 @dataclass(frozen=True)
 class Request:
     """The options that all verbs share which run stages."""
 
-    only: o.Only = None
-    jobs: o.Jobs = None
-    processes: o.Processes = None
-    dry_run: o.DryRun = False
-    force: o.Force = False
-    resume: o.Resume = True
-    output: o.Output = Path("runs")
-    device: o.Device = None
-    seed: o.Seed = None
-    plugin: o.Plugin = None
-    trust: o.Trust = False
-    json_: o.Json = False
-    quiet: o.Quiet = False
-    verbose: o.Verbose = 0
+    only: options.Only = None
+    jobs: options.Jobs = None
+    processes: options.Processes = None
+    dry_run: options.DryRun = False
+    force: options.Force = False
+    resume: options.Resume = True
+    output: options.Output = Path("runs")
+    device: options.Device = None
+    seed: options.Seed = None
+    plugin: options.Plugin = None
+    trust: options.Trust = False
+    json_: options.Json = False
+    quiet: options.Quiet = False
+    verbose: options.Verbose = 0
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,6 @@ class RunRequest(Request):
     @property
     def options(self) -> RunOptions:
         """The request as the planner takes it."""
-        from vlcli.recipe.plan import RunOptions
-
         names = ("output", "folder", "only", "first", "until", "kind", "force", "resume", "device")
         shared = {name: getattr(self, name) for name in names}
         jobs, plugins = 1 if self.worker else self.jobs, tuple(self.plugin or ())
@@ -104,7 +101,6 @@ def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: 
     Args:
         exclude: keys of the stage that are not hashed.
     """
-    from vlcli.recipe import stage_record
     from vlcli.recipe.load import from_mapping, slug
 
     resolved = from_mapping(value["name"], value, overrides)

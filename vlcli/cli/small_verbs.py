@@ -5,38 +5,37 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_text
-
-if TYPE_CHECKING:
-    from vlcli.recipe.locate import Resolved
+from vlcli.recipe import plan
+from vlcli.recipe.locate import Resolved
+from vlcli.recipe.validate import shallow
 
 
 @guarded
 def validate(
-    words: o.RecipeAndWords,
+    words: options.RecipeAndWords,
     deep: Annotated[
         bool, typer.Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
     ] = False,
-    output: o.Output = Path("runs"),
-    yes: o.Yes = False,
-    plugin: o.Plugin = None,
-    trust: o.Trust = False,
-    json_: o.Json = False,
-    verbose: o.Verbose = 0,
+    output: options.Output = Path("runs"),
+    yes: options.Yes = False,
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Check a recipe: structure, names, wiring, files; with --deep everything that can be known beforehand."""
     from vlcli.recipe.load import load
     from vlcli.recipe.table import is_table, load_table
 
-    name, overrides = o.one_name(words)
+    name, overrides = options.one_name(words)
     if is_table(name):
         table = load_table(name, overrides or [], trust=trust, deep=deep, many=yes)
         problems: list[Problem] = []
@@ -64,8 +63,6 @@ def validate(
 
 
 def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
-    from vlcli.recipe import plan
-    from vlcli.recipe.validate import shallow
 
     if not deep:
         if problems := shallow(resolved):
@@ -84,7 +81,7 @@ def push(
     name: Annotated[str, typer.Argument(help="Repository on the hub: OWNER/NAME, or NAME for your own.")],
     public: Annotated[bool, typer.Option("--public", help="Anybody may see it; else you and your team alone.")] = False,
     message: Annotated[str, typer.Option(help="Message of the commit.")] = "Upload by vlcli",
-    json_: o.Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Upload a model with its card to the Hugging Face hub (or the one that HF_ENDPOINT names).
 
@@ -125,7 +122,7 @@ def trust(
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="No longer trust these.")] = False,
-    json_: o.Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Let recipes run the plugin files that lie in a folder, or show whose may.
 

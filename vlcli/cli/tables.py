@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
 from vlcli.files import write_text
@@ -31,8 +30,8 @@ def table(
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
     reference: Annotated[str | None, typer.Option(help="Label of the row that the others are compared with.")] = None,
-    output: o.Output = Path("runs"),
-    json_: o.Json = False,
+    output: options.Output = Path("runs"),
+    json_: options.Json = False,
 ) -> None:
     """Show what runs measured: means, 95 % intervals, published numbers, paired differences to a reference row.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from vlcli.metrics.rows import Measured, measured
 from vlcli.pages.charts import Span, span_of
 from vlcli.tools.run_folder import RunFacts, StageFacts
-from vlcli.tools.table import layout_of, main_metric
+from vlcli.tools.run_rows import layout_of, main_metric
 
 MOST_METRICS = 60
 BASELINE = "baseline/"

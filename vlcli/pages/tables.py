@@ -13,8 +13,8 @@ from vlcli.tables.cells import number, show_contrast, show_estimate
 from vlcli.tables.results import TableResults
 from vlcli.tables.summary import Summary, summarise
 from vlcli.tools.run_folder import RunFacts
+from vlcli.tools.run_rows import layout_of
 from vlcli.tools.run_tables import table_of
-from vlcli.tools.table import layout_of
 
 MOST_METRICS, MOST_ON_OWN_PAGE = 3, 20
 """Metrics that are shown, each with its plot, in a report and on a page of the table alone."""

@@ -12,7 +12,7 @@ from vlcli.tables.results import RowResults
 from vlcli.tables.statistics import Contrast, contrast
 from vlcli.tools.differences import differing, flat
 from vlcli.tools.run_folder import RunFacts, StageFacts
-from vlcli.tools.table import layout_of, main_metric, run_results, settings_of
+from vlcli.tools.run_rows import layout_of, main_metric, run_results, settings_of
 
 MOST_MODELS = 3
 """Models that get sentences."""

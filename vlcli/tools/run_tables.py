@@ -14,7 +14,7 @@ from vlcli.tables.statistics import Estimate
 from vlcli.tables.summary import Summary
 from vlcli.tools.conclusions import conclusions
 from vlcli.tools.run_folder import RunFacts, StageFacts, find_run, is_run, read_run
-from vlcli.tools.table import layout_of, run_results, settings_of
+from vlcli.tools.run_rows import layout_of, run_results, settings_of
 
 
 def collect(names: Sequence[str], output: Path, reference: str | None = None) -> TableResults:

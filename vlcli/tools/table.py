@@ -1,7 +1,6 @@
 """Makes the tables of a recipe, and of its runs over seeds."""
 
 import fnmatch
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,6 @@ from vlcli.metrics.interval import Interval, interval
 from vlcli.recipe import stage_record, yaml
 from vlcli.recipe.schema import TableOptions
 from vlcli.runner.execute import StageOutcome
-from vlcli.tables.results import DONE, FAILED, STOPPED, UNFINISHED, RunResults
-from vlcli.tools.differences import WORDS, flat
-from vlcli.tools.run_folder import RunFacts, StageFacts
 
 
 @dataclass
@@ -144,49 +140,3 @@ def _document(value: float | Interval | None) -> Any:
     if isinstance(value, Interval):
         return {"mean": value.mean, "half": value.half, "count": value.count}
     return value
-
-
-HEADLINES = ("accuracy", "AP", "r_mean", "top1", "cider", "map", "mean_iou")
-"""Metrics that stand for a stage where its recipe has no table."""
-_STATES = {"done": DONE, "failed": FAILED, "stopped": STOPPED}
-_NOT_COMPUTED = WORDS | {"seed", "report", "jobs", "table"}
-"""Keys of a recipe in which the seeds of one row may differ."""
-
-
-def layout_of(run: RunFacts) -> TableOptions | None:
-    """Return the ``table`` of a run's recipe; None where it has none that can be read."""
-    try:
-        return TableOptions.model_validate(run.recipe.get("table"))
-    except ValueError:
-        return None
-
-
-def main_metric(layout: TableOptions | None, metrics: Mapping[str, float]) -> str | None:
-    """Return the first metric of the recipe's table, else a usual one; None where the stage has none."""
-    patterns = None if layout is None else layout.metrics
-    names = (choose([metrics], patterns) if patterns else []) or without_baselines(metrics)
-    plain = [name for name in names if "/" not in name] or names
-    usual = [] if patterns else [name for name in HEADLINES if name in plain]
-    return next(iter(usual or (names if patterns else plain)), None)
-
-
-def run_results(run: RunFacts, stage: StageFacts) -> RunResults:
-    """Return the results of one stage of a run."""
-    state, record = _STATES.get(stage.state, UNFINISHED), stage.record
-    seed = run.recipe.get("seed") if record is None or record.seed is None else record.seed
-    seed = seed if isinstance(seed, int) else None
-    if state == DONE and not without_baselines(stage.metrics):
-        return RunResults(seed, UNFINISHED, error="the stage has no metrics: its data have no labels")
-    if state == DONE:
-        return RunResults(seed, state, stage.metrics, stage.folder)
-    error = (record.error if record is not None else "") or "; ".join(stage.faults) or stage.state
-    return RunResults(seed, state, {}, stage.folder, " ".join(error.split()))
-
-
-def settings_of(run: RunFacts) -> str:
-    """Return what a run computes, without its seed; runs without a readable recipe stand alone."""
-    if not run.recipe:
-        return str(run.folder.resolve())
-    kept: dict[str, Any] = flat({key: value for key, value in run.recipe.items() if key not in _NOT_COMPUTED})
-    stages = list(run.stages) if len(run.stages) == 1 else []
-    return json.dumps([kept, stages], sort_keys=True, default=str)

@@ -86,8 +86,8 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
     text, encoding = readable_text(path)
     if form is not None or reader in ("", "csv"):
         form = form or _form_of_csv(text, is_picture)
-        lines = cell_lines(text, form.separator, len(form.header), str(path))
-        return _of_lines(TableFile(path, "csv", [], encoding, *form), lines)
+        numbered = cell_lines(text, form.separator, len(form.header), str(path))
+        return _of_lines(TableFile(path, "csv", [], encoding, *form), numbered)
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = [_document(line) for line in spread(lines)]
