@@ -8,6 +8,7 @@ import pytest
 
 from vlcli import registry
 from vlcli.recipe.load import load
+from vlcli.recipe.schema import Training
 from vlcli.recipe.table import is_table, load_table
 from vlcli.tools.counting import count, first_stage
 
@@ -56,3 +57,28 @@ def letters() -> list[str]:
 @pytest.mark.parametrize("name", letters())
 def test_every_row_by_the_letter_is_built(name):
     assert weights(name) > 1_000_000
+
+
+def further(name: str) -> list[tuple[str, Training, Training]]:
+    """Training stages that go on with the objectives of the stage they start from."""
+    stages = load(name).stages
+    pairs = [(label, stages.get(word), one) for label, one in stages.items() for word in one.source]
+    trained = [
+        (label, first, one) for label, first, one in pairs if isinstance(first, Training) and one.kind == first.kind
+    ]
+    return [(label, first, one) for label, first, one in trained if names_of(first) == names_of(one)]
+
+
+def names_of(stage: Training) -> list[str]:
+    return [one["name"] for one in stage.objectives or []]
+
+
+@pytest.mark.parametrize(
+    "name", ["vlmo/variants:large-plus-plus", "irpe/base-384", "irpe/supplement7:cars", "irpe/supplement7:cub"]
+)
+def test_a_stage_that_goes_on_with_the_same_losses_keeps_what_does_not_decay(name):
+    pairs = further(name)
+    assert pairs
+    for label, first, second in pairs:
+        assert second.optimizer.no_decay == first.optimizer.no_decay, label
+        assert (second.repeats, second.clip) == (first.repeats, first.clip), label

@@ -4,7 +4,9 @@ Importing this package imports neither torch nor numpy, nor any component.
 """
 
 import os
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
@@ -105,9 +107,16 @@ WAITS = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 spin took 33 s for what one does in 2.5 s and two that sleep in 3.1 s. OMP_WAIT_POLICY goes before."""
 
 
+HERE = Path(__file__).parents[1]
+
+
 def main() -> None:
     """Runs the command line; the script ``vlcli`` calls it."""
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in WAITS.items():
             os.environ.setdefault(name, value)  # read when torch is loaded
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, file, *more: (
+        f"warning: {message}\n" if Path(file).is_relative_to(HERE) else usual(message, category, file, *more)
+    )
     end_with(lambda: app(prog_name="vlcli"))

@@ -149,7 +149,7 @@ def _list_rows(name: str, as_json: bool) -> None:
         published = {metric: asdict(number) for metric, number in row.published.items()}
         name = label if label in others else f"{table.reference}:{label}"
         facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else row.about}
-        rows.append({**facts, "reference": label == table.written.reference, "published": published})
+        rows.append({**facts, "reference": label in table.written.references, "published": published})
     if as_json:
         skipped = [{"cell": cell, "why": why} for cell, why in table.written.skipped.items()]
         console.out_json({"recipe": table.reference, "title": table.title, "rows": rows, "skipped": skipped})

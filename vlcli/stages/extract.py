@@ -29,6 +29,7 @@ from vlcli.images.labels import Labels, class_table, ids_used, numbered, togethe
 from vlcli.images.remote import files_below, local_copy
 from vlcli.recipe.pictures import note_pictures
 from vlcli.recipe.schema import Extract
+from vlcli.recipe.wiring import find_below
 
 STORE = "features.h5"
 STORES = (".h5", ".hdf5")
@@ -223,6 +224,8 @@ def build_extractor(context: StageContext) -> Extractor:
         spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
     if isinstance(spec.get("words"), str):
         spec["words"] = str(under(context.root, spec["words"], there=False))
+    if isinstance(config_file := spec.get("config"), str):  # or a name that the extractor knows
+        spec["config"] = str(find_below(config_file, context.root) or config_file)
     extractor: Extractor = registry.of(Extractor).build(spec)
     return extractor
 

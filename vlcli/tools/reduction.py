@@ -14,7 +14,7 @@ from vlcli import registry
 from vlcli.recipe.components import Use
 from vlcli.recipe.load import load
 from vlcli.recipe.locate import Resolved
-from vlcli.recipe.schema import Average, Evaluate, Extract, Stage, Training
+from vlcli.recipe.schema import Average, Evaluate, Extract, Make, Stage, Training
 from vlcli.recipe.validate import uses
 
 WIDTH = 48
@@ -33,7 +33,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "imagenet": 32,
         "ade20k": 8,
         "nlvr2_train": 24,
-        "nlvr2_pool": 24,
+        "nlvr2_pool": 0,
         "nlvr2_dev": 12,
         "nlvr2_test": 12,
     },
@@ -75,7 +75,12 @@ def reduced(full: Resolved, overrides: Sequence[str] = (), device: str | None = 
         device: on which it will run; half precision is kept on a GPU alone.
         trust: run the files of ``plugins:``.
     """
-    changes = {name: change for use in uses(full) for name, change in _of_component(use)}
+    worlds = [
+        Use("worlds", stage.world, ("stages", name, "world"), {})
+        for name, stage in full.stages.items()
+        if isinstance(stage, Make)
+    ]
+    changes = {name: change for use in (*uses(full), *worlds) for name, change in _of_component(use)}
     on_gpu = torch.cuda.is_available() and not (device or "").startswith("cpu")
     for name, stage in full.stages.items():
         changes |= {("stages", name, *path): value for path, value in _of_stage(stage)}
