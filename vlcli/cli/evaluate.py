@@ -9,8 +9,7 @@ import typer
 
 from vlcli import registry
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
-from vlcli.cli.request import RunRequest, one_stage, requested
+from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
 from vlcli.cli.run import QUICKSTART, carry_out, chosen, run_one
 from vlcli.errors import DataError, UsageError, VlcliError
 from vlcli.recipe import stage_record

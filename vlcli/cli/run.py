@@ -11,9 +11,8 @@ import typer
 
 from vlcli import stopping
 from vlcli.cli import console, options, render
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, guarded, requested
 from vlcli.cli.render import write_page
-from vlcli.cli.request import RunRequest, requested
 from vlcli.errors import UsageError, VlcliError
 from vlcli.plain import as_list
 from vlcli.progress import Progress
