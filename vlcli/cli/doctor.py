@@ -17,10 +17,10 @@ from typing import Annotated
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.plain import comma_list
+from vlcli.version import __version__
 
 PAIR = """
 import json, torch
@@ -74,8 +74,8 @@ class Finding:
 @guarded
 def doctor(
     output: Annotated[Path, typer.Option(help="Folder of all runs, for the free disk.")] = Path("runs"),
-    files: o.Plugin = None,
-    json_: o.Json = False,
+    files: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """Look for known traps: torch and torchvision that do not fit, damaged files, broken plugins, missing extras."""
     findings = [
@@ -100,7 +100,6 @@ def doctor(
 
 
 def _python() -> list[Finding]:
-    from vlcli.version import __version__
 
     state = "ok" if sys.version_info >= (3, 11) else "wrong"
     detail = f"{sys.version.split()[0]} at {sys.executable}"

@@ -112,6 +112,8 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
         and use.spec.get("image", "pixels") == "pixels"
     ):
         yield (*use.path, "image_size"), side(int(use.spec.get("image_size", known["image_size"].default)))
+    if use.spec["name"] == "noisy-or" and use.spec.get("instances") == "pixels":
+        yield (*use.path, "image_size"), 256  # the network's first full layer covers 7 cells of 32 pixels
     for name, most in SIZES.get(use.kind, {}).items():
         if name in known:
             value = use.spec.get(name, None if known[name].required else known[name].default)
