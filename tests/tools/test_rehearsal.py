@@ -107,7 +107,7 @@ def test_worlds_shrink_and_can_still_be_made(name):
     (world,) = [stage.world for stage in one.small.stages.values() if stage.kind == "make"]
     assert check(world, "world") == []
     config = world_config(world, "world")
-    assert (config.images, config.nlvr2_pool) == (100, 0)
+    assert (config.images, config.nlvr2_pool) == (160, 0)
     assert max(config.albums, config.imagenet, config.nlvr2_train, config.nlvr2_dev, config.nlvr2_test) <= 32
     (full,) = [stage.world for stage in one.full.stages.values() if stage.kind == "make"]
     assert all(world[key] == value for key, value in full.items() if key not in SMALLER)
