@@ -42,7 +42,7 @@ def recipe_of(tmp_path: Path, name: str) -> tuple[StageContext, str, str, str]:
     return context, field, option, word
 
 
-def found(context: StageContext, field: str, option: str) -> str:
+def option_of(context: StageContext, field: str, option: str) -> str:
     resolved = resolve_stage(context)
     value = {"objectives": resolved.objectives, "task": [resolved.task], "model": [resolved.model]}[field]
     return value[0][option]
@@ -70,15 +70,15 @@ def test_under_the_root_then_here(name, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
     context, field, option, word = recipe_of(tmp_path, name)
-    assert found(context, field, option) == word
+    assert option_of(context, field, option) == word
     missing = tmp_path / "data" / word
     assert missing in keys.data_files(context.recipe, "learn", context.root, defaults=False)
     here = put(tmp_path, word)
-    assert found(context, field, option) == str(here)
+    assert option_of(context, field, option) == str(here)
     assert missing not in keys.data_files(context.recipe, "learn", context.root, defaults=False)
     if field != "model":  # a model's folders are looked for here first, as those of `from`
         put(tmp_path / "data", word)
-        assert found(context, field, option) == str(missing)
+        assert option_of(context, field, option) == str(missing)
 
 
 def test_a_file_that_is_nowhere_is_told_with_its_place(tmp_path):
@@ -97,4 +97,4 @@ def test_the_published_answer_head_is_looked_for_where_the_data_are(tmp_path, mo
     put(root, "lxmert/all_ans.json")
     resolved = load("lxmert/variants:public", [f"root={root}"])
     context = StageContext(resolved.recipe, "gqa", resolved.stages["gqa"], tmp_path, {}, root)
-    assert found(context, "task", "source_answers") == str(root / "lxmert/all_ans.json")
+    assert option_of(context, "task", "source_answers") == str(root / "lxmert/all_ans.json")

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vlcli import registry
+from vlcli.builders.readers import build_reader
 from vlcli.cli import app
 from vlcli.data import Reader
 from vlcli.data.miniature import Miniature
@@ -106,10 +107,20 @@ def test_worlds_shrink_and_can_still_be_made(name):
     (world,) = [stage.world for stage in one.small.stages.values() if stage.kind == "make"]
     assert check(world, "world") == []
     config = world_config(world, "world")
-    assert (config.images, config.nlvr2_pool) == (32, 0)
+    assert (config.images, config.nlvr2_pool) == (160, 0)
     assert max(config.albums, config.imagenet, config.nlvr2_train, config.nlvr2_dev, config.nlvr2_test) <= 32
     (full,) = [stage.world for stage in one.full.stages.values() if stage.kind == "make"]
     assert all(world[key] == value for key, value in full.items() if key not in SMALLER)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "grid/attentions:shared/lxmert", "grid/objectives:contrast/vlmo"])
+def test_every_part_that_a_stage_reads_of_a_reduced_world_has_examples(name, tmp_path):
+    small = reduced(load(name)).small
+    (world,) = [stage.world for stage in small.stages.values() if stage.kind == "make"]
+    world_config(world, "world").make(tmp_path, Silent(), 1)
+    for stage in small.stages.values():
+        for spec in keys.data_specs(small.recipe, stage) if stage.kind != "make" else ():
+            assert next(iter(build_reader(spec, tmp_path).examples()), None) is not None, spec
 
 
 def test_pictures_keep_their_order_of_sizes():

@@ -30,8 +30,8 @@ def placed(resolved: ResolvedStage, root: Path) -> ResolvedStage:
     """
     stage, model = resolved.stage, resolved.model
     if isinstance(stage, Training) and stage.objectives:
-        placed = [_with_files("objectives", one, root) for one in stage.objectives]
-        stage = stage.model_copy(update={"objectives": placed})
+        objectives = [_with_files("objectives", one, root) for one in stage.objectives]
+        stage = stage.model_copy(update={"objectives": objectives})
     with suppress(ComponentError):  # raised again where the model is built
         if model is not None and "name" in model:
             folders = registry.of(Model).load(model["name"]).tower_folders(model)
@@ -46,8 +46,7 @@ def _with_files(kind: str, spec: Spec, root: Path) -> Spec:
 
 
 def _at(spec: Spec, paths: Mapping[str, Path | None]) -> Spec:
-    found = {key: str(path.absolute()) for key, path in paths.items() if path is not None}
-    return {**spec, **found} if found else spec
+    return {**spec, **{key: str(path.absolute()) for key, path in paths.items() if path is not None}}
 
 
 def resolve_with(context: StageContext, bundle: Bundle) -> ResolvedStage:
