@@ -2,7 +2,7 @@
 PYTHON ?= .venv/bin/python
 GROUP ?= core
 
-.PHONY: help setup test slow lint types docs bench figure wheel
+.PHONY: help setup test slow lint types docs bench figure wheel release workflows
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -17,7 +17,7 @@ test:  ## the tests of every change
 slow:  ## one group of slow tests: make slow GROUP=core (pages, quickstart, seeds, papers, rehearsals, fuzz)
 	$(PYTHON) -m pytest -m slow --group $(GROUP)
 
-lint: types  ## style, types and import contracts
+lint: types workflows  ## style, types and import contracts
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(dir $(PYTHON))lint-imports
@@ -35,5 +35,14 @@ bench:  ## the benchmarks that take seconds
 	$(PYTHON) benchmarks/startup.py
 	$(PYTHON) benchmarks/loader.py
 
-wheel:  ## the sdist and the wheel in dist/
+wheel:  ## the sdist and the wheel in dist/, with their metadata checked
+	rm -rf dist
 	$(PYTHON) -m build
+	$(PYTHON) -m twine check --strict dist/*
+
+release: wheel  ## publish dist/ to PyPI (asks for the token of the account)
+	$(PYTHON) -m twine upload dist/*
+
+workflows:  ## the workflows of .github/ against their schema and for unsafe steps
+	$(dir $(PYTHON))check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(dir $(PYTHON))zizmor --offline .github/workflows

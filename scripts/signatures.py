@@ -57,7 +57,13 @@ def _members(target: type) -> Iterator[str]:
 
 
 def parameters(target: Any, bound: bool = False) -> list[str] | None:
-    """Return the parameters of a callable without their types; None of one that Python cannot read."""
+    """Return the parameters of a callable without their types; None of one that vlcli does not define.
+
+    Those of protocols, aliases of types and classes with the constructor of a built-in differ between Pythons.
+    """
+    protocol = getattr(target, "_is_protocol", False)
+    if protocol or not (_constructed(target) if inspect.isclass(target) else inspect.isroutine(target)):
+        return None
     try:
         known = list(inspect.signature(target).parameters.values())[bound:]
     except (TypeError, ValueError):
@@ -71,6 +77,11 @@ def parameters(target: Any, bound: bool = False) -> list[str] | None:
         star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
         rows += [*(["*"] if by_keyword else []), f"{star}{one.name}{default}"]
     return rows
+
+
+def _constructed(target: type) -> bool:
+    makers = (target.__init__, target.__new__)
+    return any(map(inspect.isfunction, makers)) or makers == (object.__init__, object.__new__)
 
 
 def _shown(default: Any) -> str:

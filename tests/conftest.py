@@ -27,13 +27,13 @@ settings.register_profile("new", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-GROUPS = {"docs": "pages", "fuzz": "fuzz", "plugins": "papers"}
+GROUPS = {"docs": "pages", "fuzz": "fuzz", "papers": "papers", "plugins": "papers"}
 """The group of slow tests by folder; ``core`` where a folder has none, and the argument of the mark before either."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--group``: which slow tests run."""
-    names = ["core", "quickstart", "seeds", "rehearsals", *GROUPS.values()]
+    names = ["core", "quickstart", "seeds", "rehearsals", *sorted(set(GROUPS.values()))]
     parser.addoption("--group", choices=names, help="with -m slow: one group of slow tests")
 
 

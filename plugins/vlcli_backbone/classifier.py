@@ -28,6 +28,7 @@ class RegionClassifier(Model):
 
     paper = "Anderson et al. 2018, Bottom-Up and Top-Down Attention, section 3.1; Girshick 2015 (regions on one map)"
     capabilities = frozenset({"image", "boxes", "pyramid"})
+    local_files = ("weights",)
 
     def __init__(
         self,

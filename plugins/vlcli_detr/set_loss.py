@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.ops import box_convert, generalized_box_iou
 
-from vlcli.errors import ComponentError
 from vlcli.objectives import full_precision
 
 Sums = dict[str, tuple[Tensor, Tensor]]
@@ -59,11 +58,8 @@ def match(
     Returns:
         Predictions and objects (both (min(Q, N),)) of every picture, in the order of predictions.
     """
-    try:
-        from scipy.optimize import linear_sum_assignment
-    except ImportError as error:
-        what, hint = "Training DETR needs scipy, which matches predictions with objects.", "pip install 'vlcli[coco]'"
-        raise ComponentError(what, where="model detr", hint=hint) from error
+    from scipy.optimize import linear_sum_assignment
+
     pairs = []
     for scores, boxes_of_one, truth in zip(
         full_precision(logits).softmax(-1), full_precision(boxes), objects, strict=True

@@ -51,6 +51,7 @@ class FasterRCNN(vl.Model):
 
     paper = "Ren et al. 2015, Faster R-CNN; Anderson et al. 2018, Bottom-Up and Top-Down Attention (attributes)"
     capabilities = frozenset({"image", "boxes", "detect"})
+    local_files = ("weights",)
 
     def __init__(
         self,

@@ -142,8 +142,7 @@ def test_a_kit_has_a_folder_of_its_own():
 
 
 def test_digests_of_files_that_lie_here_are_told(place: Path):
-    from vlcli.tools.published import CHECKPOINTS
-    from vlcli.tools.whereabouts import Wanted
+    from vlcli.tools.published import CHECKPOINTS, Wanted
 
     (place / "w.pth").write_bytes(b"abc")
     one = Wanted([], "weights", "w.pth", "there", [str(place / "w.pth")], [], CHECKPOINTS["resnet50"])

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from vlcli.data.caption_files import read_captions
 from vlcli.data.concepts import ByImage, Word, build_vocabulary, read_vocabulary, tokens, write_vocabulary
 from vlcli.data.english import FUNCTION_WORDS, GROUPS, part_of_speech
-from vlcli.data.readers.captions import Captions
+from vlcli.data.readers.captions import Captions, read_captions
 from vlcli.errors import DataError, UsageError
 
 CAPTIONS = [

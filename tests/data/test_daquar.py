@@ -9,7 +9,7 @@ import pytest
 from tiny_batches import SMALL, make_batch
 
 from vlcli import registry
-from vlcli.data.readers.daquar import DAQUAR
+from vlcli.data.readers.questions import DAQUAR
 from vlcli.errors import DataError
 
 TWO = """what is on the desk in the image3 ?

@@ -11,10 +11,10 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from vlcli.data import remote
 from vlcli.data.readers.generic import JsonLines
 from vlcli.data.readers.tar_shards import expand
 from vlcli.errors import DataError
+from vlcli.images import remote
 
 
 class Flaky(MemoryFileSystem):

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from shapes_oracle import SMALL, Thing, judge, matching, read_lines, small_world, things, things_of
 
-from vlcli.data.readers.nlvr2 import NLVR2
+from vlcli.data.readers.statements import NLVR2
 from vlcli.data.shapes import STATEMENTS, ShapesConfig, make_shapes
 from vlcli.data.shapes.config import KINDS, PALETTE
 from vlcli.data.shapes.statements import cell

@@ -77,6 +77,7 @@ def test_a_picture_a_question_an_answer_within_the_time_that_the_page_prints(bro
     page.keyboard.press("Enter")
     page.wait_for_selector("#answer")
     assert time.monotonic() - begun <= within
+    assert tab.violations() == []
     expected = vlcli.load(studio.run / "vqa").predict("two red circles", studio.photo(1))
     assert settled(tab) == expected.words()
     labels = page.locator("#bars dt").all_inner_texts()

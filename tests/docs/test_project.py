@@ -11,6 +11,8 @@ import tomllib
 import pytest
 import yaml
 
+import vlcli
+
 from .pages import PROJECT, run
 
 PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -111,6 +113,8 @@ def test_the_legal_files_agree_with_the_metadata():
     cited = yaml.safe_load(read("CITATION.cff"))
     assert cited["license"] == "Apache-2.0"
     assert cited["version"] == PYPROJECT["project"]["version"]
+    assert vlcli.__version__ == PYPROJECT["project"]["version"]
+    assert re.search(r"^## \[(.+)\]", read("CHANGELOG.md"), re.M).group(1) in ("Unreleased", cited["version"])
     assert len(cited["references"]) == len(PAPERS)
     assert all(any(paper in entry["title"] for entry in cited["references"]) for paper in PAPERS)
     assert all(entry["authors"] and entry["year"] for entry in cited["references"])

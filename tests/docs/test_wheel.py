@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -26,11 +29,8 @@ SOURCES = (
 )
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel; a copy of the sources is built, so that the tree keeps no leftovers."""
-    folder = tmp_path_factory.mktemp("wheel")
-    tree = folder / "tree"
+def copied(tree):
+    """A copy of the sources, so that building leaves nothing behind in the tree."""
     tree.mkdir()
     for name in SOURCES:
         source = PROJECT / name
@@ -38,6 +38,14 @@ def wheel(tmp_path_factory):
             shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(source, tree / name)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    tree = copied(folder / "tree")
     words = ["-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--quiet", "-w", folder, tree]
     ended = run([sys.executable, *words], folder)
     assert ended.code == 0, ended.err
@@ -64,6 +72,22 @@ def test_the_wheel_holds_what_the_tree_holds(wheel):
     assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 
+@pytest.mark.slow
+def test_equal_sources_give_equal_archives(tmp_path):
+    digests = []
+    for number, name in enumerate(("first", "second")):
+        tree, out = copied(tmp_path / name), tmp_path / f"dist-{name}"
+        for file in tree.rglob("*.py"):
+            file.chmod(0o600 if number else 0o664)
+            os.utime(file, (10**9 + number, 10**9 + number))
+        code = f"from setuptools import build_meta as b; b.build_sdist({str(out)!r}); b.build_wheel({str(out)!r})"
+        ended = run([sys.executable, "-c", code], tree)
+        assert ended.code == 0, ended.err
+        digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in out.iterdir()})
+    assert len(digests[0]) == 2
+    assert digests[0] == digests[1]
+
+
 def test_installed_elsewhere_it_lists_and_shows(python, tmp_path):
     where = run([python, "-c", "import vlcli, vlcli_lxmert; print(vlcli.__file__, vlcli_lxmert.__file__)"], tmp_path)
     assert where.out.count(str(python.parents[1])) == 2, where
@@ -75,6 +99,53 @@ def test_installed_elsewhere_it_lists_and_shows(python, tmp_path):
     shown = json.loads(vlcli(tmp_path, "show", "quickstart", "--json", python=python).out)["recipe"]
     assert str(python.parents[1]) in shown["sources"][0]["file"]
     assert vlcli(tmp_path, "validate", "quickstart", python=python).code == 0
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_every_file_of_the_repository(tmp_path):
+    tracked = run(["git", "ls-files"], PROJECT)
+    if tracked.code:
+        pytest.skip("not a clone")
+    for name in tracked.out.split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT / name, tmp_path / name)
+    ended = run([sys.executable, "-c", "from setuptools import build_meta as b; b.build_sdist('.')"], tmp_path)
+    assert ended.code == 0, ended.err
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert set(tracked.out.split()) - names == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_an_installation_that_lost_a_file_is_named_by_doctor(python, tmp_path, damage):
+    (file,) = python.parents[1].glob("lib/*/site-packages/vlcli_lxmert/components.toml")
+    whole = file.read_bytes()
+    file.unlink() if damage == "missing" else file.write_bytes(whole.replace(b"l", b"L", 1))
+    try:
+        ended = vlcli(tmp_path, "doctor", python=python)
+        listed = vlcli(tmp_path, "ls", python=python)
+    finally:
+        file.write_bytes(whole)
+    assert ended.code == 4
+    assert "damaged or missing: vlcli_lxmert/components.toml" in ended.out
+    assert "files: pip install --force-reinstall --no-deps vlcli" in ended.out
+    assert listed.code == 0
+    said = (
+        f"warning: the components of vlcli_lxmert are not listed: {file}: No such file or directory; reinstall vlcli\n"
+    )
+    assert damage == "changed" or listed.err.startswith(said)
+
+
+@pytest.mark.slow
+def test_sources_without_their_data_files_are_not_built(tmp_path):
+    tree = copied(tmp_path / "tree")
+    (tree / "plugins/vlcli_irpe/components.toml").unlink()
+    ended = run([sys.executable, "-c", "from setuptools import build_meta as b; b.build_wheel('.')"], tree)
+    assert ended.code == 1
+    assert "these sources are incomplete: no plugins/vlcli_irpe/components.toml" in ended.err
+    assert not list(tree.glob("*.whl"))
 
 
 @pytest.mark.slow

@@ -261,6 +261,7 @@ WAYS: dict[str, Way] = {
     ),
     "vlcli run tiny/dimbert-ablation --seeds 5": Way("runs/tiny-dimbert-ablation-neither", DRY),
     "vlcli run tiny/dimbert-photos root=photographs": Way("said", instead=SAID_WALLS),
+    "vlcli count vlmo/parts:coco --stage coco": Way("177,413,857"),
     "vlcli count dimbert/vlp": Way("115,939,396"),
     "vlcli pretrain --recipe dimbert root=DATA": Way("train/loss", instead=LITTLE_DIMBERT),
     "vlcli run tiny/dimbert-story": Way(
@@ -274,6 +275,9 @@ WAYS: dict[str, Way] = {
         slow=True,
     ),
     "vlcli draw --recipe grounding.yaml": Way("looks", DRY),
+    "vlcli draw dimbert-captions --stage dimbert-table4-base/coco --stage dimbert-table7-without/coco"
+    " --stage dimbert-table4-blm-s2slm/coco --stage dimbert-table7-dimbert/coco"
+    " 'names=[Base, w/o ViCo, w/o DiM, DiMBERT]' split=test": Way("names", instead=("show", "dimbert-captions")),
     "vlcli draw irpe-index ratio=2.0": Way("index.png"),
     "vlcli draw irpe-buckets method=cross 'grid=[10, 16]' 'at=[[0, 0], [5, 8]]'": Way("buckets-cross.json"),
     "vlcli draw irpe-macs": Way("macs.png", ("resolutions=[64]", "sides=[K]", "size=tiny")),

@@ -40,6 +40,7 @@ def test_page(browser: Any, page: Path, width: int, scheme: str) -> None:
     assert all(loaded)
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.page.title() == "small"
+    assert tab.violations() == []
     filter_samples(tab.page)
     read_chart(tab.page)
     look(tab.page)

@@ -64,7 +64,7 @@ def test_every_claim_has_its_verdict_its_numbers_and_its_command(tmp_path: Path)
     assert "--claims" not in row_of(html, "mine-large")
     assert "2 of 5 (40%) decided" in html
     assert "1.5 hours of work" in html
-    assert "<code>vlcli reproduce mine</code>" in html
+    assert ">vlcli reproduce mine</code>" in html
 
 
 def test_text_of_others_stays_text(tmp_path: Path) -> None:
@@ -106,6 +106,7 @@ def test_filters_choose_claims(browser: Any, tmp_path: Path, width: int, scheme:
     page = write_verdicts(verdicts(tmp_path), tmp_path / "page.html", "vlcli reproduce mine")
     tab = Watched(browser, width, color_scheme=scheme)
     tab.page.goto(page.as_uri())
+    assert tab.violations() == []
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
     assert len(tab.page.evaluate(SHOWN)) == 6
     tab.page.select_option("[data-claim-filter=verdict]", "opposite")

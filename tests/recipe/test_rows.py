@@ -67,7 +67,7 @@ class TestRows:
         file = write(tmp_path, BASE + ROWS)
         table = load_table(file)
         assert list(table.rows) == ["small", "large", "as-is"]
-        assert table.written.reference == "small"
+        assert table.written.references == ["small"]
         assert [table.member(label).recipe.model["hidden"] for label in table.rows] == [16, 64, 32]
         assert table.rows["large"].published == {"accuracy": DEV_NUMBER}
         assert (table.rows["large"].about, table.member("large").recipe.about) == ("more of it",) * 2

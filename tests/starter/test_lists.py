@@ -12,8 +12,7 @@ from tests.starter.layouts import LAYOUTS, answer, photos, write
 from tests.starter.list_layouts import LISTS
 from tests.starter.side_layouts import SIDE
 from vlcli.data.holdout import select
-from vlcli.data.readers.generic import Csv
-from vlcli.data.readers.pickled import Pickle
+from vlcli.data.readers.generic import Csv, Pickle
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.starter.look import look, plan_for

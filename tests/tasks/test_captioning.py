@@ -15,8 +15,8 @@ from small_run import context
 
 import vlcli
 from vlcli import registry
+from vlcli.data.concepts import REFERENCES
 from vlcli.data.readers.captions import Karpathy
-from vlcli.data.references import REFERENCES
 from vlcli.errors import ComponentError, UsageError
 from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from vlcli import registry
-from vlcli.data.readers.snli_ve import LABELS, SNLIVE, UNSETTLED
+from vlcli.data.readers.statements import LABELS, SNLIVE, UNSETTLED
 from vlcli.data.shapes import ShapesConfig, make_shapes
 from vlcli.errors import DataError
 from vlcli.nn import Batch, View

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from vlcli.data.concepts import REFERENCES
 from vlcli.data.readers.vist import ALBUM, PHOTOS, VIST
-from vlcli.data.references import REFERENCES
 from vlcli.metrics.captions import tokenize
 from vlcli.progress import Silent
 from vlcli.tasks.base import Result

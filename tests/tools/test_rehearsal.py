@@ -19,6 +19,7 @@ from vlcli.progress import Silent
 from vlcli.recipe import keys
 from vlcli.recipe.load import load
 from vlcli.recipe.validate import uses
+from vlcli.stages.make import check, world_config
 from vlcli.tools import rehearsal
 from vlcli.tools.reduction import EXPORT, reduced, side
 from vlcli.tools.rehearsal import full_costs, rehearse
@@ -97,6 +98,18 @@ def test_epochs_of_objectives_shrink_with_those_of_the_stage():
     assert {one["name"]: one.get("from_epoch", 0) for one in stage.objectives}["image-qa"] == 1
     mean = reduced(load("dimbert")).small.stages
     assert (mean["coco-mean"].last, mean["coco-further"].keep, mean["coco-further"].epochs) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "tiny/dimbert-story", "tiny/segmentation", "tiny/ace-rpe:none"])
+def test_worlds_shrink_and_can_still_be_made(name):
+    one = reduced(load(name))
+    (world,) = [stage.world for stage in one.small.stages.values() if stage.kind == "make"]
+    assert check(world, "world") == []
+    config = world_config(world, "world")
+    assert (config.images, config.nlvr2_pool) == (32, 0)
+    assert max(config.albums, config.imagenet, config.nlvr2_train, config.nlvr2_dev, config.nlvr2_test) <= 32
+    (full,) = [stage.world for stage in one.full.stages.values() if stage.kind == "make"]
+    assert all(world[key] == value for key, value in full.items() if key not in SMALLER)
 
 
 def test_pictures_keep_their_order_of_sizes():

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from vlcli.cli import app
 from vlcli.recipe.load import from_mapping
 from vlcli.registry import names
-from vlcli.tools.published import CHECKPOINTS, NOT_VERIFIED, SOURCES
-from vlcli.tools.whereabouts import wanted_by
+from vlcli.tools.published import CHECKPOINTS, NOT_VERIFIED, SOURCES, wanted_by
 
 
 def recipe(root, **more):

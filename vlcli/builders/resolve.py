@@ -1,5 +1,7 @@
 """Resolves a stage with the trained models on disk that it starts from."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +10,11 @@ from vlcli.builders.context import StageContext
 from vlcli.engine.bundle import Bundle, find_bundle, read_bundle
 from vlcli.errors import ComponentError
 from vlcli.nn.model import Model
+from vlcli.recipe.components import local_files
 from vlcli.recipe.resolve import Kept, ResolvedStage, resolve
-from vlcli.recipe.schema import TextOptions
-from vlcli.recipe.wiring import find_place
+from vlcli.recipe.schema import TextOptions, Training
+from vlcli.recipe.wiring import find_below, find_place
+from vlcli.registry import Spec
 
 
 def resolve_stage(context: StageContext) -> ResolvedStage:
@@ -19,17 +23,31 @@ def resolve_stage(context: StageContext) -> ResolvedStage:
 
 
 def placed(resolved: ResolvedStage, root: Path) -> ResolvedStage:
-    """Replaces the folders that a model names by paths: here, under the data root, or in the hub's local cache."""
-    model = resolved.model
-    if model is None or "name" not in model:
-        return resolved
-    try:
-        named = registry.of(Model).load(model["name"]).tower_folders(model)
-    except ComponentError:  # raised again where the model is built
-        return resolved
-    folders = {key: find_place(word, root) for key, word in named.items()}
-    paths = {key: str(folder.absolute()) for key, folder in folders.items() if folder is not None}
-    return replace(resolved, model={**model, **paths}) if paths else resolved
+    """Replaces what a model, a task and objectives name by paths.
+
+    Folders of a model lie here, under the data root, or in the hub's local cache; files of a task and of objectives
+    under the data root, or here.
+    """
+    stage, model = resolved.stage, resolved.model
+    if isinstance(stage, Training) and stage.objectives:
+        placed = [_with_files("objectives", one, root) for one in stage.objectives]
+        stage = stage.model_copy(update={"objectives": placed})
+    with suppress(ComponentError):  # raised again where the model is built
+        if model is not None and "name" in model:
+            folders = registry.of(Model).load(model["name"]).tower_folders(model)
+            model = _at(model, {key: find_place(word, root) for key, word in folders.items()})
+    task = None if resolved.task is None else _with_files("tasks", resolved.task, root)
+    return replace(resolved, stage=stage, model=model, task=task)
+
+
+def _with_files(kind: str, spec: Spec, root: Path) -> Spec:
+    named = local_files(kind, spec)
+    return _at(spec, {key: find_below(word, root) for key, word in named.items()})
+
+
+def _at(spec: Spec, paths: Mapping[str, Path | None]) -> Spec:
+    found = {key: str(path.absolute()) for key, path in paths.items() if path is not None}
+    return {**spec, **found} if found else spec
 
 
 def resolve_with(context: StageContext, bundle: Bundle) -> ResolvedStage:

@@ -4,35 +4,30 @@ Importing this package imports neither torch nor numpy, nor any component.
 """
 
 import os
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
 from vlcli.cli import (
-    checkpoint,
     console,
-    count,
+    costs,
     data,
     demo,
-    diff,
     doctor,
-    draw,
     evaluate,
-    export,
     features,
     init,
-    kit,
     listing,
     plugin,
     predict,
-    rehearse,
-    report,
     reproduce,
+    results,
     run,
     runs,
-    search,
+    single_stage,
     small_verbs,
-    tables,
 )
 from vlcli.stopping import end_with
 from vlcli.version import __version__
@@ -67,15 +62,15 @@ for _kind, _about in {
     "finetune": "Fine-tune: the recipe's finetune stages, with what they build on.",
 }.items():
     app.command(_kind, rich_help_panel=_RUN)(run.stage_verb(_kind, _about))
-app.command("rehearse", rich_help_panel=_RUN)(rehearse.rehearse)
-app.command("kit", rich_help_panel=_RUN)(kit.kit)
-app.command("export", rich_help_panel=_RUN)(export.export)
+app.command("rehearse", rich_help_panel=_RUN)(costs.rehearse)
+app.command("kit", rich_help_panel=_RUN)(costs.kit)
+app.command("export", rich_help_panel=_RUN)(single_stage.export)
 app.command("eval", rich_help_panel=_RUN)(evaluate.evaluate)
 app.command("reproduce", rich_help_panel=_RUN)(reproduce.reproduce)
-app.command("draw", rich_help_panel=_RUN)(draw.draw)
+app.command("draw", rich_help_panel=_RUN)(single_stage.draw)
 app.command("predict", rich_help_panel=_RUN)(predict.predict)
 app.command("ask", rich_help_panel=_RUN)(predict.ask)
-app.command("search", rich_help_panel=_RUN)(search.search)
+app.command("search", rich_help_panel=_RUN)(predict.search)
 app.command("push", rich_help_panel=_RUN)(small_verbs.push)
 app.command("demo", rich_help_panel=_RUN)(demo.demo)
 _LOOKERS: dict[str, Callable[..., None]] = {
@@ -84,16 +79,16 @@ _LOOKERS: dict[str, Callable[..., None]] = {
     "cp": listing.cp,
     "validate": small_verbs.validate,
     "schema": small_verbs.schema,
-    "count": count.count,
-    "plan": count.plan,
-    "checkpoint": checkpoint.checkpoint,
+    "count": costs.count,
+    "plan": costs.plan,
+    "checkpoint": small_verbs.checkpoint,
     "doctor": doctor.doctor,
     "trust": small_verbs.trust,
     "runs": runs.runs,
-    "diff": diff.diff,
+    "diff": results.diff,
     "follow": runs.follow,
-    "report": report.report,
-    "table": tables.table,
+    "report": results.report,
+    "table": results.table,
 }
 for _name, _verb in _LOOKERS.items():
     app.command(_name, rich_help_panel=_LOOK)(_verb)
@@ -107,9 +102,16 @@ WAITS = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 spin took 33 s for what one does in 2.5 s and two that sleep in 3.1 s. OMP_WAIT_POLICY goes before."""
 
 
+HERE = Path(__file__).parents[1]
+
+
 def main() -> None:
     """Runs the command line; the script ``vlcli`` calls it."""
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in WAITS.items():
             os.environ.setdefault(name, value)  # read when torch is loaded
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, file, *more: (
+        f"warning: {message}\n" if Path(file).is_relative_to(HERE) else usual(message, category, file, *more)
+    )
     end_with(lambda: app(prog_name="vlcli"))

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli import registry
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded, report
 from vlcli.cli.plugin import PluginGroup
 from vlcli.plain import comma_list
+from vlcli.recipe.stage_record import writing_alone
 
 app = typer.Typer(
     cls=PluginGroup, help="Data: make a world, look at a recipe's data.", no_args_is_help=True, rich_markup_mode=None
@@ -23,21 +24,20 @@ _UNSURE = "not found on an official page; look at the source before you rely on 
 def make(
     world: Annotated[str, typer.Argument(help="Which world: shapes.")],
     folder: Annotated[Path, typer.Argument(help="Where to.")],
-    words: o.Words = None,
+    words: options.Words = None,
     images: Annotated[int | None, typer.Option(min=20, help="Pictures of the shared set.")] = None,
     size: Annotated[int | None, typer.Option(min=64, help="Side of a picture in pixels.")] = None,
-    seed: o.Seed = None,
+    seed: options.Seed = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Generate a world with annotations in every benchmark's own format.
 
     vlcli data make shapes DATA --images 4000 captions=3
     """
     from vlcli.recipe.overrides import parse
-    from vlcli.recipe.stage_record import writing_alone
     from vlcli.stages.make import world_config
 
     spec: dict[str, Any] = {"name": world}
@@ -57,28 +57,27 @@ def make(
 @app.command("stats")
 @guarded
 def stats(
-    words: o.RecipesAndWords = None,
+    words: options.RecipesAndWords = None,
     stage: Annotated[str | None, typer.Option(help="One stage alone.")] = None,
     root: Annotated[Path | None, typer.Option(help="LXMERT's Table 1 of a data root instead.")] = None,
-    output: o.Output = Path("runs"),
-    plugin: o.Plugin = None,
-    trust: o.Trust = False,
-    json_: o.Json = False,
-    verbose: o.Verbose = 0,
+    output: options.Output = Path("runs"),
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Count examples, pictures and words of every data set that a recipe names.
 
     With --root instead of a recipe: the same as `vlcli data composition ROOT`.
     """
-    from vlcli import registry
     from vlcli.recipe.load import load
     from vlcli.tools.dataset_counts import dataset_counts
 
-    names, overrides = o.split_words(words)
+    names, overrides = options.split_words(words)
     if root is not None and not names:
         registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
         return
-    name, overrides = o.one_name(words)
+    name, overrides = options.one_name(words)
     rows, unknown = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
     errors = [row["error"] for row in rows if "error" in row]
     if json_:
@@ -104,7 +103,7 @@ def stats(
 def coverage(
     answers: Annotated[Path, typer.Argument(help="Answers of a task, e.g. trainval_label2ans.json.")],
     table: Annotated[Path, typer.Argument(help="The table they are looked for in, e.g. all_ans.json.")],
-    json_: o.Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Count the answers of one table that another one has, as fine-tuning takes over the rows of an answer head."""
     from vlcli.data.answers import mapped, read_answers
@@ -135,7 +134,7 @@ def concepts(
     ] = False,
     min_count: Annotated[int, typer.Option(min=1, help="How often a word must occur.")] = 1,
     split: Annotated[str, typer.Option(help="Of a Karpathy file; several with commas.")] = "train",
-    json_: o.Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Make the word list of visual concepts: the most frequent words of captions.
 
@@ -143,9 +142,9 @@ def concepts(
     """
     from collections import Counter
 
-    from vlcli.data.caption_files import read_captions
     from vlcli.data.concepts import build_vocabulary, write_vocabulary
     from vlcli.data.english import GROUPS
+    from vlcli.data.readers.captions import read_captions
 
     texts = [caption for path in captions for caption in read_captions(path, split.split(","))]
     chosen = GROUPS if pos == "all" else tuple(part.strip() for part in pos.split(","))
@@ -166,16 +165,15 @@ def concepts(
 def unpack(
     source: Annotated[Path, typer.Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
     into: Annotated[Path, typer.Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
-    max_pixels: o.MaxPixels = 178,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    max_pixels: options.MaxPixels = 178,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Write pictures that lie inside tables or arrays to files, with the other columns as JSON lines.
 
     vlcli data unpack photos.parquet --out photos
     """
-    from vlcli.recipe.stage_record import writing_alone
     from vlcli.tools.unpacking import unpack as write_out
 
     with writing_alone(into):
@@ -194,14 +192,13 @@ def unpack(
 
 @app.command("where")
 @guarded
-def where(words: o.RecipesAndWords = None, trust: o.Trust = False, json_: o.Json = False) -> None:
+def where(words: options.RecipesAndWords = None, trust: options.Trust = False, json_: options.Json = False) -> None:
     """Say of every data set and checkpoint of a recipe whether it is there, and how you get it where it is not.
 
     Nothing is downloaded: the commands are for you to run. Without a recipe: every data set that vlcli knows.
     """
     from vlcli.recipe.load import load
-    from vlcli.tools.published import NOT_VERIFIED, SOURCES
-    from vlcli.tools.whereabouts import wanted_by
+    from vlcli.tools.published import NOT_VERIFIED, SOURCES, wanted_by
 
     if not words:
         if json_:
@@ -211,7 +208,7 @@ def where(words: o.RecipesAndWords = None, trust: o.Trust = False, json_: o.Json
         console.table(["reader", "data set", "size", "licence", "source"], rows)
         console.out(f"{NOT_VERIFIED}: {_UNSURE}")
         return
-    name, overrides = o.one_name(words)
+    name, overrides = options.one_name(words)
     wanted = wanted_by(load(name, overrides, trust=trust))
     if json_:
         console.out_json({"recipe": name, "wanted": [one.as_dict() for one in wanted]})

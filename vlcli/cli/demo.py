@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.stopping import Stopped
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @guarded
 def demo(
-    model: o.TrainedOrSmall = "small",
+    model: options.TrainedOrSmall = "small",
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0: all machines of the network.")
     ] = "127.0.0.1",
@@ -35,14 +34,14 @@ def demo(
         Path | None, typer.Option(help="Sample pictures; default: those on which the run is tested.")
     ] = None,
     max_upload: Annotated[int, typer.Option(min=1, max=1000, help="Largest picture file, in MB.")] = 20,
-    max_pixels: o.MaxPixels = 50,
+    max_pixels: options.MaxPixels = 50,
     queue: Annotated[int, typer.Option(min=1, max=1000, help="Requests that may wait for the model.")] = 32,
     check: Annotated[bool, typer.Option("--check", help="Load the model, ask once, and end without serving.")] = False,
-    features_from: o.FeaturesFrom = None,
-    device: o.Device = None,
-    plugin: o.Plugin = None,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    features_from: options.FeaturesFrom = None,
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Serve a web page on this machine: drop a picture, ask, see the answer and where the model looked.
 

@@ -1,5 +1,7 @@
 """``vlcli doctor``: looks for faults of this installation, each with its remedy."""
 
+import base64
+import hashlib
 import importlib.util
 import json
 import os
@@ -15,9 +17,10 @@ from typing import Annotated
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
+from vlcli.plain import comma_list
+from vlcli.version import __version__
 
 PAIR = """
 import json, torch
@@ -39,13 +42,18 @@ MISMATCH = (
     "torchvision::nms",
 )
 EXTRAS = {
-    "hf": ("transformers",),
+    "lora": ("peft",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "coco": ("pycocotools", "scipy"),
+    "coco": ("pycocotools",),
     "plots": ("matplotlib",),
     "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow",),
+    "comet": ("comet_ml",),
+    "trackio": ("trackio",),
     "faiss": ("faiss",),
     "parquet": ("pyarrow",),
+    "xlsx": ("openpyxl",),
     "ray": ("ray",),
 }
 WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -66,11 +74,20 @@ class Finding:
 @guarded
 def doctor(
     output: Annotated[Path, typer.Option(help="Folder of all runs, for the free disk.")] = Path("runs"),
-    files: o.Plugin = None,
-    json_: o.Json = False,
+    files: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
-    """Look for known traps: a torch that does not fit torchvision, broken plugins, missing extras, little disk."""
-    findings = [*_python(), *_pair(), *_extras(), *_components(files or []), *_shadows(), *_limits(), _disk(output)]
+    """Look for known traps: torch and torchvision that do not fit, damaged files, broken plugins, missing extras."""
+    findings = [
+        *_python(),
+        *_files(),
+        *_pair(),
+        *_extras(),
+        *_components(files or []),
+        *_shadows(),
+        *_limits(),
+        _disk(output),
+    ]
     if json_:
         console.out_json({"findings": [asdict(finding) for finding in findings]})
     else:
@@ -83,12 +100,22 @@ def doctor(
 
 
 def _python() -> list[Finding]:
-    from vlcli.version import __version__
 
     state = "ok" if sys.version_info >= (3, 11) else "wrong"
     detail = f"{sys.version.split()[0]} at {sys.executable}"
     version = f"{__version__} at {Path(__file__).parents[1]}"
     return [Finding("python", state, detail, "Python 3.11 or newer is needed"), Finding("vlcli", "ok", version)]
+
+
+def _files() -> list[Finding]:
+    changed = []
+    for file in metadata.files("vlcli") or []:
+        path = Path(str(file.locate()))
+        digest = hashlib.sha256(path.read_bytes()).digest() if path.is_file() and file.hash else b""
+        if file.hash and file.hash.value != base64.urlsafe_b64encode(digest).decode().rstrip("="):
+            changed.append(str(file))
+    remedy = "pip install --force-reinstall --no-deps vlcli"
+    return [Finding("files", "wrong", f"damaged or missing: {comma_list(changed, 5)}", remedy)] if changed else []
 
 
 def _pair() -> list[Finding]:

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
-from vlcli.cli.guard import guarded
-from vlcli.cli.request import RunRequest, one_stage, requested
+from vlcli import registry
+from vlcli.cli import console, options
+from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
 from vlcli.cli.run import QUICKSTART, carry_out, chosen, run_one
 from vlcli.errors import DataError, UsageError, VlcliError
+from vlcli.recipe import stage_record
 
 
 @guarded
@@ -20,15 +20,15 @@ from vlcli.errors import DataError, UsageError, VlcliError
 def evaluate(
     words: Annotated[
         list[str] | None,
-        o.names("[TASK] [KEY=VALUE]...", "A task, then overrides of the evaluation.", o.complete_tasks),
+        options.names("[TASK] [KEY=VALUE]...", "A task, then overrides of the evaluation.", options.complete_tasks),
     ] = None,
-    recipe: o.RunRecipe = None,
+    recipe: options.RunRecipe = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option("--stage", help="RECIPE/STAGE, or a model's folder (of probes also CLIP's, SigLIP's, BLIP's)."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Which part of the data.")] = None,
-    root: o.Root = None,
+    root: options.Root = None,
     predictions: Annotated[Path | None, typer.Option(help="Score this file of predictions, without a model.")] = None,
     *,
     request: RunRequest,
@@ -44,7 +44,7 @@ def evaluate(
     vlcli eval --predictions answers.jsonl --stage runs/quickstart/test
     """
     request = replace(request, kind=None if request.only else "evaluate")
-    names, overrides = o.split_words(words)
+    names, overrides = options.split_words(words)
     if predictions is not None:
         if overrides or len(names) > 1:
             raise UsageError(
@@ -70,8 +70,6 @@ def _evaluate_task(
     split: str | None,
     root: Path | None,
 ) -> None:
-    from vlcli import registry
-    from vlcli.recipe import stage_record
 
     if len(names) > 1:
         raise UsageError("Name one task.", got=" ".join(names), hint="list them: vlcli ls tasks")
@@ -90,7 +88,6 @@ def _evaluate_task(
 def _tell_metrics(stage: Path) -> None:
     from vlcli.metrics.clusters import read_clusters
     from vlcli.metrics.rows import measured, read_lines
-    from vlcli.recipe import stage_record
     from vlcli.tables.cells import number, show_estimate
     from vlcli.tables.statistics import PREDICTIONS, Estimate
 
@@ -114,8 +111,6 @@ def newest(task: str, output: Path) -> Path:
     Raises:
         DataError: there is none (with the command that makes one).
     """
-    from vlcli.recipe import stage_record
-
     tuned = [
         (folder, record)
         for folder, record in stage_record.finished_stages(output)
@@ -137,7 +132,6 @@ def newest(task: str, output: Path) -> Path:
 
 def _recipe_of(task: str) -> str:
     """Returns the first packaged recipe that fine-tunes on a task: the quickstart, then those on generated data."""
-    from vlcli import registry
     from vlcli.recipe.load import load
 
     names = registry.names("recipes")
@@ -152,8 +146,6 @@ def _recipe_of(task: str) -> str:
 
 def task_recipe(task: str, checkpoint: Path, split: str | None, root: Path | None) -> dict[str, Any]:
     """Returns a recipe of one evaluate stage, its data root and features taken from the checkpoint's record."""
-    from vlcli.recipe import stage_record
-
     if not checkpoint.exists():
         expected = "a stage's or model's folder, or RECIPE/STAGE of an earlier run"
         raise DataError("The checkpoint is not there.", where=str(checkpoint), expected=expected)
@@ -176,7 +168,6 @@ def _rescore(
             expected="a task with --root DATA, --stage STAGE, or --recipe RECIPE --only STAGE",
             hint="vlcli eval vqa --predictions FILE --root DATA --split val",
         )
-    from vlcli.recipe import stage_record
     from vlcli.tools.scoring import built, score, source_of_stage, source_of_task
 
     if stage is None:

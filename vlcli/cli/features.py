@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import DataError
 
@@ -24,7 +23,7 @@ Compression = Annotated[str | None, typer.Option(help="gzip or lzf: smaller, slo
 
 @app.command("info")
 @guarded
-def info(path: Store, json_: o.Json = False) -> None:
+def info(path: Store, json_: options.Json = False) -> None:
     """Counts, widths, size and provenance."""
     from vlcli.features.inspect import info as read_info
 
@@ -49,7 +48,9 @@ def _short(value: Any, most: int = 8) -> str:
 
 @app.command("verify")
 @guarded
-def verify(path: Store, json_: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = 0) -> None:
+def verify(
+    path: Store, json_: options.Json = False, quiet: options.Quiet = False, verbose: options.Verbose = 0
+) -> None:
     """Read every record and check it; exit code 5 where something is wrong."""
     from vlcli.features.inspect import verify as find_faults
 
@@ -70,10 +71,10 @@ def merge(
     ],
     into: Annotated[Path, typer.Option("--out", "-o", help="The new file.")],
     compression: Compression = None,
-    force: o.Replace = False,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    force: options.Replace = False,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Copy shards, or the box sets of several stores, into one file.
 
@@ -83,7 +84,7 @@ def merge(
     """
     from vlcli.features.join import merge as copy
 
-    o.refuse_existing(into, force)
+    options.refuse_existing(into, force)
     paths: list[str | Path] = []
     names: dict[str | Path, str] = {}
     for word in stores:
@@ -101,13 +102,13 @@ def merge(
 def join(
     stores: Annotated[list[Path], typer.Argument(help="The shards.")],
     into: Annotated[Path, typer.Option("--out", "-o", help="The index, in a folder above the shards.")],
-    force: o.Replace = False,
-    json_: o.Json = False,
+    force: options.Replace = False,
+    json_: options.Json = False,
 ) -> None:
     """Join shards by an index file; nothing is copied."""
     from vlcli.features.join import join as write_index
 
-    o.refuse_existing(into, force)
+    options.refuse_existing(into, force)
     file = str(write_index(stores, into))
     console.answer(json_, {"path": file}, file)
 
@@ -132,9 +133,9 @@ def import_(
     clip: Annotated[bool, typer.Option("--clip", help="Cut boxes that leave their image.")] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave damaged images out and list them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Start the box set anew.")] = False,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Read others' features into a store; run again after an interruption, it goes on.
 
@@ -162,16 +163,16 @@ def export(
     out: Annotated[Path, typer.Argument(help="The new file.")],
     set: BoxSet = None,
     images: Annotated[Path | None, typer.Option(help="A file of image ids, one a line: these only.")] = None,
-    force: o.Replace = False,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    force: options.Replace = False,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Write a store in a format that others read."""
     from vlcli.features import FeatureStore
     from vlcli.features.importing import export_features
 
-    o.refuse_existing(out, force)
+    options.refuse_existing(out, force)
     names = None if images is None else [line.strip() for line in _lines(images) if line.strip()]
     progress = console.progress(verbose, quiet)
     report = export_features(format, FeatureStore(path, set), out, images=names, progress=progress)
@@ -201,10 +202,10 @@ def draw(
     least: Annotated[float, typer.Option("--min-score", help="Lowest score drawn.")] = 0.0,
     classes: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
     attributes: Annotated[Path | None, typer.Option(help="Names of the attributes.")] = None,
-    force: o.Replace = False,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    force: options.Replace = False,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Draw the stored boxes on pictures, with labels and scores where there are any."""
     from vlcli.drawings.stored_boxes import draw_stored, read_names

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
+from vlcli.files import write_text
+from vlcli.recipe.yaml import parse
 
 
 @guarded
@@ -21,16 +22,14 @@ def init(
     answer: Annotated[str | None, typer.Option(help="The column of answers.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of classes.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="A page of twelve examples and their pictures.")] = None,
-    force: o.Replace = False,
-    json_: o.Json = False,
+    force: options.Replace = False,
+    json_: options.Json = False,
 ) -> None:
     """Look at a folder of pictures and tables, say what can be learnt from it, and write a recipe that does so.
 
     vlcli init photos -o photos.yaml
     """
-    from vlcli.files import write_text
     from vlcli.recipe.load import from_mapping
-    from vlcli.recipe.yaml import parse
     from vlcli.starter.look import look, plan_for
     from vlcli.starter.plan import GOALS, unknown_answers
     from vlcli.starter.recipe import recipe_text

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import ComponentError, did_you_mean
 from vlcli.files import write_text
-
-if TYPE_CHECKING:
-    from vlcli.registry import Entry
+from vlcli.recipe.locate import COUNTED, Published, is_recipe, locate
+from vlcli.recipe.yaml import to_yaml
+from vlcli.registry import FILES, KINDS, Entry, describe, entries, lacking, names, private_imports_of, status
+from vlcli.registry.contract import incomplete
+from vlcli.registry.entries import not_installed, reinstall
 
 ALL = "all"
 """The word that stands for every kind."""
@@ -30,12 +31,12 @@ def ls(
         typer.Argument(
             metavar="[KIND|TABLE|all]",
             help="models, objectives, recipes ..., or a table.",
-            autocompletion=o.complete_kinds,
+            autocompletion=options.complete_kinds,
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Import every component and mark what is broken.")] = False,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """List the kinds of components, the components of one kind or of all; or the rows of a table.
 
@@ -45,9 +46,6 @@ def ls(
 
     vlcli ls all
     """
-    from vlcli.recipe.locate import is_recipe
-    from vlcli.registry import KINDS
-
     if kind == "claims":
         _list_claims(json_)
     elif kind == "checkpoints":
@@ -61,7 +59,6 @@ def ls(
 
 
 def _list_kinds() -> None:
-    from vlcli.registry import KINDS, names
 
     rows = []
     for kind in KINDS:
@@ -75,7 +72,6 @@ def _list_kinds() -> None:
 
 def _list_components(kind: str | None, check: bool, json_: bool) -> None:
     from vlcli.recipe.load import about
-    from vlcli.registry import entries
     from vlcli.registry.summaries import summary
 
     components = entries(kind)
@@ -99,7 +95,6 @@ def _list_components(kind: str | None, check: bool, json_: bool) -> None:
 
 
 def _check(rows: list[dict[str, Any]], components: Sequence[Entry], kind: str | None) -> bool:
-    from vlcli.registry import FILES, lacking, private_imports_of, status
 
     broken = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)}
     for row, entry in zip(rows, components, strict=True):
@@ -145,7 +140,6 @@ def _list_checkpoints(json_: bool) -> None:
 
 
 def _list_rows(name: str, as_json: bool) -> None:
-    from vlcli.recipe.locate import COUNTED
     from vlcli.recipe.table import load_table
 
     table = load_table(name, [], plugins=False)
@@ -155,7 +149,7 @@ def _list_rows(name: str, as_json: bool) -> None:
         published = {metric: asdict(number) for metric, number in row.published.items()}
         name = label if label in others else f"{table.reference}:{label}"
         facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else row.about}
-        rows.append({**facts, "reference": label == table.written.reference, "published": published})
+        rows.append({**facts, "reference": label in table.written.references, "published": published})
     if as_json:
         skipped = [{"cell": cell, "why": why} for cell, why in table.written.skipped.items()]
         console.out_json({"recipe": table.reference, "title": table.title, "rows": rows, "skipped": skipped})
@@ -182,18 +176,14 @@ def _list_rows(name: str, as_json: bool) -> None:
 def show(
     words: Annotated[
         list[str],
-        o.names("NAME [KEY=VALUE]...", "A component or recipe; overrides for a recipe.", o.complete_all),
+        options.names("NAME [KEY=VALUE]...", "A component or recipe; overrides for a recipe.", options.complete_all),
     ],
-    kind: Annotated[str | None, typer.Option(help="Of this kind alone.", autocompletion=o.complete_kinds)] = None,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
+    kind: Annotated[str | None, typer.Option(help="Of this kind alone.", autocompletion=options.complete_kinds)] = None,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """Describe a component (what it does, its paper, its parameters), or a recipe resolved with its parents."""
-    from vlcli.recipe.locate import is_recipe, locate
-    from vlcli.registry import FILES, KINDS, describe, names
-    from vlcli.registry.contract import incomplete
-
-    name, overrides = o.one_name(words)
+    name, overrides = options.one_name(words)
     plain = name.rpartition(":")[2]
     is_named = kind in (None, "recipes") and is_recipe(name)
     is_row = is_named and bool(locate(name).row)  # TABLE:ROW may end in a component's name
@@ -217,8 +207,6 @@ def show(
 
 
 def _unknown(name: str, kind: str | None) -> Exception:
-    from vlcli.registry import FILES, KINDS, entries
-    from vlcli.registry.entries import not_installed, reinstall
 
     kinds = [kind] if kind else [one for one in KINDS if one not in FILES or one == "recipes"]
     if (folder := next(filter(None, (not_installed(one, name) for one in kinds)), None)) is not None:
@@ -247,7 +235,6 @@ def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
 
 def published_of(name: str) -> dict[str, Any]:
     """Returns the published numbers of a row (``TABLE:ROW``) by metric."""
-    from vlcli.recipe.locate import locate
     from vlcli.recipe.table import load_table
 
     source = locate(name)
@@ -283,8 +270,6 @@ def _show_component(item: dict[str, Any]) -> None:
 
 
 def _show_recipe(recipe: dict[str, Any]) -> None:
-    from vlcli.recipe.locate import Published
-    from vlcli.recipe.yaml import to_yaml
 
     for index, source in enumerate(recipe["sources"]):
         console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
@@ -296,10 +281,10 @@ def _show_recipe(recipe: dict[str, Any]) -> None:
 
 @guarded
 def cp(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or path.", autocompletion=o.complete_recipes)],
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or path.", autocompletion=options.complete_recipes)],
     dest: Annotated[Path | None, typer.Argument(help="Where to; - for stdout. Default: here, under its name.")] = None,
-    force: o.Replace = False,
-    json_: o.Json = False,
+    force: options.Replace = False,
+    json_: options.Json = False,
 ) -> None:
     """Copy a recipe, comments kept, to start one's own from."""
     from vlcli.recipe.load import locate, slug
@@ -312,7 +297,7 @@ def cp(
     file = f"{slug(source.name)}.yaml" if source.row else source.file.name
     target = dest or Path(file)
     target = target / file if target.is_dir() else target
-    o.refuse_existing(target, force)
+    options.refuse_existing(target, force)
     write_text(target, text)
     console.answer(json_, {"path": str(target)}, str(target))
 
@@ -320,8 +305,6 @@ def cp(
 def _portable(name: str, source: Any) -> str:
     # parents are merged in where the recipe names one by a path that a copy would lose
     from vlcli.recipe.load import read_chain
-    from vlcli.recipe.yaml import to_yaml
-    from vlcli.registry import names
 
     document, chain = read_chain(source)
     if not source.row and (len(chain) == 1 or chain[1].name in names("recipes")):

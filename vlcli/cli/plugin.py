@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import ComponentError
+from vlcli.registry import load, names
 
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -29,22 +29,19 @@ class PluginGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Returns a built-in command, or one of a package; a broken one ends in its cause when it is run."""
-        from vlcli.registry import load
-
         command = super().get_command(ctx, cmd_name)
         if command is not None or cmd_name not in self._added():
             return command
-        options = {}
+        settings = {}
         try:
             function = load("commands", f"{self.name}.{cmd_name}")
         except ComponentError as error:
-            function, options = _failing(error), ANYTHING
+            function, settings = _failing(error), ANYTHING
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(cmd_name, context_settings=options)(guarded(function))
+        app.command(cmd_name, context_settings=settings)(guarded(function))
         return typer.main.get_command(app)
 
     def _added(self) -> list[str]:
-        from vlcli.registry import names
 
         prefix = f"{self.name}."
         return [name.removeprefix(prefix) for name in names("commands") if name.startswith(prefix)]
@@ -71,7 +68,7 @@ def new(
     only: Annotated[
         str, typer.Option("--only", help="Some of model,objective,position,reader,task; else all of them.")
     ] = "",
-    json_: o.Json = False,
+    json_: options.Json = False,
 ) -> None:
     """Write a package with a model, an objective, a position encoding, a reader, a task, a recipe and tests.
 
@@ -102,8 +99,8 @@ def check(
         str | None, typer.Option("--against", help="Compare a model's outputs instead: transformers:ViltModel.")
     ] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """Check components: interface, shapes, masks, saving and loading, a training step, export. Without a name: all.
 

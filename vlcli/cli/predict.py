@@ -1,4 +1,4 @@
-"""``vlcli predict`` and ``vlcli ask``: asks a trained model about pictures that it has never seen."""
+"""``vlcli predict``, ``ask`` and ``search``: asks a trained model about pictures, or searches among them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError, shown
 from vlcli.plain import to_plain
+from vlcli.recipe import stage_record
+from vlcli.recipe.yaml import scalar
+from vlcli.registry import names
 
 if TYPE_CHECKING:
     from vlcli.api import Loaded
@@ -65,9 +67,7 @@ def load_model(
 
 def _extraction(model: Path, verb: str, folder: str) -> str:
     # the extraction that the model learnt from, of another folder
-    from vlcli.recipe import stage_record
     from vlcli.recipe.load import slug
-    from vlcli.registry import names
 
     record = stage_record.read(model) or stage_record.read(model.parent)
     recipe, stage = "RECIPE", "STAGE"
@@ -101,7 +101,7 @@ def predict(
     text: Annotated[str | None, typer.Option(help="The text, where it looks like a file.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="What to ask a model that can do several things.", autocompletion=o.complete_tasks),
+        typer.Option(help="What to ask a model that can do several things.", autocompletion=options.complete_tasks),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
     min_score: Annotated[float | None, typer.Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
@@ -109,15 +109,15 @@ def predict(
     features: Annotated[
         Path | None, typer.Option(help="A store; pictures whose ids it holds are read from there.")
     ] = None,
-    features_from: o.FeaturesFrom = None,
-    extractor: o.Extractor = None,
+    features_from: options.FeaturesFrom = None,
+    extractor: options.Extractor = None,
     boxes: Annotated[Path | None, typer.Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
-    device: o.Device = None,
-    plugin: o.Plugin = None,
+    device: options.Device = None,
+    plugin: options.Plugin = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Ask a trained model about pictures that it has never seen.
 
@@ -132,11 +132,11 @@ def predict(
 
     model, words = _model_of(words, is_file(words[0]) or words[0] == STDIN)
     pictures, said = split_words(words, text)
-    o.refuse_bytes(said)
+    options.refuse_bytes(said)
     named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
     piped = pictures == [STDIN]
-    options = {**named, "extractor": read_extractor(extractor)}
-    loaded = load_model(model, "predict", None if piped else pictures, device, **options)
+    named["extractor"] = read_extractor(extractor)
+    loaded = load_model(model, "predict", None if piped else pictures, device, **named)
     use = loaded.choose(task).use
     asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
     count = len(asked) if isinstance(asked, list) else 0
@@ -163,8 +163,6 @@ def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
 
 def read_extractor(value: str | None) -> dict[str, Any] | None:
     """Returns the mapping of ``--extractor``."""
-    from vlcli.recipe.yaml import scalar
-
     if value is None:
         return None
     try:
@@ -241,12 +239,12 @@ def ask(
             help="RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store.",
         ),
     ],
-    features: o.Features = None,
-    features_from: o.FeaturesFrom = None,
-    extractor: o.Extractor = None,
+    features: options.Features = None,
+    features_from: options.FeaturesFrom = None,
+    extractor: options.Extractor = None,
     top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
 ) -> None:
     """Ask a trained model: the best answers to a question, else what its task predicts.
 
@@ -257,7 +255,7 @@ def ask(
     model, (text, *pictures) = _model_of(words, len(words) < 3)
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
-    o.refuse_bytes(text)
+    options.refuse_bytes(text)
     named: dict[str, Any] = {"features": features, "features_from": features_from}
     loaded = load_model(model, "ask", pictures, extractor=read_extractor(extractor), **named)
     images = pictures[0] if len(pictures) == 1 else pictures
@@ -275,3 +273,99 @@ def ask(
         cells = [[answer, f"{chance:.3f}"] for answer, chance in answers]
         columns = ["answer", "probability"]
     console.out_json(facts) if json_ else console.table(columns, cells)
+
+
+@guarded
+def search(
+    model: options.Trained,
+    text: Annotated[str | None, typer.Argument(help="What to look for: a sentence.", show_default=False)] = None,
+    images: Annotated[Path | None, typer.Option("--pictures", help="The folder of pictures to search.")] = None,
+    image: Annotated[Path | None, typer.Option("--picture", help="Look for what is like this picture.")] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="With --picture: rank the sentences of this file, one a line.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
+    sheet: Annotated[Path | None, typer.Option("--draw", help="Draw what was found into this PNG.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Where the vectors are kept; default: beside the folder.")] = None,
+    features: options.Features = None,
+    objective: Annotated[str, typer.Option(help="What embeds, where several objectives do.")] = "contrast",
+    backend: Annotated[options.Backend, typer.Option(help="Exact products, or FAISS.")] = options.Backend.exact,
+    memory: Annotated[int, typer.Option(min=1, help="MiB a search may hold.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures embedded at a time.")] = 32,
+    workers: Annotated[int, typer.Option(min=1, help="Threads that read pictures.")] = 2,
+    device: options.Device = None,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Search a folder of pictures with a trained model that has learnt contrast.
+
+    vlcli search RECIPE/STAGE "a red circle" --pictures FOLDER --top 5 --draw found.png
+
+    vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
+    """
+    _refuse(text, images, image, texts, sheet)
+    options.refuse_bytes(text)
+    pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
+    loaded = load_model(model, "search", pictures, device, str(images or "FOLDER"), features=features)
+    if images is None:
+        assert image is not None
+        assert texts is not None
+        _tell_sentences(loaded, image, texts, top, objective, json_)
+        return
+    progress = console.progress(verbose, quiet)
+    how: dict[str, Any] = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
+    index = loaded.index(images, objective=objective, **how)
+    query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
+    nearest = index.nearest(query[0], top, memory=memory, backend=backend.value)
+    for name, reason in index.failures.items():
+        progress.warn(f"left out {name}: {reason}")
+    if sheet is not None:
+        draw(nearest, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
+    if json_:
+        rows = [{"rank": n, "picture": str(path), "score": score} for n, (path, score) in enumerate(nearest, 1)]
+        kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}
+        console.out_json({"query": text or str(image), **index.counts, **kept, "found": rows})
+        return
+    _tell(["rank", "score", "picture"], nearest)
+    progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))
+
+
+def _refuse(text: str | None, images: Path | None, image: Path | None, texts: Path | None, sheet: Path | None) -> None:
+    if (text is None) == (image is None):
+        got = "neither" if text is None else "both"
+        raise UsageError("Look for a sentence or for a picture.", got=got, expected='"a sentence", or --picture FILE')
+    if (images is None) == (texts is None) or (texts is not None and (image is None or sheet is not None)):
+        expected = "--pictures FOLDER; or --picture FILE and --texts FILE, without --draw"
+        raise UsageError("Say what is to be searched.", expected=expected)
+
+
+def _tell_sentences(loaded: Loaded, image: Path, texts: Path, top: int, objective: str, as_json: bool) -> None:
+    from vlcli.tools.search import rank, read_sentences
+
+    sentences = read_sentences(texts)
+    vectors = loaded.embed_text(sentences, objective)
+    nearest = rank(loaded.embed_image(image, objective)[0], vectors, sentences, top)
+    if as_json:
+        rows = [{"rank": n, "text": text, "score": score} for n, (text, score) in enumerate(nearest, 1)]
+        console.out_json({"query": str(image), "sentences": len(sentences), "found": rows})
+    else:
+        _tell(["rank", "score", "sentence"], nearest)
+
+
+def _tell(columns: list[str], nearest: list[tuple[Any, float]]) -> None:
+    console.table(columns, [[str(n), f"{score:.3f}", str(item)] for n, (item, score) in enumerate(nearest, 1)])
+
+
+def draw(nearest: list[tuple[Path, float]], sheet: Path, query: str) -> None:
+    """Draws the pictures that were found, best first, into one PNG."""
+    from vlcli.data.images import load_image
+    from vlcli.drawings.base import save_picture
+    from vlcli.report.sheet import INK, Cell, contact_sheet
+
+    cells = [
+        Cell(load_image(path), [(f"{number}. {score:.3f} {path.name}", INK)])
+        for number, (path, score) in enumerate(nearest, 1)
+    ]
+    heading = (f"nearest to: {query}", "#1f5fbf")
+    save_picture(contact_sheet(cells, columns=min(5, len(cells)), width=200, heading=heading), sheet)

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vlcli.cli import console
-from vlcli.cli.guard import as_vlcli, report
-from vlcli.cli.request import RunRequest
+from vlcli.cli.guard import RunRequest, as_vlcli, report
 from vlcli.cli.words import main_metrics, spent
 from vlcli.errors import Problem, RecipeError, VlcliError, each_once
 from vlcli.progress import Progress

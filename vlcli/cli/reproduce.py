@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
+from vlcli.recipe.plan import RunOptions
 
 if TYPE_CHECKING:
     from vlcli.claims.reproduce import Study
@@ -50,13 +50,13 @@ def reproduce(
             "--out", "-o", help="The page (Markdown, or HTML: page.html); default: reproduction.md in runs/reproduce."
         ),
     ] = None,
-    jobs: o.Jobs = None,
-    output: o.Output = Path("runs"),
-    device: o.Device = None,
-    plugin: o.Plugin = None,
-    json_: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = 0,
+    jobs: options.Jobs = None,
+    output: options.Output = Path("runs"),
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
 ) -> None:
     """Test the published contrasts that papers register, on small generated worlds; write a page of verdicts.
 
@@ -69,7 +69,6 @@ def reproduce(
     from vlcli.claims.reproduce import run
     from vlcli.claims.verdicts import judge
     from vlcli.pages.page import refuse_other
-    from vlcli.recipe.plan import RunOptions
     from vlcli.tools.run_folder import REPORT
 
     if hours is not None and not (math.isfinite(hours) and hours >= 0):
@@ -79,10 +78,10 @@ def reproduce(
     refuse_other(html)
     sound = True
     if not list_ and hours != 0:
-        options = RunOptions(output, device=device, jobs=jobs, plugins=tuple(plugin or ()))
+        how = RunOptions(output, device=device, jobs=jobs, plugins=tuple(plugin or ()))
         progress = console.progress(verbose, quiet)
         tell = (lambda _: None) if quiet else console.err
-        sound = run(study, options, hours=hours, jobs=jobs or 1, progress=progress, tell=tell)
+        sound = run(study, how, hours=hours, jobs=jobs or 1, progress=progress, tell=tell)
     judged = judge(study.claims, study.look, study.seeds)
     pages = [] if list_ else _write(study, judged, out, html, paper or [])
     _tell(judged, pages, list_, json_)

@@ -8,9 +8,8 @@ from typing import Any
 import typer
 
 from vlcli.cli import console, render
-from vlcli.cli.guard import as_vlcli, report
-from vlcli.cli.request import RunRequest
-from vlcli.cli.tables import tell
+from vlcli.cli.guard import RunRequest, as_vlcli, report
+from vlcli.cli.results import tell
 from vlcli.cli.words import main_metrics, spent
 from vlcli.errors import Problem, RecipeError, UsageError, VlcliError, each_once
 from vlcli.recipe import plan

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from vlcli import stopping
-from vlcli.cli import console
-from vlcli.cli import options as o
-from vlcli.cli.guard import guarded
-from vlcli.cli.request import RunRequest, requested
+from vlcli.cli import console, options, render
+from vlcli.cli.guard import RunRequest, guarded, requested
+from vlcli.cli.render import write_page
 from vlcli.errors import UsageError, VlcliError
-
-if TYPE_CHECKING:
-    from vlcli.progress import Progress
-    from vlcli.recipe.locate import Resolved
-    from vlcli.runner.execute import StageOutcome
+from vlcli.plain import as_list
+from vlcli.progress import Progress
+from vlcli.recipe import plan
+from vlcli.recipe.locate import Resolved
+from vlcli.runner.execute import StageOutcome
 
 QUICKSTART = "quickstart"
 _TIME = "about 8 min"
@@ -38,13 +38,13 @@ def chosen(recipe: str | None, verb: str, request: RunRequest) -> str:
 @guarded
 @requested
 def run(
-    words: o.RecipesAndWords = None,
+    words: options.RecipesAndWords = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Run every recipe over so many seeds.")] = None,
     table: Annotated[bool, typer.Option("--table", help="Mean and 95 % interval per metric over the seeds.")] = False,
     rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
-    yes: o.Yes = False,
-    first: o.First = None,
-    until: o.Until = None,
+    yes: options.Yes = False,
+    first: options.First = None,
+    until: options.Until = None,
     run_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
     worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
     *,
@@ -64,7 +64,7 @@ def run(
     if worker:
         stopping.end_with_parent()
     request = replace(request, first=first, until=until, folder=run_folder, worker=worker)
-    names, overrides = o.split_words(words)
+    names, overrides = options.split_words(words)
     if not worker and _names_rows(names, rows):
         from vlcli.cli.rows import run_tables
 
@@ -93,19 +93,19 @@ def stage_verb(kind: str, about: str) -> Any:
     """Returns the command that runs a recipe's stages of one kind, with what they build on."""
 
     def run_kind(recipe: str | None, words: list[str], request: RunRequest) -> None:
-        names, overrides = o.split_words(words)
+        names, overrides = options.split_words(words)
         if names:
             hint = f"name the recipe so: vlcli {kind} --recipe {names[0]}"
             raise UsageError("These words are no overrides.", got=" ".join(names), hint=hint)
         request = replace(request, kind=None if request.only else kind)
         run_one(chosen(recipe, kind, request), overrides, request, verb=kind)
 
-    def command(words: o.Words = None, recipe: o.Recipe = None, *, request: RunRequest) -> None:
+    def command(words: options.Words = None, recipe: options.Recipe = None, *, request: RunRequest) -> None:
         run_kind(recipe, words or [], request)
 
     def extraction(
-        words: o.Words = None,
-        recipe: o.Recipe = None,
+        words: options.Words = None,
+        recipe: options.Recipe = None,
         strict: Annotated[bool, typer.Option("--strict", help="A picture that cannot be used is an error.")] = False,
         *,
         request: RunRequest,
@@ -126,8 +126,6 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
     if request.dry_run or verb is not None:
         carry_out(resolved, request)
         return
-    from vlcli.cli import render
-    from vlcli.recipe import plan
     from vlcli.runner.run import run_recipe
     from vlcli.tools.run_folder import is_run
 
@@ -159,16 +157,31 @@ def run_one(reference: str, overrides: list[str], request: RunRequest, verb: str
         raise typer.Exit(code)
 
 
-def carry_out(resolved: Resolved, request: RunRequest) -> None:
-    """Plans or runs a resolved recipe, shows its stages, and leaves with the exit code."""
-    from vlcli.cli import render
+def carry_out(
+    resolved: Resolved, request: RunRequest, product: Callable[[StageOutcome], dict[str, Any]] | None = None
+) -> None:
+    """Plans or runs a resolved recipe, shows its stages, and leaves with the exit code.
+
+    Args:
+        product: of a recipe of one stage; returns what ``--json`` adds. Without ``--json``, these are printed in place
+            of the stages.
+    """
     from vlcli.runner.run import run_recipe
 
     if request.dry_run:
         code = render.render_plan(resolved, request)
     else:
-        progress = console.progress(request.verbose, request.quiet, request.worker)
-        code = render.render_outcomes(resolved, run_recipe(resolved, request.options, progress), request)
+        outcomes = run_recipe(
+            resolved, request.options, console.progress(request.verbose, request.quiet, request.worker)
+        )
+        more = {} if product is None else product(outcomes[0])
+        if product is None or request.json_:
+            code = render.render_outcomes(resolved, outcomes, request, **more)
+        else:
+            render.render_failures(outcomes, request)
+            code = render.exit_code(outcomes)
+            for line in (line for value in more.values() for line in as_list(value)) if not code else ():
+                console.out(line)
     if code:
         raise typer.Exit(code)
 
@@ -188,7 +201,6 @@ def _write_table(folder: Path, outcomes: list[StageOutcome], new: bool, progress
 
 
 def _write_page(folder: Path, new: bool, request: RunRequest, progress: Progress) -> Path | None:
-    from vlcli.cli.render import write_page
     from vlcli.tools.run_folder import REPORT, is_run
 
     page = folder / REPORT
@@ -202,8 +214,9 @@ def _next_commands(resolved: Resolved, outcomes: list[StageOutcome]) -> list[str
     if not any(outcome.action in ("run", "resume") for outcome in outcomes):
         return []
     recipe = resolved.recipe
-    trained = {o.name: o.folder for o in outcomes if o.kind == "finetune" and o.status == "done"}
-    judged = list(recipe.table.rows.values()) if recipe.table else [o.name for o in outcomes if o.kind == "evaluate"]
+    trained = {one.name: one.folder for one in outcomes if one.kind == "finetune" and one.status == "done"}
+    evaluated = [one.name for one in outcomes if one.kind == "evaluate"]
+    judged = list(recipe.table.rows.values()) if recipe.table else evaluated
     stages = [recipe.stages[name] for name in judged if name in recipe.stages]
     sources = [str(name) for stage in stages if stage.kind == "evaluate" for name in stage.source]
     model = next((trained[name] for name in sources if name in trained), None)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
+from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.cli.words import age, main_metrics, number, size, spent
 from vlcli.errors import DataError
+from vlcli.recipe import leftovers, run_state, stage_record
+from vlcli.recipe.leftovers import Leftover, Run
+from vlcli.recipe.locate import slug
+from vlcli.recipe.run_state import RunState
 from vlcli.stopping import Stopped
-
-if TYPE_CHECKING:
-    from vlcli.recipe.leftovers import Leftover, Run
-    from vlcli.recipe.run_state import RunState
+from vlcli.tools.table import main_number
 
 
 @guarded
 def runs(
     clean: Annotated[bool, typer.Option("--clean", help="Remove what can go, after asking.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --clean: do not ask.")] = False,
-    output: o.Output = Path("runs"),
-    json_: o.Json = False,
+    output: options.Output = Path("runs"),
+    json_: options.Json = False,
 ) -> None:
     """Run folders with state, main metric, size and age, and what can go: leftovers of kills, replaced parts.
 
@@ -33,8 +33,6 @@ def runs(
 
     vlcli runs --clean --yes
     """
-    from vlcli.recipe import leftovers
-
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
     listed = leftovers.look(output)
@@ -53,7 +51,6 @@ def runs(
 
 def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
     # where no run has begun in the folder meanwhile
-    from vlcli.recipe import leftovers, run_state
 
     if not rubbish:
         console.err("nothing to remove")
@@ -71,7 +68,6 @@ def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Lefto
 
 
 def _row(run: Run, removed: set[str]) -> dict[str, Any]:
-    from vlcli.tools.table import main_number
 
     items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.leftovers]
     items = [{**item, "removed": item["path"] in removed} for item in items]
@@ -83,7 +79,6 @@ def _row(run: Run, removed: set[str]) -> dict[str, Any]:
 
 
 def _tell(listed: list[Run]) -> None:
-    from vlcli.tools.table import main_number
 
     rows = []
     for run in listed:
@@ -108,7 +103,7 @@ def follow(
     run: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="Name or folder of a run; without it, the one that runs.")
     ] = None,
-    output: o.Output = Path("runs"),
+    output: options.Output = Path("runs"),
 ) -> None:
     """Watch a run from another terminal: its stages, losses and time left, until it ends.
 
@@ -119,8 +114,6 @@ def follow(
     The exit code is that of the run: 0 where it was done, 1 or more where it failed, 130 where it was interrupted.
     Ctrl-C ends the watching; the run goes on.
     """
-    from vlcli.recipe import run_state
-
     folder = _folder(run, output)
     state = run_state.seen(folder)
     try:
@@ -133,8 +126,6 @@ def follow(
 
 
 def _folder(name: str | None, output: Path) -> Path:
-    from vlcli.recipe import run_state
-    from vlcli.recipe.locate import slug
 
     folders = sorted(output.iterdir(), key=lambda path: path.stat().st_mtime) if output.is_dir() else []
     alive = [path for path in folders if path.is_dir() and run_state.is_alive(path)]
@@ -168,7 +159,6 @@ def _in_view(folder: Path, state: RunState) -> RunState:
 
 def _next(folder: Path, before: RunState) -> RunState:
     # a run whose file has gone did all it was asked to
-    from vlcli.recipe import run_state, stage_record
 
     now = run_state.seen(folder)
     if now is not None:
@@ -206,7 +196,6 @@ def _in_lines(folder: Path, state: RunState) -> RunState:
 
 
 def _tell_end(folder: Path, state: RunState | None) -> int:
-    from vlcli.recipe import leftovers, stage_record
 
     if state is None:
         run = leftovers.look_at(folder)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.data.region_table import FILLS
+from vlcli.data.inputs import FILLS
 from vlcli.data.sample import ImageSample, Sample, TextSample
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from vlcli.data.collate import CLEAN, Item
 from vlcli.data.columns.index import absent_images, rows_without
 from vlcli.data.columns.table import ColumnExamples, joined
-from vlcli.data.inputs import Images, Sentences
+from vlcli.data.inputs import Images, LazyImage, Sentences
 from vlcli.data.pictures import Draw
 from vlcli.data.reader import Reader
 from vlcli.data.sample import PHASES, Corruption, Example, ImageSample, Sample, TextSample, generator, generators
 from vlcli.data.sampler import Pick
-from vlcli.data.sources import LazyImage
 from vlcli.data.streams import first_below, generator_of
 from vlcli.data.transforms.base import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer

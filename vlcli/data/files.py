@@ -91,6 +91,13 @@ def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
             yield line.removesuffix("\n")
 
 
+def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
+    """Yield the lines of :func:`text_lines` that are not blank, stripped, each with its place (``FILE:line``)."""
+    for number, line in enumerate(text_lines(path, encoding), 1):
+        if text := line.strip():
+            yield f"{path}:{number}", text
+
+
 def _codec(encoding: str) -> str:
     return "utf-8-sig" if encoding == "utf-8" else encoding
 
@@ -181,16 +188,14 @@ def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
 
 def read_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a JSON-lines file, each with its ``file:line``; blank lines are skipped."""
-    for number, line in enumerate(text_lines(path, encoding), 1):
-        if line and not line.isspace():
-            where = f"{path}:{number}"
-            try:
-                row = parse_json(line, where, one_line=True)
-                if not isinstance(row, dict):
-                    raise DataError("The line is no object.", where=where, got=_name(type(row)), expected="{...}")
-                yield where, row
-            except DataError as error:
-                raise _one_document(path, encoding) or error from None
+    for where, line in numbered_lines(path, encoding):
+        try:
+            row = parse_json(line, where, one_line=True)
+            if not isinstance(row, dict):
+                raise DataError("The line is no object.", where=where, got=_name(type(row)), expected="{...}")
+            yield where, row
+        except DataError as error:
+            raise _one_document(path, encoding) or error from None
 
 
 def _one_document(path: Path, encoding: str) -> DataError | None:

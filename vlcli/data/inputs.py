@@ -1,20 +1,24 @@
-"""Loads an example: the token ids of its sentence, the regions, pixels and visual concepts of its images."""
+"""Loads an example: token ids, regions, pixels and visual concepts; checks that what is loaded fits the model."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Protocol
 
-from vlcli.data.columns.table import ColumnExamples
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vlcli.data.columns.table import ColumnExamples, image_counts
 from vlcli.data.columns.tokens import Tokens, tokens_of
 from vlcli.data.pictures import Draw, Pictures, normalised
 from vlcli.data.reader import Reader
-from vlcli.data.region_table import FILLS, RegionTable
 from vlcli.data.sample import Example, ImageSample, TextSample, copied
-from vlcli.data.sources import ConceptSource
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, Record
 from vlcli.images.shards import is_there
-from vlcli.nn.model import InputSpec
+from vlcli.nn.batch import Regions
+from vlcli.nn.model import DataSpec, InputSpec
 
 # Fields that are read of a store besides features and boxes, where it has them.
 FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
@@ -58,6 +62,16 @@ class Sentences:
     def count(self, text: str | None) -> int:
         """Return the number of a sentence's pieces, specials included, after cutting; 0 without text."""
         return 0 if text is None or self.tokenizer is None else len(self.tokenizer.encode(text, "", self.length).ids)
+
+
+class ConceptSource(Protocol):
+    """Visual concepts by image."""
+
+    def read(self, name: str) -> dict[str, NDArray[Any]]:
+        """Return ``ids`` and ``scores`` of an image, best first."""
+        ...
+
+    def __contains__(self, name: object) -> bool: ...
 
 
 class Images:
@@ -148,3 +162,176 @@ def fill_regions(image: ImageSample, record: Record) -> None:
         fields["class_scores"] = record.scores
     image.fields = {name: array for name, array in fields.items() if array is not None}
     image.box_ids = None if record.box_ids is None else [str(name) for name in record.box_ids]
+
+
+# Fields of regions in a batch, and their values at padding.
+FILLS = {"classes": -1, "class_scores": 0, "attributes": -1, "attribute_scores": 0, "class_probs": 0}
+
+
+class RegionTable:
+    """The regions of several pictures.
+
+    The table has no references to the pictures made from it: in a reference cycle, the arrays would be freed only by
+    Python's cyclic garbage collector.
+
+    Args:
+        store: the feature store.
+        names: the pictures, without duplicates.
+        fields: the fields to read besides features and boxes.
+        multiple: the padded number of regions R is rounded up to a multiple of this number.
+
+    Raises:
+        DataError: the store lacks a picture, or a record is damaged.
+    """
+
+    def __init__(self, store: FeatureStore, names: Sequence[str], fields: Collection[str], multiple: int = 1) -> None:
+        stored = store.read_batch(names, ("features", "boxes", *(name for name in fields if name != "box_ids")))
+        self.sizes = stored.pop("sizes")  # (M, 2)
+        width = -(-max(stored["mask"].shape[1], 1) // multiple) * multiple
+        if width != stored["mask"].shape[1]:
+            stored = {name: _widened(array, width) for name, array in stored.items()}
+        self.mask = stored.pop("mask")  # (M, R)
+        self.features = np.asarray(stored["features"], np.float32)  # (M, R, D)
+        scale = self.sizes[:, None, [1, 0, 1, 0]].astype(np.float32)  # (M, 1, 4)
+        self.boxes = np.clip(stored["boxes"].astype(np.float32) / scale, 0, 1)  # (M, R, 4)
+        if "scores" in stored:
+            stored.setdefault("class_scores", stored["scores"])
+        self.fields: dict[str, NDArray[Any]] = {}
+        for name, fill in FILLS.items():
+            if name in stored:
+                array = stored[name].astype(np.float32 if stored[name].dtype.kind == "f" else np.int64)
+                array[~self.mask] = fill
+                self.fields[name] = array
+        self.box_ids: list[list[str] | None] = [None] * len(names)
+        if "box_ids" in fields:
+            ids = [store.read(name, ("box_ids",), copy=False).box_ids for name in names]
+            self.box_ids = [None if one is None else [str(name) for name in one] for one in ids]
+        self._names, self._parts = list(names), self._views(stored)
+
+    def images(self) -> dict[str, ImageSample]:
+        """Return an ``ImageSample`` for each row, by name. Its arrays have the store's types and are read-only."""
+        rows = enumerate(zip(self._names, self.sizes.tolist(), self._parts, strict=True))
+        return {name: ImageSample(name, tuple(size), *parts, row=(self, row)) for row, (name, size, parts) in rows}
+
+    def _views(self, stored: dict[str, NDArray[Any]]) -> list[tuple[Any, Any, dict[str, Any], list[str] | None]]:
+        views = {"features": stored["features"].view(), "boxes": self.boxes.view()}
+        views |= {name: stored[name].view() for name in self.fields}
+        for view in views.values():
+            view.flags.writeable = False
+        features, boxes = views.pop("features"), views.pop("boxes")
+        parts = []
+        for row, count in enumerate(self.mask.sum(1).tolist()):
+            fields = {name: view[row, :count] for name, view in views.items()}
+            parts.append((features[row, :count], boxes[row, :count], fields, self.box_ids[row]))
+        return parts
+
+    def regions(self, images: Sequence[ImageSample]) -> Regions | None:
+        """Return the regions of some pictures as a batch; None where more than features was replaced.
+
+        Args:
+            images: pictures made by this table (``row``); features may have been replaced by others of equal shape.
+        """
+        rows: list[int] = []
+        changed: list[tuple[int, Any]] = []
+        for number, image in enumerate(images):
+            row = image.row[1] if image.row is not None else 0
+            features, boxes, fields, ids = self._parts[row]
+            if image.features is not features:
+                changed.append((number, image.features))
+            if image.boxes is not boxes or image.fields is not fields or image.box_ids is not ids:
+                return None
+            rows.append(row)
+        if any(array is None or len(array) != int(self.mask[rows[number]].sum()) for number, array in changed):
+            return None
+        whole = not changed and rows == list(range(len(self._parts)))
+        pick = slice(None) if whole else np.array(rows, np.int64)
+        features = self.features[pick]  # (B, R, D)
+        for number, array in changed:
+            if array is not None:
+                features[number, : len(array)] = array
+        box_ids = [self.box_ids[row] or [] for row in rows]
+        arrays = {"features": features, "boxes": self.boxes[pick], "mask": self.mask[pick]}
+        arrays |= {"sizes": self.sizes[pick].astype(np.int64)}
+        arrays |= {name: array[pick] for name, array in self.fields.items()}
+        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return Regions(**tensors, box_ids=box_ids if any(box_ids) else None)
+
+
+def _widened(array: NDArray[Any], width: int) -> NDArray[Any]:
+    wide = np.zeros((len(array), width, *array.shape[2:]), array.dtype)
+    wide[:, : array.shape[1]] = array
+    return wide
+
+
+class LazyImage(ImageSample):
+    """An image of a donor: only its key is known, all else is loaded on first access."""
+
+    def __init__(self, key: str, load: Callable[[], ImageSample]) -> None:
+        self.key, self._pending = key, load
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ImageSample.__dataclass_fields__ and name != "key":
+            state = object.__getattribute__(self, "__dict__")
+            if "_pending" in state:
+                state.update(state.pop("_pending")().__dict__)
+                self.__class__ = ImageSample  # type: ignore[assignment]  # so that it copies as any other
+        return object.__getattribute__(self, name)
+
+
+def check_sources(
+    needs: InputSpec,
+    tokenizer: Any,
+    store: FeatureStore | None,
+    concepts: ConceptSource | None,
+    data_spec: DataSpec | None,
+) -> None:
+    """Refuse sources that lack inputs of a model, or do not fit the sizes it was built with."""
+    if needs.text and tokenizer is None:
+        raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
+    if needs.concepts and concepts is None:
+        raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
+    words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
+    if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
+        different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")
+        raise DataError(
+            "The concepts are numbered in another way than the model knows them.",
+            where="the store of concepts",
+            got=f"{len(words)} words; {different}",
+            expected=f"{len(data_spec.concepts)} words, as the model was built",
+            hint="extract with the concept model that the training used",
+        )
+    if not needs.regions:
+        return
+    if store is None:
+        hint = "add an extract stage, or name a store: features=FILE"
+        raise DataError("The model reads region features, and there is no store of them.", hint=hint)
+    if data_spec is not None and len(store) and store.dim != data_spec.region_dim:
+        raise DataError(
+            "The features are not as wide as the model takes them.",
+            where=store.where,
+            got=f"{store.dim} numbers a region",
+            expected=f"{data_spec.region_dim}, as the model was built",
+            hint="extract with the extractor the model was trained on, or train a new model",
+        )
+
+
+def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, dropped: int) -> None:
+    """Check that all examples have the same number of images, as a batch needs.
+
+    Raises:
+        DataError: they have not, or there is no example.
+    """
+    if not len(examples):
+        raise DataError("The data are empty: no example is left.", where=names, got=f"dropped: {dropped}")
+    numbers, rows = np.unique(image_counts(examples), return_index=True)
+    firsts = sorted(zip(rows.tolist(), numbers.tolist(), strict=True))
+    counts = {count: examples[row].key for row, count in firsts}
+    if len(counts) > 1 and (needs.regions or needs.pixels or needs.concepts):
+        got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
+        raise DataError(
+            "The examples have different numbers of images.",
+            where=names,
+            got=got,
+            expected="the same number for all data of one stage",
+            hint="give each kind of data a stage of its own",
+        )

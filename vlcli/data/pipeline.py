@@ -13,13 +13,12 @@ from torch.utils.data import Dataset, get_worker_info
 from vlcli.data.collate import collate
 from vlcli.data.dataset import CorruptionStep, Examples, LoadImage
 from vlcli.data.images import PictureError
-from vlcli.data.inputs import Images, Sentences
+from vlcli.data.inputs import ConceptSource, Images, Sentences, check_shapes, check_sources
 from vlcli.data.loader import BatchLoader, NothingReadableError
 from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption, Example, ImageSample, Sample
 from vlcli.data.sampler import Batches, Curriculum, CurriculumLimits, Order, Pick
-from vlcli.data.sources import ConceptSource, check_shapes, check_sources
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError

@@ -14,11 +14,11 @@ from vlcli.data.miniature import Miniature
 from vlcli.data.named_pictures import NamedPictures
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.remote import is_remote, local_copy
 from vlcli.data.sample import Example
 from vlcli.data.truth import Truth, truth_of
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
+from vlcli.images.remote import is_remote, local_copy
 
 
 class Reader(NamedPictures):
@@ -327,8 +327,8 @@ class Reader(NamedPictures):
         """Return the annotation file of each split; called by :meth:`files` of subclasses.
 
         Args:
-            named: a path of the recipe, or a remote address (:mod:`vlcli.data.remote`), in which ``{split}`` is filled
-                in; None: look for the usual ones.
+            named: a path of the recipe, or a remote address (:mod:`vlcli.images.remote`), in which ``{split}`` is
+                filled in; None: look for the usual ones.
             candidates: usual paths under the data root, the most usual first.
 
         Returns:

@@ -167,7 +167,7 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
         content = json.loads(path.read_text(encoding="utf-8"))
         kind = format or _recognise(content)
         if kind == "coco-instances":
-            return _from_instances(content, crowds).with_area()
+            return from_instances(content, crowds).with_area()
         if kind == "mattnet":  # whose boxes of one pixel have a width of 0
             return BoxFile(_from_mattnet(content), {}, ())
         return BoxFile((_from_results if kind == "coco-results" else _from_images)(content), {}, ()).with_area()
@@ -205,7 +205,8 @@ def _corners(boxes: Iterable[Any]) -> np.ndarray:
         return np.concatenate([array[:, :2], array[:, :2] + array[:, 2:]], axis=1).astype(np.float32)
 
 
-def _from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
+def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
+    """Return the boxes of a COCO instances document; see :func:`read_boxes`."""
     annotations = (note for note in content["annotations"] if "bbox" in note)
     rows = _by_image(note for note in annotations if crowds or not note.get("iscrowd"))
     result: list[BoxList] = []

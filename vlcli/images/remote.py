@@ -1,13 +1,22 @@
-"""Reads files at remote addresses (``s3://``, ``gs://``, ``https://`` ...) by fsspec, with several tries."""
+"""Reads files at remote addresses (``s3://``, ``gs://``, ``https://`` ...) by fsspec, or copies them to the cache.
 
+A copy is whole or absent, lies under ``VLCLI_CACHE`` (by default ``~/.cache/vlcli``), and is fetched again when the
+remote file has another size, time or tag. Each step is tried several times.
+"""
+
+import hashlib
+import json
+import os
+import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.errors import DataError
-from vlcli.files import is_remote
+from vlcli.files import is_remote, locked, write_json, written
 
-__all__ = ["absent", "file_system", "files_below", "is_remote", "read_bytes", "tried"]
+__all__ = ["CACHE", "cache_folder", "file_system", "files_below", "is_remote", "local_copy", "matching", "read_bytes"]
 
 TRIES = 5
 # Seconds before the second try; twice as long before each further one.
@@ -38,11 +47,7 @@ def read_bytes(address: str, most: int | None = None) -> bytes:
 def files_below(address: str) -> list[str]:
     """Return the addresses of all files in a remote folder, subfolders included, sorted."""
     system, path = file_system(address)
-    try:
-        names = tried(address, lambda: system.find(path))
-    except FileNotFoundError:
-        raise absent(address) from None
-    return sorted(system.unstrip_protocol(name) for name in names)
+    return sorted(map(system.unstrip_protocol, _tried(address, lambda: system.find(path))))
 
 
 def file_system(address: str) -> tuple[Any, str]:
@@ -86,6 +91,61 @@ def tried(address: str, act: Callable[[], T]) -> T:
     raise AssertionError(address)
 
 
-def absent(address: str) -> DataError:
-    """Make the error for an address without a file."""
-    return DataError("There is no such remote file.", where=address, hint="check the address")
+CACHE = "VLCLI_CACHE"
+_MARKS = ("size", "mtime", "LastModified", "last_modified", "updated", "etag", "ETag", "md5Hash", "created")
+_BLOCK = 1 << 22
+# Copies that this process has compared with the remote file.
+_checked: dict[str, Path] = {}
+
+
+def cache_folder() -> Path:
+    """Return the folder of the copies."""
+    folder = os.environ.get(CACHE)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(folder).expanduser() if folder else home / "vlcli"
+
+
+def local_copy(address: str) -> Path:
+    """Return the copy of a remote file, fetched where it is missing or out of date."""
+    known = _checked.get(address)
+    if known is not None and known.is_file():
+        return known
+    folder = cache_folder() / "remote" / hashlib.sha256(address.encode()).hexdigest()[:16]
+    copy, note = folder / (address.rstrip("/").rpartition("/")[2] or "file"), folder / "source.json"
+    system, path = file_system(address)
+    info = _tried(address, lambda: system.info(path))
+    marks: dict[str, Any] = {name: info[name] if name == "size" else str(info[name]) for name in _MARKS if name in info}
+    with locked(folder, f"name another folder for copies: {CACHE}=FOLDER"):
+        if not copy.is_file() or _noted(note) != marks:
+            _tried(address, lambda: _fetch(system, path, copy, marks.get("size")))
+            write_json(note, marks)
+    _checked[address] = copy
+    return copy
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the addresses that a pattern with ``*`` names, sorted."""
+    system, path = file_system(pattern)
+    return sorted(map(system.unstrip_protocol, _tried(pattern, lambda: system.glob(path))))
+
+
+def _tried(address: str, act: Callable[[], T]) -> T:
+    try:
+        return tried(address, act)
+    except FileNotFoundError:
+        raise DataError("There is no such remote file.", where=address, hint="check the address") from None
+
+
+def _noted(note: Path) -> Any:
+    try:
+        return json.loads(note.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _fetch(system: Any, path: str, copy: Path, size: int | None) -> None:
+    with written(copy) as beside:
+        with system.open(path, "rb") as source, beside.open("wb") as out:
+            shutil.copyfileobj(source, out, _BLOCK)
+        if size is not None and beside.stat().st_size != size:
+            raise OSError(f"{beside.stat().st_size:,} of {size:,} bytes came")

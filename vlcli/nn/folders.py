@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Folders:
     """Hooks of models whose options name folders with configurations, weights and tokenizers."""
 
+    local_files: ClassVar[tuple[str, ...]] = ()  # options that name a file of weights, of which a bundle has no need
+
     @classmethod
-    def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG003
+    def tower_folders(cls, options: Mapping[str, Any]) -> dict[str, str]:
         """Return the options that name a folder or a cached hub name; called before a model is built.
 
         Returns:
             By option a path, under the data root or absolute, or a hub name; empty: the model reads no folder.
         """
-        return {}
+        return {key: options[key] for key in cls.local_files if options.get(key)}
 
     @classmethod
     def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:  # noqa: ARG003
@@ -28,7 +30,7 @@ class Folders:
 
     def bundle_options(self) -> dict[str, Any]:
         """Return options for a bundle, so that it needs no other folder; called when a bundle is written."""
-        return {}
+        return dict.fromkeys(self.local_files)
 
 
 @contextmanager

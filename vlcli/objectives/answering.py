@@ -39,13 +39,14 @@ class Answering(Objective):
         only: what the model sees; ``text`` and ``images`` are controls.
         view: the view that is answered.
         source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
-            for (``all_ans.json`` of LXMERT's release), a path from the current folder. Rows are taken over by string.
+            for (``all_ans.json`` of LXMERT's release), under the data root or here. Rows are taken over by string.
         smoothing: label smoothing of ``ce``: share of the target that is spread over all answers.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, sections 3.1.3 and 4.2; Teney et al. 2018 (soft targets)"
     requires = frozenset({"fuse"})
     init_from = ("image-qa",)
+    local_files = ("source_answers",)
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class ImageQA(Answering):
         only: what the model sees; ``text`` and ``images`` are controls.
         view: the view it shares.
         source_answers: where the weights it starts from are not vlcli's: the file of the answers that their rows stand
-            for, a path from the current folder.
+            for, under the data root or here.
     """
 
     paper = "LXMERT, Tan and Bansal 2019, section 3.1.3; airsplay/lxmert for sampling and the table"

@@ -82,6 +82,8 @@ class Objective(nn.Module):
     init_from: ClassVar[tuple[str, ...]] = ()
     # parameters that a recipe may change from one epoch on: only those of the corruption
     changeable: ClassVar[frozenset[str]] = frozenset()
+    # parameters that name a file: under the data root, or here
+    local_files: ClassVar[tuple[str, ...]] = ()
     # whether :meth:`predict` speaks of what a corruption hid alone: of plain examples it says nothing, so that no
     # exported graph computes it
     predicts_hidden: ClassVar[bool] = False

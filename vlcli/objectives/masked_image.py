@@ -97,7 +97,7 @@ class MaskedImage(Objective):
         unit: side of a random square, in patches.
         on: states to guess from: those of the image encoder alone, or fused with the sentence (of a model whose
             patches look at words).
-        tokenizer: a local file: DALL-E's encoder, or BEiT v2's tokenizer.
+        tokenizer: a file, under the data root or here: DALL-E's encoder, or BEiT v2's tokenizer.
         codes: how many tokens the tokenizer has.
         backbone: a torchvision ResNet, a timm model or ``tiny-conv`` whose features are the target.
         backbone_weights: its local file.
@@ -106,6 +106,7 @@ class MaskedImage(Objective):
 
     paper = "BEiT, Bao et al. 2022, section 2.3; SimMIM, Xie et al. 2022, section 3"
     requires = frozenset({"image", "hide"})
+    local_files = ("tokenizer", "backbone_weights")
 
     def __init__(
         self,

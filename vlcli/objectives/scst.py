@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from vlcli.data.references import REFERENCES
+from vlcli.data.concepts import REFERENCES
 from vlcli.errors import ComponentError, DataError
 from vlcli.metrics.captions.cider import CiderReward, DocumentFrequency
 from vlcli.nn import DataSpec, ForwardPasses, Model

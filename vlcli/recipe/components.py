@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from vlcli import registry
+from vlcli.errors import ComponentError
 from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.recipe.yaml import Path_, dotted
 from vlcli.registry.schema import Spec, as_spec
@@ -45,6 +47,17 @@ class Use:
     def key(self) -> str:
         """The path, dotted."""
         return dotted(self.path)
+
+
+def local_files(kind: str, spec: Spec) -> dict[str, str]:
+    """Returns the words of the options in which a model, task or objective names files (imports it); of others none."""
+    if kind not in ("models", "tasks", "objectives"):
+        return {}
+    try:
+        options = getattr(registry.load(kind, spec["name"]), "local_files", ())
+    except ComponentError:  # raised again where it is built
+        return {}
+    return {key: spec[key] for key in options if isinstance(spec.get(key), str)}
 
 
 def split_options(kind: str, spec: Spec) -> tuple[Spec, dict[str, Any]]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,18 @@ from typing import Any
 from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.files import is_remote
-from vlcli.recipe import stage_record
-from vlcli.recipe.components import of_recipe, of_stage, split_options
+from vlcli.recipe import stage_record, wiring
+from vlcli.recipe.components import Use, local_files, of_recipe, of_stage, split_options
 from vlcli.recipe.digests import read_files
 from vlcli.recipe.resolve import Kept, named_model, resolve
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, Training, TrainVocabulary
+from vlcli.recipe.yaml import Path_
 from vlcli.registry import Entry
 from vlcli.registry.schema import Spec, as_spec
 from vlcli.version import __version__
 
+_UNDER_ROOT = ("answers", "detections")
+"""Options of tasks and objectives that name files under the data root alone."""
 _SILENT = {
     "about",
     "device",
@@ -136,10 +139,18 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
         if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's
             paths = [root / vocabulary, Path(vocabulary).expanduser()]
             files += [path for path in paths if path.exists()][:1]
-        tables = [spec.get("answers") for spec in [*(stage.objectives or []), stage.task or {}]]
+        tables = [spec.get(key) for spec in [*(stage.objectives or []), stage.task or {}] for key in _UNDER_ROOT]
         files += [root / Path(table).expanduser() for table in tables if isinstance(table, str)]
     uses = [*of_stage(name, stage), *(of_recipe(recipe) if isinstance(stage, Training) else ())]
+    files += [file for _, file in component_files(uses, root)]
     return files + [file for use in uses if use.kind != "datasets" for file in _named_files(use.spec, root)]
+
+
+def component_files(uses: Iterable[Use], root: Path) -> Iterator[tuple[Path_, Path]]:
+    """Yields the files that models, tasks and objectives name in their ``local_files``, each with its place."""
+    for use in uses:
+        for option, word in local_files(use.kind, use.spec).items():
+            yield (*use.path, option), wiring.find_below(word, root) or root / word
 
 
 def _listed(reader: Any) -> list[Path]:

@@ -52,7 +52,7 @@ class Rows:
     axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     others: dict[str, Row] = field(default_factory=dict)
-    reference: str | None = None
+    references: list[str] = field(default_factory=list)
     seeds: int = 1
     cells: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -265,13 +265,13 @@ def _beside(table: Rows) -> None:
         table.fault(("published_in",), "this value does not fit", shown(source, 60), "{table: 2, split: test}")
     for key in [key for key in source or () if isinstance(source, dict) and key not in _OF_PUBLISHED]:
         table.fault(("published_in", key), f"unknown key {key!r}", expected=", ".join(_OF_PUBLISHED))
-    if reference is not None:
-        table.reference = str(reference)
-        values = [value for axis in table.axes.values() for value in axis]  # of a grid: the cell beside each
-        if table.reference not in [*table.rows, *values] and not table.problems:
-            expected = ", ".join(list(table.rows)[:20])
-            hint = "a reference is a row of the same table" if ":" in table.reference else ""
-            table.fault(("reference",), "no row has this label", table.reference, expected, hint)
+    table.references = [str(label) for label in as_list(reference)]
+    values = [value for axis in table.axes.values() for value in axis]  # of a grid: the cell beside each
+    unknown = [label for label in table.references if label not in [*table.rows, *values]]
+    if unknown and not table.problems:
+        expected = ", ".join(list(table.rows)[:20])
+        hint = "a reference is a row of the same table" if ":" in unknown[0] else ""
+        table.fault(("reference",), "no row has this label", unknown[0], expected, hint)
     if isinstance(seeds, int) and seeds >= 1:
         table.seeds = seeds
     _others(table)

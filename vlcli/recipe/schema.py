@@ -368,7 +368,7 @@ class Recipe(fields.Section):
     table: TableOptions | None = None
     report: bool = False
     rows: dict[str, Any] = {}
-    reference: str | int | float | None = None
+    reference: str | int | float | list[str | int | float] | None = None
     skip: dict[str, Any] | list[str] | str | None = None
     published: dict[str, Any] = {}
     published_in: dict[str, Any] = {}

@@ -213,6 +213,10 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
         if stage.if_missing == "skip" or (of_stage and of_stage not in artifacts):
             continue
         root = wiring.root_folder(resolved.recipe, stage, artifacts)
+        for place, file in keys.component_files(uses(resolved, [name]), root):
+            if not file.exists():
+                hint = "check `root`: such a path is looked for there, then in the current folder"
+                problems.append(resolved.document.fault(place, "there is no such file", str(file), hint=hint, code=5))
         for (owner, *rest), spec in keys.data_places(resolved.recipe, stage):
             try:
                 registry.build("datasets", spec, root).require()

@@ -48,6 +48,12 @@ def find_place(value: str, root: Path) -> Path | None:
     return cached_repository(value) if is_hub_name(value) else None
 
 
+def find_below(value: str, root: Path) -> Path | None:
+    """Returns the path of a file that a component names: under the data root, else here; None: there is none."""
+    named = Path(value).expanduser()
+    return next((path for path in (root / named, named) if path.exists()), None)
+
+
 def is_hub_name(value: str) -> bool:
     """Returns True for ``OWNER/NAME``, which may be a model on the Hugging Face hub."""
     return bool(_HUB_NAME.fullmatch(value)) and Path(value).suffix not in FILES

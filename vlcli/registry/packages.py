@@ -125,4 +125,6 @@ def listed(package: str, distribution: str, version: str) -> Iterator[Entry]:
                 needed = (needs[f"{kind}.{name}"],) if f"{kind}.{name}" in needs else ()
                 yield Entry(kind, name, f"{home}:{attribute}", distribution, version, needed, interface=interface)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        warnings.warn(f"the components of {package} are not listed: {file}: {error}", stacklevel=2)
+        fault = error.strerror if isinstance(error, OSError) else error
+        what = f"the components of {package} are not listed: {file}: {fault}"
+        warnings.warn(f"{what}; reinstall {distribution or package}", stacklevel=2)

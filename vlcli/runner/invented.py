@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from vlcli.data.concepts import REFERENCES
 from vlcli.data.reader import Reader
-from vlcli.data.references import REFERENCES
 from vlcli.data.sample import Example
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.detection.extractor import grid_boxes

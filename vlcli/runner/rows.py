@@ -220,7 +220,7 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         others = (_row(other, label, prefixed=len(labels) > 1) for other in table.written.others.values() if whole)
         rows += [replace(other, other=True) for other in others if other.published or other.apart]
         known = [*having, *(value for values in axes.values() for value in values)]
-        reference = table.written.reference if table.written.reference in known else None
+        reference = next((one for one in table.written.references if one in known), None)
         tables[name] = TableResults(title, patterns, rows, reference, axes=axes, about=about)
     return _patterns_that_apply(tables)
 

@@ -13,7 +13,6 @@ from vlcli.data.checks import share_id
 from vlcli.data.files import IMAGE_SUFFIXES
 from vlcli.data.picture_index import path_id
 from vlcli.data.reader import Reader
-from vlcli.data.remote import local_copy
 from vlcli.detection.extraction import Share, extract_images
 from vlcli.detection.extractor import Extractor
 from vlcli.detection.jobs import Cluster
@@ -27,9 +26,10 @@ from vlcli.files import is_remote
 from vlcli.images.boxes import NO_AREA, BoxFile, BoxList, image_id, read_boxes
 from vlcli.images.files import conversion_notes
 from vlcli.images.labels import Labels, class_table, ids_used, numbered, together
-from vlcli.images.remote import files_below
+from vlcli.images.remote import files_below, local_copy
 from vlcli.recipe.pictures import note_pictures
 from vlcli.recipe.schema import Extract
+from vlcli.recipe.wiring import find_below
 
 STORE = "features.h5"
 STORES = (".h5", ".hdf5")
@@ -224,6 +224,8 @@ def build_extractor(context: StageContext) -> Extractor:
         spec["weights"] = str(verified(under(context.root, spec["weights"], there=False)))  # it says where to get them
     if isinstance(spec.get("words"), str):
         spec["words"] = str(under(context.root, spec["words"], there=False))
+    if isinstance(config_file := spec.get("config"), str):  # or a name that the extractor knows
+        spec["config"] = str(find_below(config_file, context.root) or config_file)
     extractor: Extractor = registry.of(Extractor).build(spec)
     return extractor
 

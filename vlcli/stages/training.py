@@ -86,7 +86,7 @@ def _sources(parts: Assembly) -> list[str]:
         return parts.report.lines()
     named = ", ".join(parts.module.model.tower_folders(parts.model_spec).values())
     if named:
-        return [f"towers from {named}; the rest is drawn from the seed"]
+        return [f"weights from {named}; the rest is drawn from the seed"]
     return ["weights drawn from the seed: training from scratch"]
 
 

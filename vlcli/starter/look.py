@@ -14,8 +14,17 @@ from vlcli.images.files import BadImageError, check_image, read_size
 from vlcli.starter import plan as planning
 from vlcli.starter.machine import Machine, this_machine
 from vlcli.starter.plan import OF_IMAGES, Plan, add_notes
-from vlcli.starter.seen import Seen, find_weights, ids_of, rows_of
-from vlcli.starter.sources import ask_readers, box_files, check_columns, no_pictures, nothing_found
+from vlcli.starter.seen import (
+    Seen,
+    ask_readers,
+    box_files,
+    check_columns,
+    find_weights,
+    ids_of,
+    no_pictures,
+    nothing_found,
+    rows_of,
+)
 from vlcli.starter.stages import model_of
 
 SHOWN = 12

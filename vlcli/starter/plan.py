@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
+from vlcli.data import Example, Reader, Recognised
 from vlcli.data.holdout import select
-from vlcli.data.reader import Reader
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
 from vlcli.recipe.schema import Recipe

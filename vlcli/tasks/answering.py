@@ -33,6 +33,7 @@ class Answering(Task):
 
     metric = "accuracy"
     usual_table: ClassVar[str] = ""  # path of the published table in the authors' data folder
+    local_files = ("source_answers",)
     facts_of_questions: ClassVar[tuple[str, ...]] = ("question_id",)  # targets that predictions keep
     smoothing: float = 0.0  # label smoothing of the loss ``ce``
 
@@ -67,7 +68,7 @@ class Answering(Task):
         if self.source_answers is not None:  # as many as the weights have rows
             further = (f"answer {number}" for number in range(len(ANSWERS), ANSWER_TABLE_SIZE))
             rows = [{"ans": answer, "dsets": ["vqa", "gqa"]} for answer in (*ANSWERS, *further)]
-            miniature.write(Path(self.source_answers), rows)
+            miniature.write(readers[0].root / self.source_answers, rows)
 
     def right_answers(self, example: Example, names: Sequence[str]) -> list[str]:
         scores = example.targets.get("answers")
@@ -119,7 +120,7 @@ class VQA(Answering):
         only: ``text`` or ``images`` make the control that sees one modality.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
         source_answers: for starting weights that are not vlcli's: the file of the answers of their answer head's rows,
-            a path from the current folder.
+            under the data root or here.
         smoothing: label smoothing of the loss ``ce``.
         wups: score sets of answers by WUPS at 0.9 and 0.0 too (``wups_0.9``, ``wups_0.0``), where nltk's WordNet is.
     """
@@ -241,7 +242,7 @@ class GQA(Answering):
         only: ``text`` or ``images`` make the control that sees one modality.
         head: a head of ``vlcli.nn.heads``; None takes the model's own for answers.
         source_answers: for starting weights that are not vlcli's: the file of the answers of their answer head's rows,
-            a path from the current folder.
+            under the data root or here.
     """
 
     paper = "Hudson and Manning 2019, GQA: A New Dataset for Real-World Visual Reasoning"

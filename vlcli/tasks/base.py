@@ -114,6 +114,7 @@ class Task:
     usual_answers: int = 0  # rows of the papers' answer table, for ``vlcli count`` without data; 0: there is none
     # names of the objectives as whose corruptions the examples are shown; none: as they are
     corrupted_by: tuple[str, ...] = ()
+    local_files: ClassVar[tuple[str, ...]] = ()  # parameters that name a file or a folder: under the data root, or here
     images: int = 1  # images of one example, for :meth:`probabilities` of new pictures; 0: any number
 
     def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from vlcli import registry
+from vlcli.data.concepts import REFERENCES, WithReferences
 from vlcli.data.reader import Reader
-from vlcli.data.references import REFERENCES, WithReferences
 from vlcli.errors import ComponentError, DataError
 from vlcli.features import FeatureStore
 from vlcli.files import write_json, written

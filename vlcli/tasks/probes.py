@@ -104,12 +104,14 @@ class SugarCrepeTask(PairTask):
 
     Args:
         objective: which scores pairs: ``matching``, ``contrast-matching`` or ``contrast``.
-        language_model: a folder with a causal language model of transformers; None: there is no ``likelier``.
+        language_model: a folder with a causal language model of transformers, under the data root or here; None: there
+            is no ``likelier``.
     """
 
     paper = "Hsieh et al. 2023, SugarCrepe: Fixing Hackable Benchmarks for Compositionality"
     metric = "accuracy"
     usual_data = "sugarcrepe"
+    local_files = ("language_model",)
     by_chance: ClassVar[Mapping[str, float]] = {"accuracy": 0.5}
 
     def __init__(self, *, objective: str = "matching", language_model: str | None = None) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from vlcli.data.concepts import REFERENCES, OfAlbum
 from vlcli.data.readers.vist import ALBUM, NAMED, PHOTOS
-from vlcli.data.references import REFERENCES, OfAlbum
 from vlcli.files import write_json
 from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize

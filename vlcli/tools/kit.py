@@ -19,9 +19,8 @@ from vlcli.tables.equal import RULE, equal_range
 from vlcli.tables.results import DONE, FILE, RowResults, RunResults, TableResults, read_results, write_results
 from vlcli.tables.summary import summarise
 from vlcli.tables.text import verdicts
-from vlcli.tools.published import ANSWERS
+from vlcli.tools.published import ANSWERS, MADE, Wanted, wanted_by
 from vlcli.tools.rehearsal import stage_cost
-from vlcli.tools.whereabouts import MADE, Wanted, wanted_by
 
 README, RESULTS = "README.md", "results.json"
 """The files of a kit: the page, and what is sent back."""

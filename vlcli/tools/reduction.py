@@ -14,7 +14,7 @@ from vlcli import registry
 from vlcli.recipe.components import Use
 from vlcli.recipe.load import load
 from vlcli.recipe.locate import Resolved
-from vlcli.recipe.schema import Average, Evaluate, Extract, Stage, Training
+from vlcli.recipe.schema import Average, Evaluate, Extract, Make, Stage, Training
 from vlcli.recipe.validate import uses
 
 WIDTH = 48
@@ -28,12 +28,12 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "tasks": {"short": 160, "stride": 107},
     "transforms": {"shorts": [64], "longest": 96, "before_crop": [64], "crop_sides": [48, 64]},
     "worlds": {
-        "images": 32,
+        "images": 160,
         "albums": 8,
         "imagenet": 32,
         "ade20k": 8,
         "nlvr2_train": 24,
-        "nlvr2_pool": 24,
+        "nlvr2_pool": 0,
         "nlvr2_dev": 12,
         "nlvr2_test": 12,
     },
@@ -75,7 +75,12 @@ def reduced(full: Resolved, overrides: Sequence[str] = (), device: str | None = 
         device: on which it will run; half precision is kept on a GPU alone.
         trust: run the files of ``plugins:``.
     """
-    changes = {name: change for use in uses(full) for name, change in _of_component(use)}
+    worlds = [
+        Use("worlds", stage.world, ("stages", name, "world"), {})
+        for name, stage in full.stages.items()
+        if isinstance(stage, Make)
+    ]
+    changes = {name: change for use in (*uses(full), *worlds) for name, change in _of_component(use)}
     on_gpu = torch.cuda.is_available() and not (device or "").startswith("cpu")
     for name, stage in full.stages.items():
         changes |= {("stages", name, *path): value for path, value in _of_stage(stage)}
@@ -107,6 +112,8 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
         and use.spec.get("image", "pixels") == "pixels"
     ):
         yield (*use.path, "image_size"), side(int(use.spec.get("image_size", known["image_size"].default)))
+    if use.spec["name"] == "noisy-or" and use.spec.get("instances") == "pixels":
+        yield (*use.path, "image_size"), 256  # the network's first full layer covers 7 cells of 32 pixels
     for name, most in SIZES.get(use.kind, {}).items():
         if name in known:
             value = use.spec.get(name, None if known[name].required else known[name].default)

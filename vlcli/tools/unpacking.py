@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from vlcli.data.arrays import ArrayTable, array_files, array_tables
-from vlcli.data.arrow_tables import arrow_rows
+from vlcli.data.readers.arrow import arrow_rows
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder
 from vlcli.images.files import MAX_PIXELS, BadImageError, read_format

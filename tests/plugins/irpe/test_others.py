@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from vlcli_irpe import SASA, ConvolutionalGenerator, Huang, LogCPB, RoPE2D, Shaw, SwinBias, TransformerXL
+from vlcli_irpe import IRPE, SASA, ConvolutionalGenerator, Huang, LogCPB, RoPE2D, Shaw, SwinBias, TransformerXL
 
 from vlcli import registry
 from vlcli.errors import ComponentError
@@ -93,6 +93,23 @@ def test_transformer_xl_is_its_equation() -> None:
     whole = (q + u) @ k.transpose(-1, -2) + ((q + v)[:, :, :, None] * (s @ project)).sum(-1)
     wanted = (whole - q @ k.transpose(-1, -2)) / math.sqrt(8)
     assert torch.allclose(logits(position, q, k, Layout.for_grid(*GRID)), wanted, atol=1e-9)
+
+
+def test_axial_deeplabs_terms_on_one_axis_are_irpe_on_queries_keys_and_values() -> None:
+    # Wang et al. 2020, equation 4: softmax of q_o (k_p + r^q) + k_p r^k, times v_p + r^v, with a vector for each offset
+    # p - o, shared by the heads.
+    position = filled(IRPE(SHAPE, sides=["query", "key", "value"], index="clip", ratio=4.0, off_plane="nothing"))
+    (q, k, v), layout = (tokens(9, seed) for seed in range(3)), Layout.for_grid(1, 9)
+    offset = torch.arange(9) - torch.arange(9)[:, None]  # (o, p)
+    row = 8 * 17 + 8  # of 17 x 17 buckets the middle row
+    of_query, of_key, of_value = (position.tables(0, side)[0][0] for side in ("key", "query", "value"))
+    r_query, r_key, r_value = of_query.T[row - offset], of_key.T[row + offset], of_value[row - offset]  # (o, p, d)
+    scores = q @ k.mT + (q[:, :, :, None] * r_query).sum(-1) + (k[:, :, None] * r_key).sum(-1)
+    weights = (scores / math.sqrt(8)).softmax(-1)
+    wanted = weights @ v + (weights[..., None] * r_value).sum(-2)
+    state = position.prepare(q, k, layout, layout)
+    made = (q @ k.mT / math.sqrt(8) + position.logits(q, k, state, 0)).softmax(-1)
+    assert torch.allclose(made @ v + position.values(made, state, 0), wanted)
 
 
 @pytest.mark.parametrize("frequencies", ["axial", "mixed"])

@@ -128,8 +128,7 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
         after = {name: value for name, value in _state(reader).items() if before.get(name) != value}
         attributes = {name: loads(value) for name, value in after.items()}
         (beside / STATE).write_bytes(dumps({"attributes": attributes, "left_out": reader.left_out}))
-        sizes = {path.name: path.stat().st_size for path in sorted(beside.iterdir())}
-        write_json(beside / META, {"format": FORMAT, "reader": reader.label, "files": sizes, "folders": folders})
+        write_meta(beside, reader=reader.label, folders=folders)
 
 
 def _write_examples(reader: Any, folder: Path, paths: PicturePathsWriter) -> None:
@@ -178,12 +177,18 @@ def _open(reader: Any, folder: Path) -> ColumnExamples:
     return ColumnExamples(folder)
 
 
-def is_whole(folder: Path) -> bool:
+def write_meta(folder: Path, name: str = META, **facts: Any) -> None:
+    """Write what a folder of columns holds, when all its other files are there: ``facts``, and the files' sizes."""
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    write_json(folder / name, {"format": FORMAT, "files": sizes, **facts})
+
+
+def is_whole(folder: Path, name: str = META) -> bool:
     """Whether a folder of columns has all its files, in their sizes, and folders that were listed are as they were."""
     try:
-        meta = json.loads((folder / META).read_bytes())
-        whole = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
-        listed = all(state_of(Path(path)) == state for path, state in meta["folders"].items())
+        meta = json.loads((folder / name).read_bytes())
+        whole = all((folder / file).stat().st_size == size for file, size in meta["files"].items())
+        listed = all(state_of(Path(path)) == state for path, state in meta.get("folders", {}).items())
         return bool(meta["format"] == FORMAT) and whole and listed
     except _DAMAGED:
         return False
@@ -288,5 +293,5 @@ def _remembered_absent(note: Path) -> set[str] | None:
     try:
         content = json.loads(note.read_bytes())
         return set(content["absent"]) if all(state_of(Path(f)) == s for f, s in content["folders"].items()) else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except _DAMAGED:
         return None

@@ -93,7 +93,31 @@ class ExamplesWriter:
             self._records.settle()
 
 
-class ColumnExamples(Sequence[Example]):
+class Examples(Sequence[Example]):
+    """A sequence of examples that is compared as a list is; of a slice, a list. Subclasses define :meth:`at`."""
+
+    def at(self, index: int) -> Example:
+        """Return the example of a number, which may be negative. Raises IndexError: there is none."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self.at(row) for row in range(*index.indices(len(self)))]
+        return self.at(index)
+
+    def __eq__(self, other: object) -> Any:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ColumnExamples(Examples):
     """The examples of a folder of columns; each is made when it is asked for.
 
     Args:
@@ -120,13 +144,7 @@ class ColumnExamples(Sequence[Example]):
     def __len__(self) -> int:
         return self._length
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(self._length))]
+    def at(self, index: int) -> Example:
         held = self._held.get(index)
         return self.together([index])[0] if held is None else held
 
@@ -146,11 +164,6 @@ class ColumnExamples(Sequence[Example]):
         for index in range(self._length):
             yield _example_of(self._records[self.row(index)])
             self._count_read()
-
-    def __eq__(self, other: object) -> Any:
-        return equal_as_lists(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def row(self, index: int) -> int:
         """Return the row of an example in the columns. Raises IndexError: there is none."""
@@ -205,14 +218,7 @@ class ColumnExamples(Sequence[Example]):
             self.release()
 
 
-def equal_as_lists(one: Sequence[Any], other: object) -> Any:
-    """Compare two sequences as lists are compared."""
-    if not isinstance(other, Sequence) or isinstance(other, str):
-        return NotImplemented
-    return len(one) == len(other) and all(mine == its for mine, its in zip(one, other, strict=True))
-
-
-class Joined(Sequence[Example]):
+class Joined(Examples):
     """Several sequences of examples as one."""
 
     def __init__(self, parts: Sequence[Sequence[Example]]) -> None:
@@ -222,13 +228,7 @@ class Joined(Sequence[Example]):
     def __len__(self) -> int:
         return self.starts[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def at(self, index: int) -> Example:
         index = index + len(self) if index < 0 else index
         if not 0 <= index < len(self):
             raise IndexError(index)
@@ -237,11 +237,6 @@ class Joined(Sequence[Example]):
 
     def __iter__(self) -> Iterator[Example]:
         return chain.from_iterable(self.parts)
-
-    def __eq__(self, other: object) -> Any:
-        return equal_as_lists(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def joined(parts: Sequence[Sequence[Example]]) -> Sequence[Example]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from vlcli.data.columns.index import remembered
+from vlcli.data.columns.index import is_whole, remembered, write_meta
 from vlcli.data.columns.strings import Strings, StringsWriter
 from vlcli.data.columns.table import ColumnExamples
 from vlcli.data.sample import TextSample
-from vlcli.files import locked, new_folder, write_json
+from vlcli.files import locked, new_folder
 
 _META = "tokens.json"
 _WIDE = 1 << 16
@@ -61,19 +61,11 @@ def tokens_of(examples: ColumnExamples, tokenizer: Any, length: int | None) -> T
     """
     cut = hashlib.sha256(tokenizer.engine.to_str().encode()).hexdigest()
     folder = remembered(examples, "tokens", [cut, repr(tokenizer.prepare), tokenizer.ended, length])
-    if not _is_whole(folder):
+    if not is_whole(folder, _META):
         with locked(folder.parent):
-            if not _is_whole(folder) and not _write(folder, examples, tokenizer, length):
+            if not is_whole(folder, _META) and not _write(folder, examples, tokenizer, length):
                 return None
     return Tokens(folder, tokenizer.prepare)
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        sizes = json.loads((folder / _META).read_bytes())["files"]
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
 
 
 def _write(folder: Path, examples: ColumnExamples, tokenizer: Any, length: int | None) -> bool:
@@ -94,6 +86,5 @@ def _write(folder: Path, examples: ColumnExamples, tokenizer: Any, length: int |
                 writer.append(array(code, sample.ids).tobytes() + array("h", words).tobytes())
                 if not row & 0xFFFF:
                     writer.settle()
-        sizes = {path.name: path.stat().st_size for path in beside.iterdir()}
-        write_json(beside / _META, {"code": code, "files": sizes})
+        write_meta(beside, _META, code=code)
     return True

@@ -4,12 +4,9 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlcli.data import Example, Folder, Miniature, Recognised
 from vlcli.data.files import IMAGE_SUFFIXES, read_text
-from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 
@@ -32,6 +29,7 @@ class ADE20K(FolderReader):
     reads_folders: bool = True
     held_out_splits: ClassVar[tuple[str, ...]] = ("validation", "val", "testing", "test")
     usual: ClassVar[tuple[str, ...]] = ("ADEChallengeData2016", "ade20k", "")
+    marks: ClassVar[tuple[str, ...]] = ("images",)
     words: ClassVar[dict[str, str]] = {"train": "training", "val": "validation", "test": "testing"}
 
     @classmethod
@@ -45,7 +43,6 @@ class ADE20K(FolderReader):
 
     def __init__(self, root: Path, *, split: str | list[str] = "training", **options: Any) -> None:
         super().__init__(root, split=split, **options)
-        self.folder = next((path for path in self.places if (path / "images").is_dir()), self.places[0])
         self.parts = [self.words.get(name, name) for name in self.split_names]
 
     def files(self) -> list[Path]:

@@ -1,16 +1,18 @@
 """Files of captions: lists by image, Flickr's token files, and the Karpathy split files."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlcli.data.files import first_object, read_json, text_lines, value
+from vlcli.data import Example, Folder, Recognised
+from vlcli.data.concepts import captions_by_image
+from vlcli.data.files import first_object, read_json, read_text, text_lines, value
 from vlcli.data.miniature import PICTURES, Miniature
+from vlcli.data.reader import Reader
+from vlcli.data.readers.coco import CocoCaptions
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.lists import is_picture_file
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list
@@ -237,3 +239,39 @@ def _recognised(folder: Folder, name: str, content: Any) -> Recognised:
     data.name_files(splits=sorted({str(row.get("split")) for row in rows}))
     data.reasons["parts"] = f"the field split of {name} names the parts"
     return folder.with_images(data, files, [str(row.get("filename")) for row in rows])
+
+
+def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str]]:
+    """Read the captions of every picture of a file.
+
+    Formats: COCO's annotations, Karpathy's split files, a list of ``{"image", "captions"}``, an object of file name ->
+    captions, and plain text with one picture's caption a line.
+    """
+    path = path.expanduser().absolute()
+    if not _is_json(path):
+        captions = [[line.strip()] for line in read_text(path).splitlines() if line.strip()]
+    else:
+        captions = list(captions_by_image([_reader(path, read_json(path, (list, dict)), split)]).values())
+    if not captions:
+        raise DataError("The file holds no captions.", where=str(path))
+    return captions
+
+
+def _is_json(path: Path) -> bool:
+    text = read_text(path).lstrip()
+    if not text.startswith(("[", "{")):
+        return False
+    try:  # a sentence may begin with a bracket
+        json.JSONDecoder().raw_decode(text)
+    except json.JSONDecodeError:
+        return path.suffix == ".json"
+    return True
+
+
+def _reader(path: Path, content: Any, split: str | list[str]) -> Reader:
+    root, file = path.parent, str(path)
+    if isinstance(content, dict) and isinstance(content.get("annotations"), list):
+        return CocoCaptions(root, file=file)
+    if isinstance(content, dict) and isinstance(content.get("images"), list):
+        return Karpathy(root, file=file, split=split)
+    return Captions(root, file=file)

@@ -6,14 +6,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vlcli.data import Example, Folder, Recognised, Truth
 from vlcli.data.checks import by_id, twice
 from vlcli.data.files import first_object, read_json, value
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
-from vlcli.data.truth import Truth
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList, Index, attribute_product
 

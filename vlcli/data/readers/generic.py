@@ -1,11 +1,10 @@
 """One's own data with no class to write: JSON lines, JSON, CSV, Parquet and Arrow, and a folder of pictures."""
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
+from vlcli.data import Example, Folder, Reader
 from vlcli.data.files import (
     as_object,
     index_images,
@@ -17,14 +16,12 @@ from vlcli.data.files import (
     records_of,
     rows_inside,
 )
-from vlcli.data.reader import Reader
+from vlcli.data.plain_pickle import load_plain
 from vlcli.data.readers.small import small_folder, small_table
 from vlcli.data.readers.split_file import FOLDER_MISSING
 from vlcli.data.readers.table import Table
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.lists import FIRST_SPACE, SPACE, lines_by_blanks
+from vlcli.data.recognition.lists import SPACE, cell_lines
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
-from vlcli.data.sample import Example
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import image_id
@@ -142,20 +139,7 @@ class Csv(Table):
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
         """Yield the lines that are not blank as cells, header included, with their numbers; called by :meth:`rows`."""
         refuse_spreadsheet(file)
-        text = read_text(file, self.encoding)
-        if self.separator in (SPACE, FIRST_SPACE):
-            yield from lines_by_blanks(text, self.separator, len(self.header or ()))
-            return
-        reader = csv.reader(io.StringIO(text), delimiter=self.separator, strict=True, skipinitialspace=True)
-        try:
-            yield from ((reader.line_num, line) for line in reader if line)
-        except csv.Error as error:
-            where, reason = f"{file}:{reader.line_num}", str(error)
-            if "field limit" not in reason:
-                raise DataError("The CSV is malformed.", where=where, got=reason) from None
-            got = f"more than {csv.field_size_limit():,} characters"
-            hint = "is a quotation mark left open in a line before? Else shorten the cell"
-            raise DataError("A cell of the CSV is too long.", where=where, got=got, hint=hint) from None
+        return cell_lines(read_text(file, self.encoding), self.separator, len(self.header or ()), str(file))
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         cells: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
@@ -353,4 +337,18 @@ class Xlsx(Csv):
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
         if file.suffix.lower() not in (".xlsx", ".xlsm"):
             refuse_spreadsheet(file)
-        yield from sheet_lines(file, self.sheet, len(self.header or ()))
+        return sheet_lines(file, self.sheet, len(self.header or ()))
+
+
+class Pickle(Json):
+    """One's own data: a pickled file of plain rows, read as the same JSON document is; it is never unpickled (PathVQA).
+
+    Args:
+        file: the file under the root; None: ``{split}.pkl``.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ("{split}.pkl",)
+    format: ClassVar[str] = "pickle"
+
+    def content(self, file: Path) -> Any:
+        return load_plain(file)

@@ -1,7 +1,5 @@
-"""Sets of classified pictures as they are published: ImageNet, Stanford Cars, CUB-200-2011 and Oxford-IIIT Pet."""
+"""Sets of classified pictures as they are published: ImageNet, Stanford Cars, CUB-200, Oxford's pets and flowers."""
 
-import csv
-import io
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -9,13 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import twice
-from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
+from vlcli.data.files import IMAGE_SUFFIXES, inside, numbered_lines, read_text
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
+from vlcli.data.recognition.lists import cell_lines
 from vlcli.errors import DataError
 
 _PET = re.compile(r"\S+_\d+(\s+[1-9]\d*){3}")
@@ -35,11 +32,7 @@ class StanfordCars(FolderReader):
     paper: ClassVar[str] = "Krause et al. 2013, 3D Object Representations for Fine-Grained Categorization"
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     usual: ClassVar[tuple[str, ...]] = ("stanford_cars", "cars", "")
-
-    def __init__(self, root: Path, **options: Any) -> None:
-        super().__init__(root, **options)
-        there = (path for path in self.places if any(_car_files(path, "train", "test")))
-        self.folder = next(there, self.places[-1])
+    marks: ClassVar[tuple[str, ...]] = ("devkit/cars_*_annos*.mat", "cars_*annos*.mat", "anno_*.csv")
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -49,13 +42,10 @@ class StanfordCars(FolderReader):
         home = PurePosixPath(names[0]).parent
         home = home.parent if home.name == "devkit" else home
         files = [*names, *(name for name in folder.files("cars_*.mat") if name not in names)]
-        data = Recognised("labels", {"name": "stanford-cars"}, files, {"image": "fname", "label": "class"})
-        data.entry |= {} if str(home) in (*cls.usual, ".") else {"folder": str(home)}
-        if any("withlabels" in name for name in names):
-            data.parts = {part: {"split": part} for part in cls.splits}
-            data.reasons["parts"] = "the files are named after the parts"
-        else:
-            data.entry["split"] = "train"
+        columns = {"image": "fname", "label": "class"}
+        data = cls.classes_in(str(home), "stanford-cars", files, columns, "the files are named after the parts")
+        if not any("withlabels" in name for name in names):
+            data.entry["split"], data.parts = "train", {}
             data.unused += [f"{name}: it holds no classes" for name in names if "test" in name]
         return [data]
 
@@ -86,11 +76,15 @@ class StanfordCars(FolderReader):
         savemat(home / "cars_meta.mat", {"class_names": np.array(["AM General Hummer", "Acura RL"], object)})
 
     def _annotations(self, split: str) -> Path:
-        return next(_car_files(self.folder, split), self.folder / "devkit" / f"cars_{split}_annos.mat")
+        names = [f"devkit/cars_{split}_annos_withlabels.mat", f"cars_{split}_annos_withlabels.mat"]
+        names += [usual := f"devkit/cars_{split}_annos.mat", "cars_annos.mat", f"anno_{split}.csv"]
+        return self._first_of(*names) or self.folder / usual
 
     def _names(self) -> Path | None:
-        options = [self.folder / "devkit" / "cars_meta.mat", self.folder / "names.csv", self.folder / "cars_annos.mat"]
-        return next((path for path in options if path.is_file()), None)
+        return self._first_of("devkit/cars_meta.mat", "names.csv", "cars_annos.mat")
+
+    def _first_of(self, *names: str) -> Path | None:
+        return next((path for name in names if (path := self.folder / name).is_file()), None)
 
     def _rows(self, split: str) -> Iterator[tuple[Path, int | None]]:
         file = self._annotations(split)
@@ -125,25 +119,16 @@ class CUB200(FolderReader):
     paper: ClassVar[str] = "Wah et al. 2011, The Caltech-UCSD Birds-200-2011 Dataset"
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     usual: ClassVar[tuple[str, ...]] = ("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "")
+    marks: ClassVar[tuple[str, ...]] = ("images.txt",)
     tables: ClassVar[tuple[str, ...]] = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
-
-    def __init__(self, root: Path, **options: Any) -> None:
-        super().__init__(root, **options)
-        self.folder = next((path for path in self.places if (path / "images.txt").is_file()), self.places[0])
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        recognised = []
-        for home in [str(PurePosixPath(name).parent) for name in folder.files("image_class_labels.txt")]:
-            files = [str(PurePosixPath(home, name)) for name in cls.tables]
-            if set(files) <= set(folder.files("*.txt")):
-                columns = {"image": "images.txt", "label": "image_class_labels.txt"}
-                data = Recognised("labels", {"name": "cub-200"}, files, columns)
-                data.entry |= {} if home in cls.usual else {"folder": home}
-                data.parts = {part: {"split": part} for part in cls.splits}
-                data.reasons["parts"] = "train_test_split.txt names the parts"
-                recognised.append(data)
-        return recognised
+        columns = {"image": "images.txt", "label": "image_class_labels.txt"}
+        return [
+            cls.classes_in(home, "cub-200", files, columns, "train_test_split.txt names the parts")
+            for home, files in folder.groups(*cls.tables)
+        ]
 
     def files(self) -> list[Path]:
         return [self.folder / name for name in self.tables]
@@ -186,11 +171,10 @@ class OxfordPets(FolderReader):
     paper: ClassVar[str] = "Parkhi et al. 2012, Cats and Dogs"
     splits: ClassVar[tuple[str, ...]] = ("trainval", "test")
     usual: ClassVar[tuple[str, ...]] = ("oxford-iiit-pet", "")
+    marks: ClassVar[tuple[str, ...]] = ("annotations",)
 
     def __init__(self, root: Path, *, split: str | list[str] = "trainval", **options: Any) -> None:
         super().__init__(root, split=split, **options)
-        there = (path for path in self.places if (path / "annotations").is_dir())
-        self.folder = next(there, self.places[0])
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -199,14 +183,11 @@ class OxfordPets(FolderReader):
         ]
         if not any(name.endswith("trainval.txt") for name in lists):
             return []
-        home = str(PurePosixPath(lists[0]).parent.parent)
-        data = Recognised("labels", {"name": "oxford-pets"}, lists, {"image": "first word", "label": "second word"})
-        data.entry |= {} if home in (*cls.usual, ".") else {"folder": home}
-        data.parts = {part: {"split": split} for part, split in (("train", "trainval"), ("test", "test"))}
-        data.reasons["parts"] = "the files are named after the parts"
+        home, columns = str(PurePosixPath(lists[0]).parent.parent), {"image": "first word", "label": "second word"}
         both = folder.files("list.txt")
+        data = cls.classes_in(home, "oxford-pets", lists + both, columns, "the files are named after the parts")
         data.unused = [f"{name}: it repeats the rows of both parts" for name in both]
-        data.title, data.files = ", ".join(lists), [*lists, *both]
+        data.title = ", ".join(lists)
         return [data]
 
     def files(self) -> list[Path]:
@@ -223,20 +204,13 @@ class OxfordPets(FolderReader):
 
 
 def _pets(file: Path) -> Iterator[tuple[str, int]]:
-    for number, line in enumerate(read_text(file).splitlines(), 1):
-        if line.strip() and not line.startswith("#"):
-            if not _PET.fullmatch(line.strip()):
+    for where, line in numbered_lines(file):
+        if not line.startswith("#"):
+            if not _PET.fullmatch(line):
                 expected = "PICTURE CLASS SPECIES BREED, such as Abyssinian_100 1 1 1"
-                raise DataError("The line is malformed.", where=f"{file}:{number}", got=line[:80], expected=expected)
+                raise DataError("The line is malformed.", where=where, got=line[:80], expected=expected)
             name, label = line.split()[:2]
             yield name, int(label)
-
-
-def _car_files(folder: Path, *splits: str) -> Iterator[Path]:
-    for split in splits:
-        names = [f"devkit/cars_{split}_annos_withlabels.mat", f"cars_{split}_annos_withlabels.mat"]
-        names += [f"devkit/cars_{split}_annos.mat", "cars_annos.mat", f"anno_{split}.csv"]
-        yield from (folder / name for name in names if (folder / name).is_file())
 
 
 def matrix(file: Path, name: str) -> list[Any]:
@@ -256,7 +230,7 @@ def matrix(file: Path, name: str) -> list[Any]:
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[str, int]]:
-    for number, row in enumerate(csv.reader(io.StringIO(read_text(file))), 1):
+    for number, row in cell_lines(read_text(file), ",", 0, str(file)):
         if len(row) < 6 or not row[5].strip().isdecimal():
             got, expected = ",".join(row)[:80], "file, x1, y1, x2, y2, class"
             raise DataError("The row is malformed.", where=f"{file}:{number}", got=got, expected=expected)
@@ -265,13 +239,62 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, int]]:
 
 def _table(file: Path) -> dict[str, str]:
     rows: dict[str, str] = {}
-    for number, line in enumerate(read_text(file).splitlines(), 1):
-        key, _, value = line.strip().partition(" ")
-        if line.strip() and not value:
-            raise DataError("The line is malformed.", where=f"{file}:{number}", got=line[:80], expected="NUMBER VALUE")
-        if value and rows.setdefault(key, value.strip()) != value.strip():
-            raise twice("number", key, str(file), f"{rows[key]} and {value.strip()} (line {number})")
+    for where, line in numbered_lines(file):
+        key, _, value = map(str.strip, line.partition(" "))
+        if not value:
+            raise DataError("The line is malformed.", where=where, got=line[:80], expected="NUMBER VALUE")
+        if rows.setdefault(key, value) != value:
+            raise twice("number", key, str(file), f"{rows[key]} and {value} (line {where.rpartition(':')[2]})")
     return rows
+
+
+_PARTS = {"train": "trnid", "val": "valid", "test": "tstid"}
+_FLOWERS = ("imagelabels.mat", "setid.mat")
+
+
+class OxfordFlowers(FolderReader):
+    """Oxford 102 Flowers: 102 kinds of flowers.
+
+    Reads ``imagelabels.mat``, ``setid.mat`` and the pictures ``image_00001.jpg`` in ``jpg`` beside them, else in the
+    folder itself. Target ``label``, numbered from 0; the files have no names of the classes.
+
+    Args:
+        split: train, val or test.
+    """
+
+    paper: ClassVar[str] = "Nilsback and Zisserman 2008, Automated Flower Classification over a Large Number of Classes"
+    splits: ClassVar[tuple[str, ...]] = tuple(_PARTS)
+    usual: ClassVar[tuple[str, ...]] = ("flowers-102", "oxford-102-flowers", "")
+    marks: ClassVar[tuple[str, ...]] = _FLOWERS
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        columns = {"image": "number", "label": "labels"}
+        return [
+            cls.classes_in(home, "oxford-flowers", files, columns, "setid.mat names the parts")
+            for home, files in folder.groups(*_FLOWERS)
+        ]
+
+    def files(self) -> list[Path]:
+        return [self.folder / name for name in _FLOWERS]
+
+    def read(self) -> list[Example]:
+        labels_file, parts_file = self.files()
+        labels = matrix(labels_file, "labels")
+        home = self.folder / "jpg" if (self.folder / "jpg").is_dir() else self.folder
+        examples = []
+        for split in self.split_names:
+            if split not in _PARTS:
+                raise DataError("There is no such split.", where=str(parts_file), got=split, expected=", ".join(_PARTS))
+            for number in map(int, matrix(parts_file, _PARTS[split])):
+                if not 0 < number <= len(labels):
+                    got, expected = f"picture {number}", f"1 to {len(labels)}"
+                    raise DataError("A picture has no class.", where=str(parts_file), got=got, expected=expected)
+                examples.append(self.labelled(home / f"image_{number:05}.jpg", int(labels[number - 1]) - 1))
+        return examples
+
+    def label_names(self) -> list[str]:
+        return [str(number) for number in range(1, 1 + max(map(int, matrix(self.files()[0], "labels")), default=0))]
 
 
 SOLUTION = "LOC_val_solution.csv"
@@ -361,9 +384,11 @@ def _sorted_into_classes(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _from_table(folder: Path, table: Path) -> list[tuple[str, Path]]:
-    pairs = []
-    for number, row in enumerate(csv.DictReader(io.StringIO(read_text(table))), 2):
-        words = (row.get("PredictionString") or "").split()
+    pairs, lines = [], cell_lines(read_text(table), ",", 0, str(table))
+    _, names = next(lines, (1, []))
+    for number, cells in lines:
+        row = dict(zip(names, cells, strict=False))
+        words = row.get("PredictionString", "").split()
         if not words or not row.get("ImageId"):
             raise DataError("The row has no class.", where=f"{table}:{number}", expected="ImageId,PredictionString")
         pairs.append((words[0], folder / f"{row['ImageId']}.JPEG"))

@@ -9,10 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from vlcli.data import Example, Miniature
 from vlcli.data.files import prefix, read_json, too_much, unpacked_limit, value
-from vlcli.data.miniature import Miniature
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data import checks
+from vlcli.data import Example, Reader, Tokenizer, checks
 from vlcli.data.files import parse_json
 from vlcli.data.miniature import PICTURES, Miniature
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
-from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.plain import as_list
 

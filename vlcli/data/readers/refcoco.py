@@ -1,22 +1,21 @@
 """Referring expressions in the layout of the refer toolkit: RefCOCO, RefCOCO+, RefCOCOg."""
 
 import pickle
+from dataclasses import replace
 from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.checks import by_id
 from vlcli.data.files import inside, read_json, value
 from vlcli.data.miniature import BOXES, Miniature
 from vlcli.data.plain_pickle import load_plain
-from vlcli.data.reader import Reader
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
-from vlcli.images.boxes import NO_AREA, BoxList, boxes_for, read_boxes
+from vlcli.images.boxes import NO_AREA, BoxList, boxes_for, from_instances, read_boxes
+from vlcli.images.labels import Labels, numbered
 
 
 class RefCOCO(Reader):
@@ -158,20 +157,8 @@ class RefCOCO(Reader):
         return _box_list(boxes.clipped(annotated.size).boxes, kinds, names, annotated.size)
 
     def _annotated(self) -> dict[str, BoxList]:
-        images = self._by_id("images")
-        rows: dict[int, list[dict[str, Any]]] = {}
-        kinds = {kind: number for number, kind in enumerate(self.class_ids())}
-        for note in self._content()["annotations"]:
-            rows.setdefault(int(note["image_id"]), []).append(note)
-        annotated: dict[str, BoxList] = {}
-        for number, notes in rows.items():
-            if number in images:
-                image = images[number]
-                corners = [[x, y, x + w, y + h] for x, y, w, h in (note["bbox"] for note in notes)]
-                classes, names = [kinds[note["category_id"]] for note in notes], [str(note["id"]) for note in notes]
-                boxes = _box_list(corners, classes, names, (int(image["height"]), int(image["width"])))
-                annotated[self.picture(str(image["file_name"]))] = boxes.with_area()
-        return annotated
+        boxes = numbered(from_instances(self._content(), crowds=True).with_area(), Labels((), tuple(self.class_ids())))
+        return {self.picture(one.name): replace(one, attributes=None) for one in boxes.values()}
 
     def class_names(self) -> list[str]:
         return [str(row["name"]) for _, row in sorted(self._by_id("categories").items())]
@@ -206,7 +193,7 @@ def _recognised(folder: Folder, refs: str, images: list[Any]) -> Recognised:
 
 def _box_list(boxes: Any, classes: list[int], names: list[str], size: tuple[int, int] | None) -> BoxList:
     corners = np.asarray(boxes, np.float32).reshape(-1, 4)
-    return BoxList(corners, classes=np.array(classes, np.int32), box_ids=np.array(names), size=size)
+    return BoxList(corners, classes=np.array(classes, np.int64), box_ids=np.array(names), size=size)
 
 
 def _joined(parts: list[BoxList]) -> BoxList:

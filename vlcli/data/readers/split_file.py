@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from vlcli.data import Example, Reader
 from vlcli.data.files import inside, read_json, read_lines, read_text
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
+from vlcli.data.recognition.recognised import Recognised, parts_of
 from vlcli.images.boxes import BoxList, image_id
 
 Labelled = Sequence[tuple[str | int, list[float]]]
@@ -108,9 +108,11 @@ class FolderReader(Reader):
 
     Attributes:
         usual: paths of the folder under the root, the most usual first.
+        marks: files and folders, as patterns, of which one at least lies in it.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("",)
+    marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -123,6 +125,21 @@ class FolderReader(Reader):
     ) -> None:
         super().__init__(root, split=split, images=".", take=take, limit=limit)
         self.places = [inside(self.root, name) for name in ([folder] if folder else self.usual)]
+        known = (path for path in self.places if any(any(path.glob(mark)) for mark in self.marks))
+        self.folder = next(known, self.places[0])
+
+    @classmethod
+    def classes_in(cls, home: str, name: str, files: list[str], columns: dict[str, Any], parts: str) -> Recognised:
+        """Return the data set in a folder; called by :meth:`recognise`.
+
+        Args:
+            home: the folder.
+            name: under which the reader is registered.
+            parts: what names the parts.
+        """
+        data = Recognised("labels", {"name": name}, files, columns, parts_of(cls.splits), {"parts": parts})
+        data.entry |= {} if home in (*cls.usual, ".") else {"folder": home}
+        return data
 
     def labelled(self, path: Path, label: int | None) -> Example:
         """Return the example of a picture; None: the split has no labels."""

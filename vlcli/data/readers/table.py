@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import sentence
 from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
@@ -26,10 +27,7 @@ from vlcli.data.readers.cells import (
     other_splits,
 )
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.generic import recognise_tables
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.sample import Example
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import NO_AREA, BoxList
 from vlcli.plain import as_list

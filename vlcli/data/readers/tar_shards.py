@@ -12,15 +12,11 @@ from itertools import groupby, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
+from vlcli.data import Example, Folder, Miniature, Reader, Recognised
 from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
-from vlcli.data.miniature import Miniature
-from vlcli.data.reader import Reader
-from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised
-from vlcli.data.remote import is_remote, local_copy, matching
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.files import walk
+from vlcli.images.remote import is_remote, local_copy, matching
 from vlcli.images.shards import BadShardError, EndMissingError, Member, members
 from vlcli.plain import as_list
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from vlcli.data import Example, Miniature
 from vlcli.data.files import index_images, read_json, value
-from vlcli.data.miniature import Miniature
 from vlcli.data.readers.coco import BoxesBeside
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
 FOLDERS = ("vist", "VIST", ".")

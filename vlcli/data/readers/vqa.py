@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vlcli.data import Example, Folder, Identity, Miniature, Reader, minival
 from vlcli.data.checks import by_id
 from vlcli.data.files import first_object, inside, read_json, value
-from vlcli.data.leakage import Identity, minival
-from vlcli.data.miniature import Miniature
-from vlcli.data.reader import Reader
-from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_in, split_names
-from vlcli.data.sample import Example
 from vlcli.errors import DataError
 
 SCORES = (0.0, 0.3, 0.6, 0.9, 1.0)

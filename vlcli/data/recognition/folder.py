@@ -67,6 +67,12 @@ class Folder:
             return left
         return [name for name in left if any(fnmatch.fnmatch(Path(name).name.lower(), one.lower()) for one in patterns)]
 
+    def groups(self, *names: str) -> list[tuple[str, list[str]]]:
+        """Return the folders that hold all of several files of which no reader has claimed the first, and the files."""
+        homes = [str(Path(first).parent) for first in self.files(names[0])]
+        groups = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
+        return [(home, files) for home, files in groups if set(files) <= set(self.every)]
+
     def table(self, name: str) -> TableFile | None:
         """Return a table or a JSON document; None where the file is none or cannot be read."""
         if name not in self._tables:

@@ -1,6 +1,7 @@
 """Recognises text files that are lists: a picture a line and what is said of it, without a header."""
 
 import csv
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.errors import DataError
 
 SUFFIXES = (".txt", ".lst", ".list")
 SPACE, FIRST_SPACE = "space", "first-space"
@@ -81,6 +83,31 @@ def lines_by_blanks(text: str, separator: str, count: int) -> Iterator[tuple[int
             yield number, list(hit.groups()) if hit else line.split(None, 1)
         elif line:
             yield number, line.rsplit(None, count - 1)
+
+
+def cell_lines(text: str, separator: str, count: int, where: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of the lines of a table that are not blank.
+
+    Args:
+        separator: one letter, or as in :func:`lines_by_blanks`.
+        count: as there.
+
+    Raises:
+        DataError: the CSV is malformed.
+    """
+    if separator in (SPACE, FIRST_SPACE):
+        yield from lines_by_blanks(text, separator, count)
+        return
+    reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True, skipinitialspace=True)
+    try:
+        yield from ((reader.line_num, line) for line in reader if line)
+    except csv.Error as error:
+        where, reason = f"{where}:{reader.line_num}", str(error)
+        if "field limit" not in reason:
+            raise DataError("The CSV is malformed.", where=where, got=reason) from None
+        got = f"more than {csv.field_size_limit():,} characters"
+        hint = "is a quotation mark left open in a line before? Else shorten the cell"
+        raise DataError("A cell of the CSV is too long.", where=where, got=got, hint=hint) from None
 
 
 def _first_lines(path: Path) -> list[str]:

@@ -2,10 +2,9 @@
 
 import csv
 import importlib.util
-import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,15 +13,7 @@ from typing import Any, TypeVar
 from vlcli.data import sheets
 from vlcli.data.files import as_object, parsed, read_text, records_of, rows_inside
 from vlcli.data.plain_pickle import load_plain
-from vlcli.data.recognition.lists import (
-    FIRST_SPACE,
-    SEPARATORS,
-    SPACE,
-    IsPicture,
-    ListForm,
-    header_of,
-    lines_by_blanks,
-)
+from vlcli.data.recognition.lists import SEPARATORS, IsPicture, ListForm, cell_lines, header_of
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -93,10 +84,10 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
     if reader in _NO_TEXT:
         return _NO_TEXT[reader](path)
     text, encoding = readable_text(path)
-    if form is not None and form.separator in (SPACE, FIRST_SPACE):
-        return _list(path, text, encoding, form)
-    if reader in ("", "csv"):
-        return _csv(path, text, encoding, form or _form_of_csv(text, is_picture))
+    if form is not None or reader in ("", "csv"):
+        form = form or _form_of_csv(text, is_picture)
+        numbered = cell_lines(text, form.separator, len(form.header), str(path))
+        return _of_lines(TableFile(path, "csv", [], encoding, *form), numbered)
     if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = [_document(line) for line in spread(lines)]
@@ -181,46 +172,26 @@ def _form_of_csv(text: str, is_picture: IsPicture) -> ListForm:
     return ListForm(separator, [])
 
 
-def _csv(path: Path, text: str, encoding: str, form: ListForm) -> TableFile | None:
-    separator, header, _ = form
-    table = csv.DictReader(io.StringIO(text), header or None, delimiter=separator, strict=True, skipinitialspace=True)
-    table.fieldnames = [name.strip() for name in table.fieldnames or []]
-    rows: list[dict[str, Any]] = []
-    try:
-        for row in table:
-            if None in row or any(cell is None for cell in row.values()):
-                names = len(table.fieldnames or [])
-                raise DataError(f"Line {table.line_num} does not have the header's {names} cells.")
-            rows.append(row)
-    except csv.Error as error:
-        long = f"a cell of more than {csv.field_size_limit():,} characters"
-        got = long if "field limit" in str(error) else str(error)
-        raise DataError(f"Line {table.reader.line_num} is malformed.", got=got) from None
-    rows = [{name: _cell(cell) for name, cell in row.items()} for row in spread(rows)]
-    return TableFile(path, "csv", rows, encoding, separator, header) if rows else None
-
-
-def _list(path: Path, text: str, encoding: str, form: ListForm) -> TableFile | None:
-    rows = []
-    for number, cells in lines_by_blanks(text, form.separator, len(form.header)):
-        if number > form.skip and len(cells) != len(form.header):
-            raise DataError(f"Line {number} does not have {len(form.header)} cells.", got=" ".join(cells)[:80])
-        rows += [dict(zip(form.header, cells, strict=True))] if number > form.skip else []
-    return TableFile(path, "csv", spread(rows), encoding, form.separator, form.header, form.skip) if rows else None
+def _of_lines(table: TableFile, lines: Iterable[tuple[int, list[str]]]) -> TableFile | None:
+    """Return a table with the rows of numbered lines of cells; None where there are none."""
+    names, rows = table.header, []
+    for number, cells in (numbered for numbered in lines if numbered[0] > table.skip):
+        if not names:
+            names = [name.strip() for name in cells]
+        elif len(cells) == len(names):
+            rows.append(cells)
+        else:
+            what = f"Line {number} does not have the header's {len(names)} cells."
+            raise DataError(what, got=" ".join(cells)[:80])
+    read = [{name: _cell(cell) for name, cell in zip(names, cells, strict=True)} for cells in spread(rows)]
+    return replace(table, rows=read) if read else None
 
 
 def _sheet(path: Path) -> TableFile | None:
     """Read the first sheet of a workbook."""
     if importlib.util.find_spec("openpyxl") is None:
         raise DataError("Spreadsheets need the package openpyxl.", hint=sheets.INSTALL)
-    lines = list(sheets.sheet_lines(path))
-    if not lines:
-        return None
-    (_, names), *rest = lines
-    if wrong := [number for number, line in rest if len(line) != len(names)]:
-        raise DataError(f"Row {wrong[0]} does not have the header's {len(names)} cells.")
-    rows = [{name: _cell(cell) for name, cell in zip(names, line, strict=True)} for _, line in spread(rest)]
-    return TableFile(path, "xlsx", rows) if rows else None
+    return _of_lines(TableFile(path, "xlsx", []), sheets.sheet_lines(path))
 
 
 def spread(rows: list[T]) -> list[T]:

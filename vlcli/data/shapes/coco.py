@@ -1,12 +1,12 @@
 """Writes the shared pictures with COCO's captions and instances, and the Karpathy split file."""
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from vlcli.data.shapes.captions import captions, full_descriptions, signature
 from vlcli.data.shapes.config import SIZES, SPLITS, ShapesConfig
-from vlcli.data.shapes.store import INFO, write_json
 from vlcli.data.shapes.world import Picture, compose, random_looks, stream
 
 Pictures = dict[str, list[Picture]]
@@ -140,3 +140,22 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
 def tokens(text: str) -> list[str]:
     """Return lower-cased words without punctuation, as the Karpathy files list them."""
     return re.findall(r"[a-z0-9]+", text.lower())
+
+
+INFO = {"description": "shapes: a generated world", "version": "1", "year": 2026, "contributor": "vlcli", "url": ""}
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write one compact JSON document."""
+    write_text(path, json.dumps(document, separators=(",", ":")))
+
+
+def write_lines(path: Path, rows: Iterable[object]) -> None:
+    """Write one JSON document a line."""
+    write_text(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 with bare newlines on every platform."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())

@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 
 from vlcli.data.shapes import world
+from vlcli.data.shapes.coco import write_text
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.render import Job, draw_all
-from vlcli.data.shapes.store import write_text
 from vlcli.progress import Progress
 
 PATCH = 16  # pixels: the patch of a vision transformer at 112 pixels and above

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlcli.data.shapes.coco import shared_pictures, write_coco, write_karpathy
+from vlcli.data.shapes.coco import shared_pictures, write_coco, write_json, write_karpathy
 from vlcli.data.shapes.config import SPLITS, VERSION, ShapesConfig
 from vlcli.data.shapes.folders import write_ade20k, write_imagenet
 from vlcli.data.shapes.refcoco import write_refcoco
 from vlcli.data.shapes.render import draw_pictures
 from vlcli.data.shapes.snli_ve import write_snli_ve
 from vlcli.data.shapes.statements import write_nlvr2
-from vlcli.data.shapes.store import write_json
 from vlcli.data.shapes.vist import write_vist
 from vlcli.data.shapes.vqa import write_gqa, write_vqa
 from vlcli.data.world import World

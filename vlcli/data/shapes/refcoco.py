@@ -8,9 +8,8 @@ from pathlib import Path
 from random import Random
 
 from vlcli.data.shapes.captions import PHRASES
-from vlcli.data.shapes.coco import Pictures, instances, tokens
+from vlcli.data.shapes.coco import Pictures, instances, tokens, write_json
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
-from vlcli.data.shapes.store import write_json
 from vlcli.data.shapes.world import RELATIONS, Noun, Picture, Scene, stream
 
 EXTREMES = {

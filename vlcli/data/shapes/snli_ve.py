@@ -13,9 +13,8 @@ from random import Random
 from typing import NamedTuple
 
 from vlcli.data.shapes.captions import full_description, sentence
-from vlcli.data.shapes.coco import Pictures
+from vlcli.data.shapes.coco import Pictures, write_lines
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
-from vlcli.data.shapes.store import write_lines
 from vlcli.data.shapes.world import Noun, Picture, concrete, stream
 
 STUFFS = ("made of wood", "made of paper", "made of glass", "very heavy", "as old as the picture")

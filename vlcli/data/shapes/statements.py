@@ -15,11 +15,10 @@ from random import Random
 from typing import NamedTuple
 
 from vlcli.data.shapes.captions import PHRASES, sentence
-from vlcli.data.shapes.coco import instances
+from vlcli.data.shapes.coco import instances, write_json, write_lines
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.render import draw_pictures
 from vlcli.data.shapes.scenes import FreshScenes, NoSuchSceneError, PooledScenes, Scenes
-from vlcli.data.shapes.store import write_json, write_lines
 from vlcli.data.shapes.world import OPPOSITE, RELATIONS, Noun, Picture, Scene, concrete, stream
 from vlcli.errors import DataError
 from vlcli.progress import Progress

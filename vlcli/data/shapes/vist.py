@@ -5,10 +5,9 @@ from random import Random
 from typing import NamedTuple
 
 from vlcli.data.shapes.captions import PHRASES, sentence
-from vlcli.data.shapes.coco import instances, tokens
+from vlcli.data.shapes.coco import instances, tokens, write_json
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
 from vlcli.data.shapes.render import draw_pictures
-from vlcli.data.shapes.store import write_json
 from vlcli.data.shapes.world import RELATIONS, Look, Noun, Picture, Scene, compose, concrete, fill, stream
 from vlcli.progress import Progress
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 from random import Random
 
-from vlcli.data.shapes.coco import Pictures
+from vlcli.data.shapes.coco import INFO, Pictures, write_json
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
 from vlcli.data.shapes.questions import TYPES, Asked, balanced, companions
-from vlcli.data.shapes.store import INFO, write_json
 from vlcli.data.shapes.world import Picture, stream
 
 LICENSE = {"name": "generated; no rights reserved", "url": ""}

@@ -1,23 +1,24 @@
-"""``vlcli draw``: draws one drawing's pictures, or a recipe's draw stages."""
+"""``vlcli draw`` and ``vlcli export``: runs a single stage, or a recipe's stages of the kind."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from vlcli.cli import console
-from vlcli.cli import options as o
-from vlcli.cli.guard import guarded
-from vlcli.cli.request import RunRequest, one_stage, requested
-from vlcli.cli.run import run_one
+from vlcli import registry
+from vlcli.cli import options
+from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
+from vlcli.cli.run import carry_out, chosen, run_one
 from vlcli.errors import DataError, UsageError
-from vlcli.files import write_bytes
-
-if TYPE_CHECKING:
-    from vlcli.recipe.locate import Resolved
+from vlcli.files import new_folder, write_bytes
+from vlcli.recipe import stage_record
+from vlcli.recipe.locate import Resolved
+from vlcli.recipe.schema import Draw
+from vlcli.runner.execute import StageOutcome
 
 
 @guarded
@@ -25,15 +26,17 @@ if TYPE_CHECKING:
 def draw(
     words: Annotated[
         list[str] | None,
-        o.names("NAME [KEY=VALUE]...", "A drawing (vlcli ls drawings), then its options.", o.complete_drawings),
+        options.names(
+            "NAME [KEY=VALUE]...", "A drawing (vlcli ls drawings), then its options.", options.complete_drawings
+        ),
     ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option("--stage", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Put the pictures into this folder.")] = None,
-    root: o.Root = None,
-    recipe: o.RunRecipe = None,
+    root: options.Root = None,
+    recipe: options.RunRecipe = None,
     *,
     request: RunRequest,
 ) -> None:
@@ -44,33 +47,18 @@ def draw(
     vlcli draw --recipe my.yaml
     """
     if recipe is not None:
-        names, overrides = o.split_words(words)
+        names, overrides = options.split_words(words)
         if names:
             raise UsageError("Name a drawing or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
         run_one(recipe, overrides, replace(request, kind=None if request.only else "draw"), verb="draw")
         return
-    from vlcli.cli import render
-    from vlcli.runner.run import run_recipe
-
-    name, overrides = o.one_name(words, "drawing")
+    name, overrides = options.one_name(words, "drawing")
     request = replace(request, kind=None, only=None, folder=request.output / "draw")
     resolved = _resolved(name, overrides, [_find(one, request.output) for one in source or []], root)
-    if request.dry_run:
-        raise typer.Exit(render.render_plan(resolved, request))
-    outcomes = run_recipe(resolved, request.options, console.progress(request.verbose, request.quiet))
-    files = _copied(outcomes[0], out, request.force)
-    if request.json_:
-        render.render_outcomes(resolved, outcomes, request, files=[str(file) for file in files])
-    else:
-        render.render_failures(outcomes, request)
-        for file in files:
-            console.out(str(file))
-    if code := render.exit_code(outcomes):
-        raise typer.Exit(code)
+    carry_out(resolved, request, lambda outcome: {"files": list(map(str, _copied(outcome, out, request.force)))})
 
 
 def _find(source: str, output: Path) -> Path:
-    from vlcli.recipe import stage_record
 
     if (path := stage_record.earlier(output, source)) is not None:
         return stage_record.made_in(path.absolute())
@@ -80,7 +68,6 @@ def _find(source: str, output: Path) -> Path:
 
 
 def _resolved(name: str, overrides: list[str], folders: list[Path], root: Path | None) -> Resolved:
-    from vlcli.recipe import stage_record
 
     records = [stage_record.read(path) or stage_record.read(path.parent) for path in folders]
     known = [record for record in records if record is not None]
@@ -106,8 +93,6 @@ def _data_of(config: dict[str, Any]) -> list[Any]:
 
 def _placed(word: str, name: str) -> str:
     # an option of the drawing as an override of the stage; the stage's own keys (data, split) stay
-    from vlcli import registry
-    from vlcli.recipe.schema import Draw
 
     bare = word.lstrip("~")
     key = bare.replace("=", ".").split(".")[0]
@@ -118,7 +103,6 @@ def _placed(word: str, name: str) -> str:
 
 
 def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
-    from vlcli.recipe import stage_record
     from vlcli.report.refuse_overwrite import refuse_others
 
     record = stage_record.read(outcome.folder) if outcome.error is None else None
@@ -129,3 +113,65 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
     if not force:
         refuse_others(copies)
     return [write_bytes(path, content) for path, content in copies.items()]
+
+
+@guarded
+@requested
+def export(
+    words: Annotated[
+        list[str] | None, options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
+    ] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="hub, onnx, safetensors, transformers: vlcli ls exporters.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; new, or empty.")] = None,
+    recipe: options.RunRecipe = None,
+    *,
+    request: RunRequest,
+) -> None:
+    """Write a trained model in another format; without a model, run the recipe's export stages.
+
+    vlcli export quickstart/nlvr2 --format hub license=apache-2.0 -o nlvr2-shapes
+
+    vlcli export --recipe quickstart
+    """
+    names, more = options.split_words(words)
+    if not names:
+        if format_ or out:
+            got = " ".join(word for word, is_there in {"--format": format_, "-o": out}.items() if is_there)
+            raise UsageError("Say which model to export.", got=got, expected="vlcli export MODEL --format hub -o OUT")
+        request = replace(request, kind=None if request.only else "export")
+        run_one(chosen(recipe, "export", request), more, request, verb="export")
+        return
+    if recipe or len(names) > 1 or not format_:
+        expected = "vlcli export MODEL --format hub, onnx, safetensors or transformers; or vlcli export --recipe RECIPE"
+        raise UsageError("Name one model and its format.", got=" ".join(names), expected=expected)
+    if out is not None and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        hint = "choose another folder with -o"
+        raise UsageError("The folder is not empty.", where=str(out), expected="a new or an empty folder", hint=hint)
+    _export(names[0], more, format_, out, request)
+
+
+def _export(model: str, overrides: list[str], form: str, out: Path | None, request: RunRequest) -> None:
+    from vlcli.engine.bundle import read_bundle
+    from vlcli.prediction.sources import find_model
+
+    source = find_model(model, request.output)
+    read_bundle(source)  # before a run folder is made
+    stage = {"kind": "export", "from": [str(source)], "format": {"name": form}}
+    overrides = [f"stages.export.format.{word}" for word in overrides]
+    resolved = one_stage({"name": "export", "stages": {"export": stage}}, overrides, f"{source.name}-{form}")
+
+    def exported(outcome: StageOutcome) -> dict[str, Any]:
+        folder = outcome.folder
+        if outcome.status == "done" and (record := stage_record.read(folder)) is not None:
+            files = list(record.files.values())
+            folder = folder / files[0] if len(files) == 1 and (folder / files[0]).is_dir() else folder
+            if out is not None:
+                ours = shutil.ignore_patterns(stage_record.FILE, stage_record.COPY)
+                with new_folder(out) as beside:
+                    shutil.copytree(folder, beside, dirs_exist_ok=True, ignore=ours)
+                folder = out
+        return {"exported": str(folder)}
+
+    carry_out(resolved, replace(request, kind=None, only=None, folder=request.output / "export"), exported)

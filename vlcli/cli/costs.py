@@ -1,0 +1,319 @@
+"""``vlcli count``, ``plan``, ``rehearse`` and ``kit``: says what recipes take, carries them through in small."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlcli.cli import console, options, render
+from vlcli.cli.guard import RunRequest, as_vlcli, guarded, report
+from vlcli.cli.listing import published_of
+from vlcli.cli.words import bytes_of, size, spent
+from vlcli.errors import UsageError, VlcliError
+from vlcli.recipe.locate import COUNTED, Resolved
+from vlcli.version import __version__
+
+
+@guarded
+def count(
+    words: options.RecipesToLookAt,
+    stage: options.Stage = None,
+    answers: Annotated[int | None, typer.Option(min=1, help="Rows of the answer head.")] = None,
+    heads: Annotated[bool, typer.Option(help="Count the objectives' heads too.")] = True,
+    output: options.Output = Path("runs"),
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Count a recipe's model: parameters per part, multiply-accumulates of one example; of several, a line each."""
+    from vlcli.recipe.load import load
+    from vlcli.tools.counting import count as count_recipe
+    from vlcli.tools.counting import first_stage
+
+    def counted(name: str, stage: str | None) -> dict[str, Any]:
+        resolved = load(name, overrides, only=stage, trust=trust)
+        printed = {key: one for key, one in published_of(name).items() if one["split"] == COUNTED}
+        facts = count_recipe(resolved, stage, answers=answers, output=output, heads=heads)
+        return {"recipe": resolved.name, **({"published": printed} if printed else {}), **facts}
+
+    named, overrides = options.split_words(words)
+    if not named:
+        raise UsageError("Name a recipe.", got="none", hint="list them: vlcli ls recipes")
+    names = [one for name in named for one in _expanded(name, len(named) > 1)]
+    if len(names) == 1:
+        facts = counted(names[0], stage)
+        console.out_json(facts) if json_ else _show_counts(names[0], facts)
+        return
+    rows, failures = [], []
+    with console.progress(verbose).task("count", len(names), "recipes") as task:
+        for name in names:
+            try:  # its first training stage alone: the others are not built
+                chosen = stage or first_stage(load(name, overrides, trust=trust))
+                rows.append({**counted(name, chosen), "recipe": name} if chosen else {"recipe": name})
+            except Exception as error:
+                failures.append((name, error))
+            task.advance()
+    if json_:
+        errors = [{"recipe": name, "error": as_vlcli(fault).as_dict()} for name, fault in failures]
+        console.out_json({"recipes": [*rows, *errors]})
+    elif rows:
+        columns = ["recipe", "stage", "model", "with heads", "multiply-accumulates", "published"]
+        columns = columns[: None if any("published" in row for row in rows) else -1]
+        console.table(columns, [_line(row)[: len(columns)] for row in rows])
+    codes = []
+    for name, fault in failures:
+        console.err(f"{name} cannot be counted")
+        codes.append(report(fault, verbose=verbose))
+    if codes:
+        raise typer.Exit(codes[0])
+
+
+def _expanded(name: str, several: bool) -> list[str]:
+    # of several, one that does not load is told of in its turn
+    from vlcli.recipe.table import is_table, load_table
+
+    try:
+        if not is_table(name):
+            return [name]
+        table = load_table(name, [])
+        return [f"{table.reference}:{label}" for label in table.chosen]
+    except VlcliError:
+        if not several:
+            raise
+        return [name]
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    if "stage" not in row:
+        return [row["recipe"], "trains nothing", "-", "-", "-", "-"]
+    numbers = (row["backbone"], row["total"], row["macs"]["total"])
+    return [row["recipe"], row["stage"], *(f"{number:,}" for number in numbers), _printed(row)]
+
+
+def _printed(row: dict[str, Any]) -> str:
+    return "; ".join(f"{key} {one['value']:,.12g}" for key, one in row.get("published", {}).items()) or "-"
+
+
+def _show_counts(name: str, facts: dict[str, Any]) -> None:
+    def rows(counts: dict[str, Any]) -> list[list[str]]:
+        return [[part, f"{number:,}"] for part, number in counts.items()]
+
+    parts = {**facts["parts"], "total": facts["total"]}
+    console.table(["part", "parameters"], rows(parts), f"{name}, stage {facts['stage']}")
+    passes = {key: value for key, value in facts["macs"].items() if key != "total"}
+    console.out("")
+    console.table(["pass", "multiply-accumulates"], rows({**passes, "total": facts["macs"]["total"]}))
+    if "published" in facts:
+        console.out(f"\npublished: {_printed(facts)}")
+    if len(facts.get("stages", {})) > 1:
+        console.out("")
+        cells = [
+            [stage, *(row["why"] if row[key] is None else f"{row[key]:,}" for key in ("backbone", "total"))]
+            for stage, row in facts["stages"].items()
+        ]
+        console.table(["stage", "model", "with heads"], cells)
+
+
+@guarded
+def plan(
+    words: options.RecipesToLookAt,
+    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs, a process each.")] = 1,
+    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    stage: options.Stage = None,
+    per_machine: Annotated[int, typer.Option(min=1, help="GPUs of one machine.")] = 8,
+    examples: Annotated[int | None, typer.Option(min=1, help="Examples of the data.")] = None,
+    tflops: Annotated[float | None, typer.Option(min=0.001, help="That one GPU reaches.")] = None,
+    link: Annotated[float | None, typer.Option(min=0.001, help="GB/s between GPUs.")] = None,
+    disk: Annotated[str | None, typer.Option(help="Written in a second: 500MB.")] = None,
+    rehearse: Annotated[bool, typer.Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
+    output: options.Output = Path("runs"),
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
+) -> None:
+    """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
+    from vlcli.recipe.load import load
+    from vlcli.tools.training_cost import Wanted, training_cost
+
+    name, overrides = options.one_name(words)
+    resolved = load(name, overrides, only=stage, trust=trust)
+    rate = None if disk is None else bytes_of(disk, "--disk")
+    wanted = Wanted(gpus, bytes_of(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
+    costs = training_cost(resolved, wanted, stage)
+    parts = {key: costs[key] for key in ("memory", "time")}
+    if json_:
+        console.out_json({**costs, **{key: [cost._asdict() for cost in part] for key, part in parts.items()}})
+        return
+    cells = {
+        key: [[cost.name, _shown(cost.value, cost.unit), cost.source, cost.how] for cost in part]
+        for key, part in parts.items()
+    }
+    title = f"{name}, stage {costs['stage']}, {gpus} GPU{'s' * (gpus > 1)} of {memory}"
+    console.table(["memory of a GPU", "", "from", "how"], cells["memory"], title)
+    console.out("")
+    console.table(["time and traffic", "", "from", "how"], cells["time"])
+
+
+def _shown(value: float, unit: str) -> str:
+    if unit in ("B", "B/s"):
+        return size(value) + unit[1:]
+    if unit == "s":
+        if value >= 5400:
+            return f"{value / 3600:,.1f} h"
+        return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+    if unit == "FLOP":
+        return f"{value / 1e9:,.3g} GFLOP"
+    return f"{value:,.3g} {unit}".strip() if value < 1000 else f"{value:,.0f} {unit}".strip()
+
+
+@guarded
+def rehearse(
+    words: options.RecipesToLookAt,
+    rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="An empty folder that keeps all of it.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
+    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Carry a recipe through in small, on miniatures of its data; say what the full one takes.
+
+    vlcli rehearse lxmert
+
+    vlcli rehearse irpe/table1 --rows original
+    """
+    from vlcli.tools.reduction import reduced
+    from vlcli.tools.rehearsal import full_costs, rehearse
+
+    name, overrides = options.one_name(words)
+    full = _members(name, overrides, rows, trust)
+    request = RunRequest(device=device, plugin=plugin, trust=trust, json_=json_, quiet=quiet, verbose=verbose)
+    recipes = [reduced(one, overrides, device, trust) for one in full]
+    documents, codes = [], []
+    with ExitStack() as stack:
+        room = stack.enter_context(_room(folder))
+        progress = console.progress(verbose, quiet)
+        runs = stack.enter_context(closing(rehearse(recipes, room, device, progress)))
+        for one, outcomes in runs:
+            costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
+            stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
+            documents.append({"recipe": one.full.reference, "reduced": one.told, "stages": stages})
+            codes.append(render.exit_code(outcomes))
+            if not json_:
+                _show(documents[-1], gpus, memory)
+            render.render_failures(outcomes, request)
+    if json_:
+        console.out_json({"rehearsals": documents, "folder": None if folder is None else str(folder)})
+    elif not any(codes):
+        console.err(
+            "next: vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
+        )
+    if any(codes):
+        raise typer.Exit(max(codes))
+
+
+def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> list[Resolved]:
+    from vlcli.recipe.load import load
+    from vlcli.recipe.table import is_table, load_table
+
+    if not is_table(name):
+        if rows is not None:
+            raise UsageError("--rows goes with a table.", got=rows, hint=f"leave it out: vlcli rehearse {name}")
+        return [load(name, overrides, trust=trust, deep=True)]
+    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
+    table = load_table(name, overrides, rows=wanted, trust=trust)
+    return [table.member(label) for label in table.chosen]
+
+
+@contextmanager
+def _room(folder: Path | None) -> Iterator[Path]:
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="vlcli-rehearsal-") as room:
+            yield Path(room).resolve()
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        hint = "name another, or leave --folder out: a temporary one is taken"
+        raise UsageError("A rehearsal needs an empty folder.", got=str(folder), expected="none, or empty", hint=hint)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise UsageError("The folder cannot be made.", where=str(folder), got=got, hint="--folder DIR") from error
+    yield folder.resolve()
+
+
+def _show(document: dict[str, Any], gpus: int, memory: str) -> None:
+    console.out(f"reduced: {'; '.join(document['reduced'])}")
+    rows = [
+        [row["stage"], row["kind"], row["status"], spent(row["seconds"]), *full_cells(row["full"])]
+        for row in document["stages"]
+    ]
+    title = f"{document['recipe']}, rehearsed; the full recipe on {gpus} GPU{'s' * (gpus > 1)} of {memory}"
+    columns = ["stage", "kind", "rehearsal", "time", "full: memory of a GPU", "full: hours", "full: checkpoints"]
+    console.table(columns, rows, title)
+
+
+def full_cells(costs: dict[str, Any] | None) -> list[str]:
+    """Returns memory of a GPU, hours and checkpoints of a stage of a full recipe as cells."""
+    if costs is None:
+        return ["-", "-", "-"]
+    if "why" in costs:
+        return [costs["why"], "-", "-"]
+    hours, million = costs["hours"], costs["hours_a_million"]
+    time = f"{hours:,.1f}" if hours is not None else "-" if million is None else f"{million:,.1f} a million examples"
+    return [size(costs["memory"]), time, size(costs["disk"])]
+
+
+@guarded
+def kit(
+    words: options.RecipeAndWords,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
+    rows: Annotated[str | None, typer.Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each row.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
+    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    output: options.Output = Path("runs"),
+    trust: options.Trust = False,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Write what a rerun of a table on other machines needs; where its runs are there, what they measured.
+
+    vlcli kit lxmert/table2 -o kit
+
+    vlcli table kit/results.json
+    """
+    from vlcli.cli.rows import table_folder
+    from vlcli.recipe.table import load_table
+    from vlcli.tools import kit as tools
+
+    name, overrides = options.one_name(words)
+    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
+    table = load_table(name, overrides, rows=wanted, trust=trust)
+    folder, count = out or Path(f"kit-{table.name}"), seeds or table.written.seeds
+    results = tools.collected(table, count, table_folder(table, output))
+    tools.refuse_other(folder, results.title)
+    costs = []
+    if not (folder / tools.README).is_file():
+        found = tools.costs(table, gpus, bytes_of(memory, "--memory"), console.progress(verbose, quiet))
+        costs = [[row["stage"], ", ".join(row["rows"]), *full_cells(row)] for row in found]
+    asked = [*(["--rows", ",".join(table.chosen)] if wanted else []), "--seeds", str(count), *overrides]
+    asked += [] if any(word.startswith("root=") for word in overrides) else ["root=DATA"]
+    facts = {"table": table.reference, "rows": table.chosen, "seeds": count, "vlcli": __version__}
+    how = f"{gpus} GPU{'s' * (gpus > 1)} of {memory}"
+    files = tools.write_kit(
+        folder, table, results, facts, words=shlex.join([table.reference, *asked]), costs=costs, how=how
+    )
+    console.out_json({**facts, "files": list(map(str, files))}) if json_ else console.out("\n".join(map(str, files)))

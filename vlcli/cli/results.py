@@ -1,0 +1,284 @@
+"""``vlcli table``, ``report`` and ``diff``: shows what runs measured, on a page too, and compares them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vlcli.cli import console, options
+from vlcli.cli.guard import guarded
+from vlcli.cli.listing import published_of
+from vlcli.cli.words import number
+from vlcli.errors import UsageError
+from vlcli.files import write_text
+from vlcli.recipe.locate import is_recipe
+
+if TYPE_CHECKING:
+    from vlcli.metrics.rows import Paired
+    from vlcli.tables.summary import Summary
+    from vlcli.tools.differences import Comparison
+
+
+_RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.json of a recipe with rows."
+
+
+@guarded
+def table(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=_RUNS)],
+    form: Annotated[str, typer.Option("--format", help="text, json, csv, latex, markdown or model-index.")] = "text",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
+    plot: Annotated[
+        list[Path] | None, typer.Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")
+    ] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
+    reference: Annotated[str | None, typer.Option(help="Label of the row that the others are compared with.")] = None,
+    output: options.Output = Path("runs"),
+    json_: options.Json = False,
+) -> None:
+    """Show what runs measured: means, 95 % intervals, published numbers, paired differences to a reference row.
+
+    vlcli table quickstart
+
+    vlcli table quickstart quickstart-1a2b3c4d --metric accuracy
+
+    vlcli table tiny-irpe --format latex -o table4.tex --plot table4.svg
+    """
+    from vlcli.tables.outputs import FORMATS, write_plot
+    from vlcli.tables.results import write_results
+    from vlcli.tables.summary import summarise
+    from vlcli.tables.text import aligned
+    from vlcli.tools.run_tables import collect, model_index
+
+    form = "json" if json_ else form
+    known = ["text", "json", *FORMATS, "model-index"]
+    if form not in known:
+        raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
+    results = collect(runs, output, reference)
+    summary = summarise(results, metric or ())
+    forms: dict[str, Callable[[Summary], str]] = {**FORMATS, "model-index": partial(model_index, results)}
+    if out is not None:
+        if form == "json":
+            write_results(results, out, statistics=summary.as_dict())
+        else:
+            write_text(out, aligned(summary) if form == "text" else forms[form](summary))
+        console.out(str(out))
+    elif form == "json":
+        console.out_json({**results.as_dict(), "statistics": summary.as_dict()})
+    elif form == "text":
+        tell(summary)
+    else:
+        console.out(forms[form](summary).rstrip("\n"))
+    for path in plot or []:
+        console.err(f"plot: {write_plot(summary, path)}")
+
+
+def tell(summary: Summary) -> None:
+    """Writes a table to stdout: the result in words first, notes below."""
+    from vlcli.tables.text import blocks
+
+    for line in [*summary.conclusions, *[""][: len(summary.conclusions)]]:
+        console.out(line)
+    for index, block in enumerate(blocks(summary)):
+        if index:
+            console.out("")
+        console.table(block.columns, [cells for _, cells in block.rows], block.title)
+        for note in block.notes:
+            console.out(note)
+    for note in summary.notes:
+        console.out(f"{note[0].upper()}{note[1:]}.")
+
+
+@guarded
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Run folders, or their names under runs/; or a table, or results of claims."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The page; default: report.html in the run's folder, or here for several."),
+    ] = None,
+    no_model: Annotated[
+        bool, typer.Option("--no-model", help="Leave out what needs the trained models: attention, Grad-CAM.")
+    ] = False,
+    samples: Annotated[int, typer.Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
+    output: options.Output = Path("runs"),
+    device: options.Device = None,
+    plugin: options.Plugin = None,
+    json_: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Write a page that shows runs: results, samples, attention, curves, stages, differences. It needs no network.
+
+    vlcli report quickstart
+
+    vlcli report quickstart quickstart-1a2b3c4d -o page.html
+
+    vlcli report reproduce
+    """
+    from vlcli.pages.report import ReportOptions, write_report
+    from vlcli.tools.run_folder import REPORT, find_run
+
+    if (results := _alone(runs, output)) is not None:
+        page = _write_results(results, out or results.parent / REPORT)
+        shown: dict[str, Any] = {"results": str(results)}
+    else:
+        folders = list(dict.fromkeys(find_run(name, output) for name in runs))
+        page = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
+        settings = ReportOptions(samples, not no_model, device or "auto")
+        write_report(folders, page, settings, console.progress(verbose, quiet))
+        shown = {"runs": [str(path) for path in folders]}
+    console.answer(json_, {"page": str(page), "bytes": page.stat().st_size, **shown}, str(page))
+
+
+def _alone(runs: list[str], output: Path) -> Path | None:
+    from vlcli.claims import results_file
+    from vlcli.tools.run_folder import is_run
+    from vlcli.tools.run_tables import written_table
+
+    meant = (written_table(name, output) or results_file.find(name, output) for name in runs)
+    files = [file for file in meant if file is not None and (not is_run(file.parent) or str(file) in runs)]
+    if files and len(runs) > 1:
+        hint = f"name it alone: vlcli report {files[0]}"
+        raise UsageError("A table, and verdicts on claims, have a page of their own.", got=", ".join(runs), hint=hint)
+    return files[0] if files else None
+
+
+def _write_results(results: Path, page: Path) -> Path:
+    # the file says by its contents, or else by its name, whether it is a table
+    from vlcli.claims.reproduce import of_results
+    from vlcli.claims.verdicts import judge
+    from vlcli.pages.tables import write_table
+    from vlcli.pages.verdicts import write_verdicts
+    from vlcli.tables.results import FILE, read_results
+
+    try:
+        value = json.loads(results.read_bytes())
+        is_table = isinstance(value, dict) and "rows" in value
+    except (ValueError, RecursionError, OSError):
+        is_table = results.name == FILE
+    if is_table:
+        return write_table(read_results(results), page)
+    study = of_results(results)
+    seconds = sum(one.seconds for one in study.shown().cells.values())
+    return write_verdicts(judge(study.claims, study.look), page, "vlcli reproduce", seconds)
+
+
+_Side = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE.",
+        autocompletion=options.complete_recipes,
+    ),
+]
+_WIDEST = 60
+
+
+@guarded
+def diff(
+    a: _Side,
+    b: _Side,
+    every: Annotated[bool, typer.Option("--all", help="Also metrics that are the same in both.")] = False,
+    output: options.Output = Path("runs"),
+    json_: options.Json = False,
+) -> None:
+    """Compare two recipes or two runs: settings, versions, data, and metrics with paired 95 % intervals.
+
+    vlcli diff quickstart mine.yaml
+
+    vlcli diff runs/quickstart runs/quickstart-1a2b3c4d
+
+    vlcli diff quickstart/test quickstart/scratch-test
+    """
+    from vlcli.tools.differences import Comparison, compare_runs, compare_settings
+    from vlcli.tools.run_folder import find_run, read_run
+
+    # a registered recipe's name means the recipe, though a run of this name lies under runs/: runs/NAME is that
+    recipes = [name for name in (a, b) if not Path(name).expanduser().is_dir() and is_recipe(name)]
+    runs = {name: read_run(find_run(name, output)) for name in (a, b) if name not in recipes}
+    if recipes:
+        values = [_recipe(name) if name in recipes else runs[name].recipe for name in (a, b)]
+        comparison = Comparison([a, b], compare_settings(values))
+    else:
+        comparison = compare_runs([runs[a], runs[b]])
+    for fault in comparison.faults:
+        console.err(f"warning: {fault}")
+    if json_:
+        console.out_json(_document(comparison))
+    else:
+        _tell(comparison, every)
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    from vlcli.recipe.load import load
+    from vlcli.recipe.table import is_table, load_table
+
+    if not is_table(name):
+        value: dict[str, Any] = load(name, plugins=False).document.value
+        return {**value, "published": _told(published_of(name))}
+    table = load_table(name, [], plugins=False)
+    levels = {label: [level.value for level in table.rows[label].levels] for label in table.chosen}
+    rows = {label: {key: item for value in values for key, item in value.items()} for label, values in levels.items()}
+    for label, row in table.rows.items():
+        if row.published:
+            rows[label]["published"] = _told({key: asdict(one) for key, one in row.published.items()})
+    return {**table.document.value, "rows": rows}
+
+
+def _told(published: dict[str, Any]) -> dict[str, str]:
+    return {key: f"{one['value']:g} on {one['split']} (table {one['table']})" for key, one in published.items()}
+
+
+def _document(comparison: Comparison) -> dict[str, Any]:
+    metrics = {
+        stage: [{**asdict(row), "difference": row.difference} for row in sides[0]]
+        for stage, sides in comparison.metrics.items()
+    }
+    labels = dict(zip(("first", "second"), comparison.labels, strict=True))
+    parts = {
+        name: [{"key": row.key, "first": row.values[0], "second": row.values[1]} for row in getattr(comparison, name)]
+        for name in ("settings", "versions", "data")
+    }
+    return {**labels, **parts, "metrics": metrics, "faults": comparison.faults}
+
+
+def _tell(comparison: Comparison, every: bool) -> None:
+    parts = {name: getattr(comparison, name) for name in ("settings", "versions", "data")}
+    for title, part in parts.items():
+        if part:
+            rows = [[row.key, *map(_cell, row.values)] for row in part]
+            console.table([title, *comparison.labels], rows)
+            console.out("")
+    rows = [
+        [f"{stage}: {row.name}", *_numbers(row)]
+        for stage, sides in comparison.metrics.items()
+        for row in sides[0]
+        if every or row.difference != 0
+    ]
+    if rows:
+        console.table(["metrics", *comparison.labels, "difference", "95 % interval", "examples"], rows)
+    elif not any(parts.values()):
+        console.out("no difference")
+    elif comparison.metrics:
+        console.out("metrics: all the same")
+
+
+def _numbers(row: Paired) -> list[str]:
+    sides = ["-" if value is None else number(value) for value in (row.first, row.second)]
+    change = "" if row.difference is None else f"{row.difference:+.3f}"
+    between = "" if row.low is None or row.high is None else f"{row.low:+.3f} to {row.high:+.3f}"
+    return [*sides, change, between, str(row.count or "")]
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

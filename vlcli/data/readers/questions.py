@@ -1,0 +1,358 @@
+"""Questions on pictures, as published: GQA (also LXMERT's list), Visual Genome's files, and DAQUAR."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from vlcli.data import Example, Folder, Miniature, Reader, Recognised
+from vlcli.data.files import first_object, inside, read_json, text_lines, value
+from vlcli.data.leakage import usual_paths
+from vlcli.data.miniature import PICTURES
+from vlcli.data.readers.cells import PLAIN
+from vlcli.data.readers.split_file import SplitFileReader, list_rows
+from vlcli.errors import DataError
+from vlcli.metrics.vqa import set_form
+
+ALSO = {"val": "valid", "valid": "val", "submit": "submission", "submission": "submit"}
+"""The same split by LXMERT's name and by the official one."""
+
+
+class GQA(Reader):
+    """Questions on images with one answer each (GQA's JSON by question id, or LXMERT's list).
+
+    Targets: ``answers`` (the answer -> 1), ``answer``, ``question_id``, and of the official file ``structural``,
+    ``semantic`` and ``detailed`` type, ``group``, ``balanced`` and ``entailed`` (ids of the questions that the answer
+    settles). A split without answers has the id alone.
+
+    Args:
+        split: which file(s); fills ``{split}``. ``val`` and ``valid`` are the same.
+        questions: question file under the root, or a folder of files that are joined (``train_all_questions``); None:
+            the usual places.
+        choices: file of valid and plausible answers under the root; None: the usual places, where it is there.
+        images: folder of the pictures, searched by image id.
+    """
+
+    paper: ClassVar[str] = "Hudson and Manning 2019, GQA"
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "valid", "testdev", "test", "challenge", "submission")
+    held_out_splits: ClassVar[tuple[str, ...]] = ("testdev", "test", "challenge", "submission", "submit")
+    usual: ClassVar[tuple[str, ...]] = (
+        "gqa/{split}_balanced_questions.json",
+        "gqa/questions/{split}_balanced_questions.json",
+        "gqa/{split}.json",
+        "gqa/{split}_all_questions.json",
+        "gqa/questions/{split}_all_questions.json",
+        "{split}_balanced_questions.json",
+    )
+    usual_choices: ClassVar[tuple[str, ...]] = (
+        "gqa/{split}_choices.json",
+        "gqa/eval/{split}_choices.json",
+        "{split}_choices.json",
+    )
+
+    def __init__(self, root: Path, *, questions: str | None = None, choices: str | None = None, **options: Any) -> None:
+        super().__init__(root, **options)
+        self.questions, self.choice_file = questions, choices
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        contents = {name: list(one.values()) for name, one in folder.documents() if isinstance(one, dict)}
+        files = {n: rows for n, rows in contents.items() if {"question", "imageId"} <= first_object(rows).keys()}
+        answered = [name for name, rows in files.items() if "answer" in first_object(rows)]
+        chosen = [name for name in answered if "balanced" in name] or answered
+        if not chosen:
+            return []
+        columns = {"image": "imageId", "text": "question", "answers": "answer"}
+        data = Recognised("vqa", {"name": "gqa"}, chosen, columns).name_files("questions")
+        left = [name for name in files if name not in chosen]
+        data.unused = [
+            f"{name}: {'the balanced questions are read' if name in answered else 'questions without answers'}"
+            for name in left
+        ]
+        data.files = [*chosen, *left]
+        return [folder.with_images(data, [row.get("imageId") for name in chosen for row in files[name]])]
+
+    def files(self) -> list[Path]:
+        files = dict.fromkeys(self._first(self.questions, self.usual))
+        return [chunk for file in files for chunk in _chunks(file)]
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self._first(self.questions, self.usual), strict=True):
+            part = {"train": "vg", "val": "vg-val", "valid": "vg-val", "testdev": "testdev"}.get(split)
+            form = "n{}.jpg" if split == "testdev" else "{}.jpg"
+            rows = {}
+            for n, name in miniature.pictures(part or "vg", self.image_folder, form).items():
+                said = {"answer": miniature.answer(n), "types": {"structural": "query", "semantic": "attr"}}
+                for i in range(2):
+                    asked = {"imageId": name.removesuffix(".jpg"), "question": miniature.question(n, i)}
+                    rows[f"{n:05d}{i}"] = asked | (said if part else {})
+            miniature.write(file, rows)
+
+    def read(self) -> list[Example]:
+        examples: list[Example] = []
+        for file in self.files():
+            content = read_json(file, (dict, list))
+            examples += _joined(content, file) if isinstance(content, list) else _official(content, file)
+        return examples
+
+    def choices(self) -> dict[str, dict[str, list[str]]]:
+        """Return ``valid`` and ``plausible`` answers by question id; empty where there is no such file."""
+        choices: dict[str, dict[str, list[str]]] = {}
+        for file in self._first(self.choice_file, self.usual_choices):
+            if self.choice_file is not None or file.is_file():
+                choices |= read_json(file)
+        return choices
+
+    def _first(self, named: str | None, candidates: tuple[str, ...]) -> list[Path]:
+        chosen = []
+        for split in self.split_names:
+            names = [split, ALSO[split]] if split in ALSO else [split]
+            texts = [text.replace("{split}", name) for name in names for text in ([named] if named else candidates)]
+            paths = [inside(self.root, text) for text in texts]
+            there = (path for path in paths if path.exists() or path.with_suffix("").is_dir())
+            chosen.append(next(there, paths[0]))
+        return chosen
+
+
+def _chunks(file: Path) -> list[Path]:
+    folder = file if file.is_dir() else file.with_suffix("")
+    return sorted(folder.glob("*.json")) if not file.is_file() and folder.is_dir() else [file]
+
+
+def _official(content: dict[str, Any], file: Path) -> Iterator[Example]:
+    for number, row in content.items():
+        where = f"{file}: {number}"
+        targets: dict[str, Any] = {"question_id": number}
+        if "answer" in row:
+            answer = value(row, "answer", str, where)
+            types, groups = row.get("types") or {}, row.get("groups") or {}
+            targets |= {"answers": {answer: 1.0}, "answer": answer}
+            targets |= {name: str(types[name]) for name in ("structural", "semantic", "detailed") if types.get(name)}
+            if groups.get("global"):
+                targets["group"] = str(groups["global"])
+            targets["balanced"] = bool(row.get("isBalanced", True))
+            targets["entailed"] = [str(other) for other in row.get("entailed") or ()]
+        text = value(row, "question", str, where).strip()
+        yield Example(number, text, [_image(row, "imageId", where)], targets=targets)
+
+
+def _joined(content: list[Any], file: Path) -> Iterator[Example]:
+    for count, row in enumerate(content):
+        where = f"{file}[{count}]"
+        number = str(value(row, "question_id", (str, int), where))
+        targets: dict[str, Any] = {"question_id": number}
+        if "label" in row:
+            answers = {str(k): float(v) for k, v in value(row, "label", dict, where).items()}
+            targets["answers"] = answers
+            targets |= {"answer": max(answers, key=lambda name: answers[name])} if answers else {}
+        yield Example(number, value(row, "sent", str, where).strip(), [_image(row, "img_id", where)], targets=targets)
+
+
+def _image(row: dict[str, Any], key: str, where: str) -> str:
+    name = str(value(row, key, (str, int), where))
+    if not name:
+        raise DataError("The question names no image.", where=where)
+    return name
+
+
+class _VisualGenome(SplitFileReader):
+    """A list of images, each with a list of rows; images are called by their number.
+
+    Args:
+        split: there is only one.
+        images: folder of the pictures, searched by image id.
+    """
+
+    rows: ClassVar[str] = ""
+    kind: ClassVar[tuple[str, str, str]] = ("", "", "")  # of the data, the reader's name, the field of the sentence
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        kind, name, text = cls.kind
+        data = []
+        for file, images in folder.documents():
+            if cls.rows and {cls.rows} <= first_object(images).keys() and any(image.get(cls.rows) for image in images):
+                columns = {"image": "id", "text": text} | ({"answers": "answer"} if kind == "vqa" else {})
+                record = Recognised(kind, {"name": name, "file": file}, [file], columns)
+                data.append(folder.with_images(record, [image.get("id", image.get("image_id")) for image in images]))
+        return data
+
+    def __init__(self, root: Path, *, split: str | list[str] = "all", **options: Any) -> None:
+        super().__init__(root, split=split, **options)
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for file in self.files():
+            images = []
+            for n in miniature.pictures("vg", self.image_folder):
+                said = {"question": miniature.question(n), "answer": miniature.answer(n)}
+                said["phrase"] = miniature.sentence(n)
+                rows = [{"region_id": 10 * n + i, "qa_id": 10 * n + i, **said} for i in range(2)]
+                images.append({"id": n, self.rows: rows})
+            miniature.write(file, images)
+
+    def read_file(self, file: Path) -> Iterator[Example]:
+        for where, image in list_rows(file):
+            name = str(value(image, "id" if "id" in image else "image_id", (int, str), where))
+            for number, row in enumerate(value(image, self.rows, list, where)):
+                yield self.example(row, name, f"{where}.{self.rows}[{number}]")
+
+    def example(self, row: Any, image: str, where: str) -> Example:
+        """Return one row as an example; called by :meth:`read_file`."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its rows are ({where})")
+
+
+class VGRegions(_VisualGenome):
+    """Visual Genome's region descriptions, each a caption of its whole image.
+
+    Args:
+        file: annotation file under the root; None: ``region_descriptions.json`` in the usual folders.
+    """
+
+    paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; matched with whole images in LXMERT, section 3.2"
+    usual: ClassVar[tuple[str, ...]] = usual_paths("region_descriptions.json")
+    rows: ClassVar[str] = "regions"
+    kind: ClassVar[tuple[str, str, str]] = ("captions", "vg-regions", "phrase")
+
+    def example(self, row: Any, image: str, where: str) -> Example:
+        key = str(value(row, "region_id" if "region_id" in row else "id", (int, str), where))
+        return Example(key, value(row, "phrase", str, where).strip(), [image], text_key=key)
+
+
+class Questions(_VisualGenome):
+    """Visual Genome's questions with one answer each.
+
+    Targets: ``answers`` (the answer -> 1), ``answer`` and ``question_id``.
+
+    Args:
+        file: annotation file under the root; None: ``question_answers.json`` in the usual folders.
+    """
+
+    paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; Zhu et al. 2016, Visual7W"
+    usual: ClassVar[tuple[str, ...]] = usual_paths("question_answers.json")
+    rows: ClassVar[str] = "qas"
+    kind: ClassVar[tuple[str, str, str]] = ("vqa", "vg-qa", "question")
+
+    def example(self, row: Any, image: str, where: str) -> Example:
+        key = str(value(row, "qa_id" if "qa_id" in row else "id", (int, str), where))
+        answer = value(row, "answer", str, where).strip()
+        targets = {"question_id": key, "answers": {answer: 1.0}, "answer": answer}
+        return Example(key, value(row, "question", str, where).strip(), [image], targets=targets)
+
+
+_PICTURE = re.compile(r"(image\d+)\s*\?*\s*$")
+_IN_PICTURE = re.compile(r"\s*\bin\s+(?:th\s*e\s*)?image\d+\s*\?*\s*$")  # one official line has "th eimage999"
+_FOLDERS = ("", "daquar/", "annotations/", "daquar/annotations/")
+
+
+class DAQUAR(SplitFileReader):
+    """Questions on indoor photographs with one answer or a set of answers (text files of two lines a question).
+
+    A question names its picture: ``what is on the desk in the image3 ?``. Answers of one question are separated by
+    ", ", and their order does not count. Targets: ``answers`` (the sorted set, spelt as answer tables are, -> 1) and
+    ``answer_type``, ``single`` or ``set``, by which the task ``vqa`` prints the accuracy on questions with one answer.
+    Where the published list of the split's pictures (``train.txt``, ``test.txt``) lies beside, pictures that it lacks
+    are an error.
+
+    Args:
+        split: train or test; fills ``{split}``.
+        file: the file under the root; None: ``qa.894.raw.{split}.txt``, or the file of ``version``.
+        version: ``full`` (894 categories) or ``reduced`` (37 categories, ``qa.37.raw.train.txt`` and
+            ``qa.37.raw.reduced.test.txt``).
+        images: folder of the pictures, searched by name (``image3.png``).
+        whole: keep the words "in the image3" at the end of each question.
+        take: which images, see :mod:`vlcli.data.holdout`; ``first:0.9`` of train and ``after:0.9`` make a
+            validation part.
+    """
+
+    paper: ClassVar[str] = "Malinowski and Fritz 2014, A Multi-World Approach to Question Answering"
+    splits: ClassVar[tuple[str, ...]] = ("train", "test")
+    held_out_splits: ClassVar[tuple[str, ...]] = ("test",)
+    names: ClassVar[dict[str, tuple[str, ...]]] = {
+        "full": ("qa.894.raw.{split}.txt",),
+        "reduced": ("qa.37.raw.{split}.txt", "qa.37.raw.reduced.{split}.txt"),
+    }
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        version: Literal["full", "reduced"] = "full",
+        whole: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(root, **options)
+        self.version, self.whole = version, whole
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        groups: dict[str, list[str]] = {}
+        lists = []
+        for name in folder.files("*.txt"):
+            first = folder.lines(name, 4)
+            if len(first) > 1 and all(map(_PICTURE.search, first[::2])) and not any(map(_PICTURE.search, first[1::2])):
+                groups.setdefault(re.sub(r"[a-z.]+", "", Path(name).name), []).append(name)
+            elif first and all(re.fullmatch(r"image\d+", line) for line in first):
+                lists.append(name)
+        if not groups:
+            return []
+        best = max(groups, key=lambda key: (key.isdigit(), int(key) if key.isdigit() else 0))
+        columns = {"image": "the name that ends the question", "text": "first line", "answers": "second line"}
+        data = Recognised("vqa", {"name": "daquar"}, groups.pop(best), columns).name_files()
+        rest = sorted(name for names in groups.values() for name in names)
+        data.reasons["parts"] = "the files are named after the parts"
+        data.unused = [f"{name}: questions of another version of the data set" for name in rest]
+        data.unused += [f"{name}: a list of pictures, which the questions name themselves" for name in lists]
+        names = [hit[1] for name in data.files for line in folder.lines(name) if (hit := _PICTURE.search(line))]
+        data.title = ", ".join(data.files)
+        data.files += rest + lists
+        return [folder.with_images(data, names)]
+
+    def files(self) -> list[Path]:
+        return self.first_file(self.file, [folder + name for name in self.names[self.version] for folder in _FOLDERS])
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            lines = []
+            for number in miniature.numbers(f"daquar-{split}", 4 * PICTURES):
+                miniature.picture(self.image_folder / f"image{number}.png")
+                lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
+            miniature.write(file, "\n".join(lines))
+
+    def read(self) -> list[Example]:
+        examples = []
+        for split, file in zip(self.split_names, self.files(), strict=True):
+            part = list(self._read_part(split, file))
+            _compare(file, file.with_name(f"{split}.txt"), {example.images[0] for example in part})
+            examples += part
+        return examples
+
+    def _read_part(self, split: str, file: Path) -> Iterator[Example]:
+        lines = [line.strip() for line in text_lines(file)]
+        while lines and not lines[-1]:
+            lines.pop()
+        for start in range(0, len(lines), 2):
+            question, answer = lines[start], lines[start + 1] if start + 1 < len(lines) else ""
+            picture, where = _PICTURE.search(question), f"{file}:{start + 1}"
+            if picture is None:
+                expected = "a question that ends in the name of its picture, such as: ... in the image3 ?"
+                raise DataError("The question names no picture.", where=where, got=question, expected=expected)
+            if not answer or _PICTURE.search(answer):
+                got, expected = answer or "nothing", "the answer on the line below its question"
+                where, hint = f"{file}:{start + 2}", "is a line missing?"
+                raise DataError("The question has no answer.", where=where, got=got, expected=expected, hint=hint)
+            kind = "set" if "," in answer else "single"
+            targets = {"answers": {set_form(answer): 1.0}, "answer_type": kind, **PLAIN}
+            text = question
+            if not self.whole:  # "on the left of the image3" keeps "the image"
+                cut = _IN_PICTURE.sub("", question)
+                text = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
+            yield Example(f"{split}-{start // 2 + 1}", text, [picture[1]], targets=targets)
+
+
+def _compare(file: Path, listed: Path, pictures: set[str]) -> None:
+    names = {line.strip() for line in text_lines(listed)} - {""} if listed.is_file() and listed != file else set()
+    absent = sorted(pictures - names)
+    if names and all(map(_PICTURE.fullmatch, names)) and absent:
+        what = f"{len(absent)} of {len(pictures)} pictures are not in the published list of this split."
+        hint = "take the file of questions and the list of the same split and edition, or move the list away"
+        raise DataError(what, where=str(file), got=", ".join(absent[:3]), expected=f"pictures of {listed}", hint=hint)
