@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -296,17 +297,13 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
         for name in naming.sources:
             left.pop(name, None)
         return naming
-    for name, values in able.items():
-        template = pictures.by_template(name, values) if not is_split(values) else None
-        if template is not None:
+    by_part = ((name, pictures.by_template(name, values)) for name, values in able.items() if not is_split(values))
+    hinted = [name for name in able if wanted or is_hinted("picture", name)]
+    by_number = ((name, pictures.named_by(name, able[name], beside, by_number=True)) for name in hinted)
+    for name, found in chain(by_part, by_number):
+        if found is not None:
             left.pop(name, None)
-            return template
-    for name, values in able.items():
-        if (wanted or is_hinted("picture", name)) and (
-            numbered := pictures.named_by(name, values, beside, by_number=True)
-        ):
-            left.pop(name, None)
-            return numbered
+            return found
     return None
 
 
