@@ -14,6 +14,8 @@ from hypothesis import settings
 
 # One thread a worker: the suite runs a worker a core, and threads that wait for one another spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Processes that tests start would compile the same modules again and again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same inputs in every run, without a limit of time: no change is blamed for what chance or a busy machine finds.
 settings.register_profile("same", derandomize=True, deadline=None)

@@ -244,10 +244,10 @@ def shelter(_: int = 0) -> None:
 
 def end_with_parent(every: float = 0.5) -> None:
     """Ends this worker process soon after its parent is gone."""
-    parent = os.getppid()
+    parent, starter = os.getppid(), multiprocessing.parent_process()  # of a fork server, the first is the server
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == parent and (starter is None or starter.is_alive()):
             time.sleep(every)
         os._exit(128 + signal.SIGTERM)
 

@@ -58,7 +58,7 @@ def put(folder: Path, word: str) -> Path:
 def test_every_component_that_names_files_is_tried():
     kinds = ("objectives", "tasks", "models")
     named = {name for kind in kinds for name in registry.names(kind) if local_files(kind, every(kind, name))}
-    assert named - set(NAMED) == {"image-qa"}  # as answering
+    assert named - set(NAMED) == {"image-qa", "multiple-choice"}  # as answering and vqa
 
 
 def every(kind: str, name: str) -> dict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -18,10 +19,17 @@ from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Studio:
+    return make_studio(tmp_path_factory.mktemp("made"))
+
+
 @pytest.fixture
-def studio(tmp_path, monkeypatch) -> Studio:
+def studio(made, tmp_path, monkeypatch) -> Studio:
+    """A studio of the test's own, in its folder."""
     monkeypatch.chdir(tmp_path)
-    return make_studio(tmp_path)
+    shutil.copytree(made.photos.parent, tmp_path, dirs_exist_ok=True)
+    return Studio(tmp_path / "photos", tmp_path / "runs" / "small")
 
 
 def export(*words):

@@ -246,18 +246,10 @@ def test_doctor_finds_a_leftover_egg_info(tmp_path):
     assert [f.what for f in doctor.shadows([tmp_path])] == ["metadata"]
 
 
-SETUP = (
-    '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
-    '[project]\nname = "{name}"\nversion = "1.2"\n'
-    '[tool.setuptools]\npy-modules = ["{module}"]\n[project.entry-points."vlcli.models"]\n{entry} = "{module}:Model"\n'
-)
-
-
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory):
-    """A folder into which strangers' packages are installed: sound, without base class or method, raising."""
-    root = tmp_path_factory.mktemp("strangers")
-    site = root / "site"
+    """A folder with strangers' packages as pip installs them: sound, without base class or method, raising."""
+    site = tmp_path_factory.mktemp("site")
     bodies = {
         "sound": '"""Sound."""\n\nfrom vlcli import nn\n\n\nclass Model(nn.Model):\n    """A stranger\'s model."""\n\n'
         "    dim = 4\n\n    def __init__(self, data_spec, *, size: int = 3):\n        super().__init__(data_spec)\n"
@@ -268,16 +260,11 @@ def strangers(tmp_path_factory):
         "broken": 'raise RuntimeError("the moon is wrong")\n',
     }
     for name, body in bodies.items():
-        source = root / name
-        source.mkdir()
-        (source / f"stranger_{name}.py").write_text(body)
-        (source / "pyproject.toml").write_text(
-            SETUP.format(name=f"stranger-{name}", module=f"stranger_{name}", entry=f"odd-{name}")
-        )
-    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    words += ["--target", str(site), *(str(root / name) for name in bodies)]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+        (site / f"stranger_{name}.py").write_text(body)
+        facts = site / f"stranger_{name}-1.2.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: stranger-{name}\nVersion: 1.2\n")
+        (facts / "entry_points.txt").write_text(f"[vlcli.models]\nodd-{name} = stranger_{name}:Model\n")
     return {"PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 

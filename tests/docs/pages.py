@@ -76,10 +76,21 @@ def run(words: list[object], folder: Path, timeout: float = 900) -> Ended:
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
-def vlcli(folder: Path, *words: object, python: str | Path = sys.executable, timeout: float = 900) -> Ended:
-    """``vlcli WORDS`` in a separate process; of another installation where ``python`` is given."""
+def vlcli(
+    folder: Path, *words: object, python: str | Path = sys.executable, site: Path | None = None, timeout: float = 900
+) -> Ended:
+    """``vlcli WORDS`` in a separate process.
+
+    Args:
+        folder: working folder.
+        words: of the command line.
+        python: of another installation.
+        site: a folder with more packages.
+        timeout: seconds after which the process is killed.
+    """
     if python == sys.executable:
-        made = forked.run([*map(str, words)], folder, environment(), timeout)
+        more = {} if site is None else {"PYTHONPATH": str(site)}
+        made = forked.run([*map(str, words)], folder, environment(**more), timeout)
         return Ended(made.returncode, made.stdout, made.stderr)
     return run([python, "-m", "vlcli", *words], folder, timeout)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.docs.pages import run, vlcli
+from tests.docs.pages import vlcli
 from tests.docs.strangers import environment, install
 
 COMPONENTS = {"models": "meadow", "objectives": "meadow-match", "positions": "meadow-slope", "datasets": "meadow-lines"}
@@ -24,6 +24,13 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     interpreter = environment(folder / "environment")
     install(interpreter, sources)
     return interpreter
+
+
+@pytest.fixture(scope="module")
+def site(python: Path) -> Path:
+    """Where the package is installed."""
+    (folder,) = python.parents[1].glob("lib/*/site-packages")
+    return folder
 
 
 def field(folder: Path) -> Path:
@@ -41,10 +48,10 @@ def field(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", COMPONENTS)
-def test_its_components_are_listed_and_described(python, tmp_path, kind):
+def test_its_components_are_listed_and_described(site, tmp_path, kind):
     name = COMPONENTS[kind]
-    assert name in vlcli(tmp_path, "ls", kind, python=python).out
-    assert "meadow" in vlcli(tmp_path, "show", name, python=python).out
+    assert name in vlcli(tmp_path, "ls", kind, site=site).out
+    assert "meadow" in vlcli(tmp_path, "show", name, site=site).out
 
 
 def test_its_recipe_runs_from_pictures_to_a_score(python, tmp_path):
@@ -55,28 +62,27 @@ def test_its_recipe_runs_from_pictures_to_a_score(python, tmp_path):
     assert stages["test"]["metrics"]["accuracy"] > 0.9
 
 
-def test_a_damaged_line_is_one_message_with_its_place(python, tmp_path):
+def test_a_damaged_line_is_one_message_with_its_place(site, tmp_path):
     field(tmp_path / "field")
     (tmp_path / "field" / "lines_train.tsv").write_text("train0\tit is red\n")
-    ended = vlcli(tmp_path, "run", "meadow/small", python=python)
+    ended = vlcli(tmp_path, "run", "meadow/small", site=site)
     assert ended.code == 5
     assert "lines_train.tsv:1" in ended.err
     assert "Traceback" not in ended.err
 
 
-def test_it_passes_the_conformance_suite(python, tmp_path):
-    ended = vlcli(tmp_path, "plugin", "check", "meadow", "--quick", python=python)
+def test_it_passes_the_conformance_suite(site, tmp_path):
+    ended = vlcli(tmp_path, "plugin", "check", "meadow", "--quick", site=site)
     assert ended.code == 0, ended.out + ended.err
 
 
-def test_it_is_told_in_one_message_when_vlcli_has_left_its_interface_behind(python, tmp_path):
-    home = run([python, "-c", "import meadow; print(meadow.__path__[0])"], tmp_path).out.strip()
-    (stated,) = Path(home).parent.glob("meadow-1.0.dist-info/entry_points.txt")
+def test_it_is_told_in_one_message_when_vlcli_has_left_its_interface_behind(site, tmp_path):
+    (stated,) = site.glob("meadow-1.0.dist-info/entry_points.txt")
     kept = stated.read_text()
     stated.write_text(f"{kept}\n[vlcli.interface]\nversion = v0\n")
     try:
         field(tmp_path / "field")
-        ended = vlcli(tmp_path, "run", "meadow/small", python=python)
+        ended = vlcli(tmp_path, "run", "meadow/small", site=site)
     finally:
         stated.write_text(kept)
     assert ended.code != 0

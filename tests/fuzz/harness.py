@@ -6,13 +6,12 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import forked
 from typer.testing import CliRunner
 
 from vlcli.cli import app
@@ -120,10 +119,7 @@ def _inside(words: list[str], work: Path, trial: Trial) -> tuple[int, str, str]:
 
 def _alone(words: list[str], work: Path, trial: Trial) -> tuple[int, str, str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **trial.env}
-    command = [sys.executable, "-m", "vlcli", *words]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=work, env=environment, timeout=120, check=False, errors="replace"
-    )
+    ended = forked.run(words, work, environment, 120)
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw
 from vlcli.data.shapes.config import PALETTE
 from vlcli.data.shapes.world import TURNS, Drawn, Picture, Scene, Shape
 from vlcli.progress import Progress
+from vlcli.stopping import end_with_parent
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -168,7 +169,8 @@ def _mapped(chunks: list[list[Job]], workers: int) -> Iterable[list[list[Drawn]]
     if workers <= 1 or len(chunks) <= 1:
         yield from map(_write_all, chunks)
         return
-    with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=get_context("spawn")) as pool:
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(chunks)), spawn, end_with_parent) as pool:
         yield from pool.map(_write_all, chunks)
 
 
