@@ -28,7 +28,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "tasks": {"short": 160, "stride": 107},
     "transforms": {"shorts": [64], "longest": 96, "before_crop": [64], "crop_sides": [48, 64]},
     "worlds": {
-        "images": 32,
+        "images": 160,
         "albums": 8,
         "imagenet": 32,
         "ade20k": 8,
