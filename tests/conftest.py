@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import forked
 import pytest
+import typer.testing
 from hypothesis import settings
 
 # One thread a worker: the suite runs a worker a core, and threads that wait for one another spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Processes that tests start would compile the same modules again and again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A runner would build all commands anew for each that it invokes.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 # The same inputs in every run, without a limit of time: no change is blamed for what chance or a busy machine finds.
 settings.register_profile("same", derandomize=True, deadline=None)

@@ -50,7 +50,7 @@ class Terminal:
         )
         os.close(child)
 
-    def read(self, until="", timeout=60.0):
+    def read(self, until="", timeout=240.0):
         """What the terminal got, without its control sequences, up to a text or the end."""
         end = time.monotonic() + timeout
         while time.monotonic() < end and not (until and until in self.text):
@@ -242,7 +242,7 @@ def test_the_view_fits_every_terminal_and_shows_what_runs(here):
         assert max(map(len, lines)) <= width
         assert sum(" running " in line for line in lines) == 2
         assert any("train 125/250 step" in line for line in lines)
-    lines = shown(state, 140)
+    lines = shown(sixteen_stages(), 140)  # it tells how long the run lasts by now
     text = "\n".join(lines)
     assert "5 of 16 stages done, 2 side by side, 3:20 so far" in lines[0]
     assert "train 125/250 step, about 50 s left, 640 ex/s" in text

@@ -54,9 +54,15 @@ def test_its_components_are_listed_and_described(site, tmp_path, kind):
     assert "meadow" in vlcli(tmp_path, "show", name, site=site).out
 
 
-def test_its_recipe_runs_from_pictures_to_a_score(python, tmp_path):
+def test_it_is_there_for_the_python_that_it_was_installed_with(python, tmp_path):
+    """The other tests see the folder in which pip put it."""
+    assert "meadow" in vlcli(tmp_path, "show", "meadow", python=python).out
+    assert vlcli(tmp_path, "show", "meadow").code == 4
+
+
+def test_its_recipe_runs_from_pictures_to_a_score(site, tmp_path):
     field(tmp_path / "field")
-    ended = vlcli(tmp_path, "run", "meadow/small", "--json", python=python)
+    ended = vlcli(tmp_path, "run", "meadow/small", "--json", site=site)
     assert ended.code == 0, ended.err
     stages = {stage["stage"]: stage for stage in json.loads(ended.out)["stages"]}
     assert stages["test"]["metrics"]["accuracy"] > 0.9

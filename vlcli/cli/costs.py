@@ -1,7 +1,5 @@
 """``vlcli count``, ``plan``, ``rehearse`` and ``kit``: says what recipes take, carries them through in small."""
 
-from __future__ import annotations
-
 import shlex
 import tempfile
 from collections.abc import Iterator

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
@@ -154,10 +154,7 @@ def _version(module: str) -> str:
         return "(no version)"
 
 
-@cache
-def _distributions() -> Mapping[str, list[str]]:
-    # reads the file list of every installed package: half a second
-    return metadata.packages_distributions()
+_distributions = cache(metadata.packages_distributions)  # reads the file list of every package: half a second
 
 
 def _extras() -> Iterator[Finding]:

@@ -1,7 +1,5 @@
 """Wraps verbs: errors end in one message and the right exit code; verbs that run stages share their options."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """``vlcli ls``, ``show`` and ``cp``: list and describe components, recipes and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path

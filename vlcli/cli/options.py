@@ -1,47 +1,26 @@
 """Options that several verbs share, and completion of names from metadata alone."""
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from vlcli import registry
 from vlcli.errors import UsageError
 
 
-def complete_recipes(incomplete: str) -> list[str]:
-    """Returns the registered recipes that begin so."""
-    return _names("recipes", incomplete)
+def _completion(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Returns the function that gives a shell the known names that begin with a word."""
+    return lambda incomplete: [name for name in known() if name.startswith(incomplete)]
 
 
-def complete_tasks(incomplete: str) -> list[str]:
-    """Returns the registered tasks that begin so."""
-    return _names("tasks", incomplete)
-
-
-def complete_drawings(incomplete: str) -> list[str]:
-    """Returns the registered drawings that begin so."""
-    return _names("drawings", incomplete)
-
-
-def complete_kinds(incomplete: str) -> list[str]:
-    """Returns the kinds of components that begin so."""
-    from vlcli.registry import KINDS
-
-    return [kind for kind in KINDS if kind.startswith(incomplete)]
-
-
-def complete_all(incomplete: str) -> list[str]:
-    """Returns every registered name that begins so."""
-    from vlcli.registry import entries
-
-    return sorted({entry.name for entry in entries() if entry.name.startswith(incomplete)})
-
-
-def _names(kind: str, incomplete: str) -> list[str]:
-    from vlcli.registry import names
-
-    return [name for name in names(kind) if name.startswith(incomplete)]
+complete_recipes = _completion(lambda: registry.names("recipes"))
+complete_tasks = _completion(lambda: registry.names("tasks"))
+complete_drawings = _completion(lambda: registry.names("drawings"))
+complete_kinds = _completion(lambda: registry.KINDS)
+complete_all = _completion(lambda: sorted({entry.name for entry in registry.entries()}))
 
 
 class Backend(StrEnum):
@@ -126,10 +105,8 @@ MaxPixels = Annotated[int, typer.Option(min=1, max=178, help="Largest picture, i
 
 def load_plugins(files: list[str] | None) -> tuple[str, ...]:
     """Loads the files of ``--plugin`` and returns their absolute paths."""
-    from vlcli.registry import load_file
-
     for file in files or []:
-        load_file(file)
+        registry.load_file(file)
     return tuple(str(Path(file).absolute()) for file in files or [])
 
 

@@ -1,7 +1,5 @@
 """``vlcli run`` and the verbs of single stage kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``vlcli runs`` and ``vlcli follow``: lists runs, removes what can go, and watches a run until it ends."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated, Any

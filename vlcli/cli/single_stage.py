@@ -1,7 +1,5 @@
 """``vlcli draw`` and ``vlcli export``: runs a single stage, or a recipe's stages of the kind."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

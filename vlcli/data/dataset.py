@@ -164,13 +164,10 @@ class Examples:
         if stop - start > 1:  # uniform over all but the example itself
             other = start + int(rng.integers(stop - start - 1))
             other += other >= index
-        return self.sample(other, epoch, self.key(other), self._lazy_image)
+        return self.sample(other, epoch, self.key(other), lambda name: LazyImage(name, lambda: self.images.load(name)))
 
     def _reader_of(self, index: int) -> int:
         return bisect_right(self.starts, index) - 1
-
-    def _lazy_image(self, name: str) -> ImageSample:
-        return LazyImage(name, lambda: self.images.load(name))
 
     def _present(self, reader: Reader, examples: Sequence[Example]) -> Sequence[Example]:
         if isinstance(examples, ColumnExamples):

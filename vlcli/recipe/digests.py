@@ -17,7 +17,6 @@ from vlcli.files import walk
 from vlcli.recipe import pictures
 from vlcli.recipe.stage_record import digest, finished
 
-_BLOCK = 4 * 2**20
 _MANY = 5000
 
 
@@ -78,11 +77,8 @@ def _why(folder: Path, row: dict[str, Any]) -> str:
 
 @lru_cache(4096)  # a run plans its stages repeatedly
 def _file_digest(path: Path, facts: tuple[int, int, int]) -> str:
-    hashed = hashlib.sha256(str(facts[0]).encode())
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            hashed.update(block)
-    return hashed.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.sha256(str(facts[0]).encode())).hexdigest()
 
 
 def _folder_digest(path: Path) -> str:

@@ -12,6 +12,7 @@ from vlcli.data.checks import twice
 from vlcli.data.files import IMAGE_SUFFIXES, inside, numbered_lines, read_text
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
+from vlcli.data.recognition.folder import groups
 from vlcli.data.recognition.lists import cell_lines
 from vlcli.errors import DataError
 
@@ -127,7 +128,7 @@ class CUB200(FolderReader):
         columns = {"image": "images.txt", "label": "image_class_labels.txt"}
         return [
             cls.classes_in(home, "cub-200", files, columns, "train_test_split.txt names the parts")
-            for home, files in folder.groups(*cls.tables)
+            for home, files in groups(folder, *cls.tables)
         ]
 
     def files(self) -> list[Path]:
@@ -272,7 +273,7 @@ class OxfordFlowers(FolderReader):
         columns = {"image": "number", "label": "labels"}
         return [
             cls.classes_in(home, "oxford-flowers", files, columns, "setid.mat names the parts")
-            for home, files in folder.groups(*_FLOWERS)
+            for home, files in groups(folder, *_FLOWERS)
         ]
 
     def files(self) -> list[Path]:

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.data.recognition.lists import is_picture_file
 from vlcli.data.recognition.pictures import Naming, Pictures
 from vlcli.data.recognition.recognised import part_in
 from vlcli.data.recognition.tables import TableFile
@@ -288,7 +288,8 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     ranked = sorted(namings, key=lambda name: (-round(namings[name].share, 1), not is_hinted("picture", name)))
     if ranked:
         naming = namings[ranked[0]]
-        files = [name for name in ranked if is_hinted("picture", name) or _are_files(left.get(name, ()))]
+        whole = [name for name in ranked if left.get(name) and all(map(is_picture_file, map(str, left[name])))]
+        files = [name for name in ranked if is_hinted("picture", name) or name in whole]
         pair = [name for name in files if namings[name].share > 0.5][:2]
         if len(pair) == 2 and namings[pair[0]].folder == namings[pair[1]].folder and _are_a_pair(table, pair):
             sources, share = sorted(pair, key=table.columns.index), min(namings[name].share for name in pair)
@@ -296,22 +297,14 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
         for name in naming.sources:
             left.pop(name, None)
         return naming
-    for name, values in able.items():
-        template = pictures.by_template(name, values) if not is_split(values) else None
-        if template is not None:
+    by_part = ((name, pictures.by_template(name, values)) for name, values in able.items() if not is_split(values))
+    hinted = [name for name in able if wanted or is_hinted("picture", name)]
+    by_number = ((name, pictures.named_by(name, able[name], beside, by_number=True)) for name in hinted)
+    for name, found in chain(by_part, by_number):
+        if found is not None:
             left.pop(name, None)
-            return template
-    for name, values in able.items():
-        if (wanted or is_hinted("picture", name)) and (
-            numbered := pictures.named_by(name, values, beside, by_number=True)
-        ):
-            left.pop(name, None)
-            return numbered
+            return found
     return None
-
-
-def _are_files(values: Sequence[Any]) -> bool:
-    return bool(values) and all(Path(str(value)).suffix.lower() in IMAGE_SUFFIXES for value in values)
 
 
 def _are_a_pair(table: TableFile, columns: list[str]) -> bool:

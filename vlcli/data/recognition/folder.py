@@ -67,12 +67,6 @@ class Folder:
             return left
         return [name for name in left if any(fnmatch.fnmatch(Path(name).name.lower(), one.lower()) for one in patterns)]
 
-    def groups(self, *names: str) -> list[tuple[str, list[str]]]:
-        """Return the folders that hold all of several files of which no reader has claimed the first, and the files."""
-        homes = [str(Path(first).parent) for first in self.files(names[0])]
-        groups = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
-        return [(home, files) for home, files in groups if set(files) <= set(self.every)]
-
     def table(self, name: str) -> TableFile | None:
         """Return a table or a JSON document; None where the file is none or cannot be read."""
         if name not in self._tables:
@@ -205,3 +199,10 @@ class Folder:
     def _note(self, name: str, error: DataError) -> None:
         reason = error.what if not error.got else f"{error.what} {error.got}"
         self.unread[name] = reason + (f" ({error.hint})" if error.hint else "")
+
+
+def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
+    """Return the folders that hold all of several files of which no reader has claimed the first, and the files."""
+    homes = [str(Path(first).parent) for first in folder.files(names[0])]
+    found = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
+    return [(home, files) for home, files in found if set(files) <= set(folder.every)]
