@@ -1,16 +1,13 @@
-"""Reads pickled files of plain data, in which nothing can run.
+"""Reads pickled files of plain data without unpickling.
 
-Before a file is unpickled, its instructions are looked at: those that build lists, tuples, dictionaries, sets, strings,
-bytes, numbers and None are let through; any other (naming a class, calling, setting a state) ends the reading. Where
-arrays are asked for, the few names by which NumPy pickles arrays of numbers are known too; what stands behind them are
-the classes and functions of this module.
+Instructions that build lists, tuples, dictionaries, sets, strings, bytes, numbers and None are carried out here; any
+other (naming a class, calling, setting a state) ends the reading: nothing in the file can run. Where arrays are asked
+for, the few names by which NumPy pickles arrays of numbers are known here too, and what they say is done here.
 """
 
-import io
-import pickle
 import pickletools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,97 +15,195 @@ import numpy as np
 
 from vlcli.errors import DataError
 
-_NUMBERS = "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT NONE NEWTRUE NEWFALSE"
-_TEXTS = "UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 STRING BINSTRING SHORT_BINSTRING"
-_BYTES = "BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"
-_GROUPS = "EMPTY_LIST EMPTY_DICT EMPTY_TUPLE EMPTY_SET LIST TUPLE DICT FROZENSET TUPLE1 TUPLE2 TUPLE3"
-_ADDITIONS = "MARK APPEND APPENDS SETITEM SETITEMS ADDITEMS POP POP_MARK DUP PROTO FRAME STOP"
-_PUT = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
-_PLAIN = _PUT.union(("MEMOIZE", "GET", "BINGET", "LONG_BINGET"))
-_PLAIN = _PLAIN.union(*map(str.split, (_NUMBERS, _TEXTS, _BYTES, _GROUPS, _ADDITIONS)))
-_OF_ARRAYS = _PLAIN | {"GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD"}
-_DTYPE = re.compile(r"[|<>=]?[biuf][1248]")
+_MARK = object()
+_NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT")
+_TEXTS = ("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
+# Instructions that push a value, made of their argument.
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "NONE": lambda _: None,
+    "NEWTRUE": lambda _: True,
+    "NEWFALSE": lambda _: False,
+    "EMPTY_LIST": lambda _: [],
+    "EMPTY_DICT": lambda _: {},
+    "EMPTY_TUPLE": lambda _: (),
+    "EMPTY_SET": lambda _: set(),
+    **dict.fromkeys((*_NUMBERS, *_TEXTS), lambda argument: argument),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), bytes),
+    # Strings of Python 2 are bytes in an unknown code, nearly always ASCII.
+    **dict.fromkeys(
+        ("STRING", "BINSTRING", "SHORT_BINSTRING"),
+        lambda argument: argument.decode("utf-8", "surrogateescape") if isinstance(argument, bytes) else str(argument),
+    ),
+}
 LARGEST = 1 << 31
+
+
+class _RefusedError(ValueError):
+    """An instruction that plain data do not need, or that does not fit."""
 
 
 def load_plain(path: Path, arrays: bool = False) -> Any:
     """Read the one value in a pickled file of plain data.
 
     Args:
-        arrays: whether it may be a dictionary that holds NumPy's arrays of numbers.
+        arrays: whether it may hold NumPy's arrays of numbers.
 
     Raises:
         DataError: it cannot be read, or holds anything else.
     """
+    expected = "lists, dictionaries, tuples, strings and numbers alone"
     try:
         if path.stat().st_size > LARGEST:
-            raise ValueError(f"{path.stat().st_size} bytes")
-        content = path.read_bytes()
-        _refuse_others(content, _OF_ARRAYS if arrays else _PLAIN)
-        value = _Unpickler(io.BytesIO(content), encoding="latin-1").load()
+            raise _RefusedError(f"{path.stat().st_size} bytes")
+        return (_ArrayReader() if arrays else _Reader()).read(path.read_bytes())
     except OSError as error:
         raise DataError("The file cannot be read.", where=str(path), got=error.strerror or str(error)) from None
-    except (
-        pickle.UnpicklingError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        OverflowError,
-    ) as error:
+    except (_RefusedError, ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
         got = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             "This pickled file is not plain data, and was not opened further.",
             where=str(path),
             got=got,
-            expected="lists, dictionaries, tuples, strings and numbers alone",
+            expected=expected,
             hint="convert it to JSON where you trust it",
         ) from None
-    if arrays and isinstance(value, dict):
-        return {key: one.array if isinstance(one, _Array) else one for key, one in value.items()}
-    return value
 
 
-def _refuse_others(content: bytes, known: frozenset[str]) -> None:
-    for code, argument, _ in pickletools.genops(content):
-        if code.name not in known:
-            raise ValueError(f"the instruction {code.name}")
-        if code.name in _PUT and int(argument or 0) > len(content):  # the unpickler makes room for so many values
-            raise ValueError(f"a place {argument} for a value")
+class _Reader:
+    """A stack and a memo, as unpicklers have them."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.builders: dict[str, Callable[[], object]] = {
+            "MARK": lambda: self.stack.append(_MARK),
+            "LIST": lambda: self.stack.append(self._marked()),
+            "TUPLE": lambda: self.stack.append(tuple(self._marked())),
+            "DICT": lambda: self.stack.append(_pairs(self._marked())),
+            "FROZENSET": lambda: self.stack.append(frozenset(self._marked())),
+            "TUPLE1": lambda: self.stack.append(self._last(1)),
+            "TUPLE2": lambda: self.stack.append(self._last(2)),
+            "TUPLE3": lambda: self.stack.append(self._last(3)),
+            "APPEND": lambda: self._add(list, self._last(1)),
+            "APPENDS": lambda: self._add(list, self._marked()),
+            "SETITEM": lambda: self._add(dict, self._last(2)),
+            "SETITEMS": lambda: self._add(dict, self._marked()),
+            "ADDITEMS": lambda: self._add(set, self._marked()),
+            "POP": lambda: self._last(1),
+            "POP_MARK": self._marked,
+            "DUP": lambda: self.stack.append(self._top()),
+        }
+
+    def read(self, content: bytes) -> Any:
+        for code, argument, _ in pickletools.genops(content):
+            if code.name == "STOP":
+                if len(self.stack) != 1 or self.stack[0] is _MARK:
+                    raise _RefusedError("no single value at the end")
+                return self.stack[0]
+            self._do(code.name, argument)
+        raise _RefusedError("no end")
+
+    def _do(self, name: str, argument: Any) -> None:
+        if name in _VALUES:
+            self.stack.append(_VALUES[name](argument))
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.memo[len(self.memo) if argument is None else int(argument)] = self._top()
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[int(argument)])
+        elif name in self.builders:
+            self.builders[name]()
+        elif name not in ("PROTO", "FRAME"):
+            raise _RefusedError(f"the instruction {name}")
+
+    def _top(self) -> Any:
+        if not self.stack or self.stack[-1] is _MARK:
+            raise _RefusedError("an instruction without a value")
+        return self.stack[-1]
+
+    def _last(self, count: int) -> tuple[Any, ...]:
+        values = tuple(self.stack[-count:])
+        if len(values) < count or any(value is _MARK for value in values):
+            raise _RefusedError("an instruction without a value")
+        del self.stack[-count:]
+        return values
+
+    def _marked(self) -> list[Any]:
+        values: list[Any] = []
+        while (value := self.stack.pop()) is not _MARK:
+            values.append(value)
+        return values[::-1]
+
+    def _add(self, kind: type, values: Sequence[Any]) -> None:
+        top = self._top()
+        if type(top) is not kind:
+            raise _RefusedError(f"an addition to a {type(top).__name__}")
+        add = getattr(top, "extend" if kind is list else "update")
+        add(_pairs(values) if kind is dict else values)
 
 
-class _Dtype:
-    def __init__(self, name: str, *_: object) -> None:
-        if not _DTYPE.fullmatch(name):
-            raise ValueError(f"an array of {name}")
-        self.dtype = np.dtype(name)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.dtype = self.dtype.newbyteorder(state[1]) if state[1] in ("<", ">") else self.dtype
+def _pairs(values: Sequence[Any]) -> dict[Any, Any]:
+    if len(values) % 2:
+        raise _RefusedError("a key without a value")
+    return dict(zip(values[::2], values[1::2], strict=True))
 
 
-class _Array:
-    def __init__(self, *_: object) -> None:
-        self.array = np.empty(0)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, kind, by_columns, content = state
-        content = content.encode("latin-1") if isinstance(content, str) else content  # of Python 2
-        self.array = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if by_columns else "C")
+class _Name(str):
+    """A name in a file: data, nothing that could be called."""
 
 
-_NAMES: dict[str, Callable[..., Any]] = {
-    "numpy.core.multiarray _reconstruct": _Array,
-    "numpy._core.multiarray _reconstruct": _Array,
-    "numpy ndarray": _Array,
-    "numpy dtype": _Dtype,
-    "_codecs encode": lambda text, _: text.encode("latin-1"),
-}
+class _Unfilled:
+    """An array whose content follows."""
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Callable[..., Any]:
-        if f"{module} {name}" not in _NAMES:
-            raise ValueError(f"the name {module} {name}")
-        return _NAMES[f"{module} {name}"]
+_DTYPE = re.compile(r"[|<>=]?[biuf][1248]")
+_ARRAYS = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
+_NAMES = (*_ARRAYS, "numpy ndarray", "numpy dtype", "_codecs encode")
+
+
+class _ArrayReader(_Reader):
+    """Knows the names by which NumPy pickles arrays of numbers."""
+
+    def _do(self, name: str, argument: Any) -> None:
+        if name == "GLOBAL":
+            self._push_name(argument)
+        elif name == "STACK_GLOBAL":
+            self._push_name(" ".join(map(str, self._last(2))))
+        elif name == "REDUCE":
+            self.stack.append(_reduced(*self._last(2)))
+        elif name == "BUILD":
+            (state,) = self._last(1)
+            unfilled, filled = self._top(), _filled(self._top(), state)
+            self.stack[-1] = filled
+            if (key := next((key for key in reversed(self.memo) if self.memo[key] is unfilled), None)) is not None:
+                self.memo[key] = filled
+        else:
+            super()._do(name, argument)
+
+    def _push_name(self, name: str) -> None:
+        if name not in _NAMES:
+            raise _RefusedError(f"the name {name}")
+        self.stack.append(_Name(name))
+
+
+def _reduced(name: Any, arguments: Any) -> Any:
+    if not isinstance(name, _Name) or not isinstance(arguments, tuple):
+        raise _RefusedError("the instruction REDUCE")
+    if name == "numpy dtype" and isinstance(arguments[0], str) and _DTYPE.fullmatch(arguments[0]):
+        return np.dtype(arguments[0])
+    if name == "_codecs encode" and arguments[1:] == ("latin1",):
+        return arguments[0].encode("latin-1")
+    if name in _ARRAYS:
+        return _Unfilled()
+    raise _RefusedError(f"{name} of {str(arguments)[:40]}")
+
+
+def _filled(value: Any, state: Any) -> Any:
+    if isinstance(value, np.dtype):
+        return value.newbyteorder(state[1]) if state[1] in ("<", ">") else value
+    if not isinstance(value, _Unfilled):
+        raise _RefusedError("the instruction BUILD")
+    _, shape, dtype, by_columns, content = state
+    content = content.encode("latin-1") if isinstance(content, str) else content  # of Python 2
+    if not isinstance(dtype, np.dtype) or not isinstance(content, bytes):
+        raise _RefusedError("an array of objects")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if by_columns else "C")

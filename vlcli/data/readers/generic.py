@@ -341,9 +341,7 @@ class Xlsx(Csv):
 
 
 class Pickle(Json):
-    """One's own data: a pickled file of plain rows, read as the same JSON document is (PathVQA).
-
-    A file that holds anything but plain values is refused before it is unpickled: nothing in it can run.
+    """One's own data: a pickled file of plain rows, read as the same JSON document is; it is never unpickled (PathVQA).
 
     Args:
         file: the file under the root; None: ``{split}.pkl``.

@@ -21,7 +21,7 @@ from vlcli.images.labels import Labels, numbered
 class RefCOCO(Reader):
     """Referring expressions, each with its picture; the target is the box of the expression.
 
-    ``refs(unc).p`` is a pickled file: anything but plain data in it is refused, so that nothing in it can run.
+    ``refs(unc).p`` is a pickled file: it is read without unpickling, and anything but plain data in it is refused.
     Targets: ``box`` (x1, y1, x2, y2, divided by the picture's width and height), ``ann_id``, ``ref_id``, and ``kind``
     where the file flags expressions with place words.
 
