@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     other = [item for item in items if group_of(item) != wanted]
     config.hook.pytest_deselected(items=other)
     items[:] = [item for item in items if group_of(item) == wanted]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Skip a test that ends in the line that installs an extra, where this environment lacks it (docs/support.md)."""
+    outcome = yield
+    report = outcome.get_result()
+    said = str(call.excinfo.value) if report.failed and call.excinfo else ""
+    lacking = [extra for extra in re.findall(r"pip install 'vlcli\[(\w+)\]'", said) if not installed(extra)]
+    if lacking:
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1], f"no extra {lacking[0]}")
+
+
+def installed(extra: str) -> bool:
+    """Whether this environment has the packages of an extra."""
+    from vlcli.cli.doctor import EXTRAS
+
+    return all(find_spec(name) for name in EXTRAS.get(extra, ()))
 
 
 def group_of(item: pytest.Item) -> str | None:
