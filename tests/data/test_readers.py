@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vlcli.data.readers
 from vlcli import registry
 from vlcli.data import Example, Reader
 from vlcli.data.readers.captions import Captions, Karpathy
@@ -326,7 +328,8 @@ def test_truncated_gzip_is_named(tmp_path: Path) -> None:
 
 
 def test_readers_need_no_torch() -> None:
-    modules = ["coco", "captions", "vqa", "nlvr2", "generic"]
+    modules = [module.name for module in pkgutil.iter_modules(vlcli.data.readers.__path__)]
+    assert {"coco", "captions", "vqa", "statements", "generic"} <= set(modules)
     code = ";".join(f"import vlcli.data.readers.{name}" for name in modules)
     code += ";import vlcli.data, vlcli.data.vocabulary, sys; vlcli.data.Tokenizer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
