@@ -91,7 +91,7 @@ def without(monkeypatch):
 
     def take(extra):
         modules, find = doctor.EXTRAS[extra], importlib.util.find_spec
-        for name in [name for name in sys.modules if name.split(".")[0] in modules]:
+        for name in [name for name in sys.modules if {*name.split(".")} & {*modules}]:  # torch.utils.tensorboard, too
             monkeypatch.delitem(sys.modules, name)
         for name in modules:
             monkeypatch.setitem(sys.modules, name, None)
