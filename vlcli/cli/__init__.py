@@ -102,16 +102,21 @@ WAITS = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 spin took 33 s for what one does in 2.5 s and two that sleep in 3.1 s. OMP_WAIT_POLICY goes before."""
 
 
-HERE = Path(__file__).parents[1]
-
-
 def main() -> None:
     """Runs the command line; the script ``vlcli`` calls it."""
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in WAITS.items():
             os.environ.setdefault(name, value)  # read when torch is loaded
-    usual = warnings.formatwarning
-    warnings.formatwarning = lambda message, category, file, *more: (
-        f"warning: {message}\n" if Path(file).is_relative_to(HERE) else usual(message, category, file, *more)
-    )
+    warnings.formatwarning = _format_warning
     end_with(lambda: app(prog_name="vlcli"))
+
+
+_formatted = warnings.formatwarning
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    # vlcli's own are for its users, who have no use for a line of its code
+    ours = Path(filename).is_relative_to(Path(__file__).parents[1])
+    return f"warning: {message}\n" if ours else _formatted(message, category, filename, lineno, line)

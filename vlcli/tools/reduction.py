@@ -20,6 +20,8 @@ from vlcli.recipe.validate import uses
 WIDTH = 48
 """Width of models: 12, 16, 8, 6, 4 and 3 heads divide it. Depth, heads, patches and regions are as they were."""
 EPOCHS, STEPS, BATCH, TAKEN = 2, 4, 8, 6
+SIDE = 256
+"""Side in pixels of pictures of a convolutional network that reads larger ones: 7 cells of 32 pixels, and one more."""
 EXPORT = "rehearsed-export"
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "models": {"hidden": WIDTH, "text_hidden": WIDTH, "intermediate": 4 * WIDTH},
@@ -112,8 +114,9 @@ def _of_component(use: Use) -> Iterator[tuple[tuple[Any, ...], Any]]:
         and use.spec.get("image", "pixels") == "pixels"
     ):
         yield (*use.path, "image_size"), side(int(use.spec.get("image_size", known["image_size"].default)))
-    if use.spec["name"] == "noisy-or" and use.spec.get("instances") == "pixels":
-        yield (*use.path, "image_size"), 256  # the network's first full layer covers 7 cells of 32 pixels
+    usual = known["image_size"].default if use.kind == "models" and "image_size" in known else None
+    if isinstance(usual, int) and usual > SIDE and "patch" not in known:
+        yield (*use.path, "image_size"), min(SIDE, int(use.spec.get("image_size", usual)))
     for name, most in SIZES.get(use.kind, {}).items():
         if name in known:
             value = use.spec.get(name, None if known[name].required else known[name].default)

@@ -204,5 +204,5 @@ class Folder:
 def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
     """Return the folders that hold all of several files of which no reader has claimed the first, and the files."""
     homes = [str(Path(first).parent) for first in folder.files(names[0])]
-    found = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
-    return [(home, files) for home, files in found if set(files) <= set(folder.every)]
+    wanted = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
+    return [(home, files) for home, files in wanted if set(files) <= set(folder.every)]
