@@ -140,6 +140,7 @@ def test_predictions_are_paired_with_their_examples(made, tmp_path):
 def test_a_drawing_is_made_once(desk):
     words = ("draw", "irpe-buckets", "method=cross", "grid=[4, 5]")
     first, again = desk.vlcli(*words, "--json"), desk.vlcli(*words, "--json")
+    assert first[0] == 0, first[1]
     assert (json.loads(first[1])["stages"][0]["action"], json.loads(again[1])["stages"][0]["action"]) == ("run", "skip")
     forced = json.loads(desk.vlcli(*words, "--json", "--force")[1])
     assert forced["stages"][0]["action"] == "run"
