@@ -115,8 +115,13 @@ RELAXED: dict[str, Callable[[str], str]] = {
 }
 
 
+def bare_last(kinds: list[str]) -> list[str]:
+    """A name whose folders are dropped first and replaced then names another folder, which is no relaxation."""
+    return sorted(kinds, key="bare".__eq__)
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(FILES, st.lists(st.sampled_from(list(RELAXED)), max_size=3, unique=True))
+@given(FILES, st.lists(st.sampled_from(list(RELAXED)), max_size=3, unique=True).map(bare_last))
 def test_a_relaxed_table_finds_its_own_files_or_is_refused(
     tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[list[str], str, str]], kinds: Sequence[str]
 ) -> None:
