@@ -29,11 +29,13 @@ class Queries:
         features: of every object query (B, Q, D).
         boxes: x1 y1 x2 y2 as parts of the picture's width and height, padding included (B, Q, 4).
         probs: of each class or word (B, Q, C).
+        classes: the class with the largest logit (B, Q); probabilities near 1 are equal where logits still differ.
     """
 
     features: Tensor
     boxes: Tensor
     probs: Tensor
+    classes: Tensor
 
 
 class ClosedDetector(nn.Module):
@@ -60,7 +62,8 @@ class ClosedDetector(nn.Module):
         states = out.last_hidden_state[:, -out.logits.shape[1] :]  # YOLOS: the last tokens are the queries
         closed = out.logits.shape[-1] == len(self.names) + 1
         probs = out.logits.softmax(-1)[..., :-1] if closed else out.logits.sigmoid()
-        return Queries(states, box_convert(out.pred_boxes, "cxcywh", "xyxy"), probs)
+        classes = out.logits[..., : probs.shape[-1]].argmax(-1)
+        return Queries(states, box_convert(out.pred_boxes, "cxcywh", "xyxy"), probs, classes)
 
 
 class _Open(nn.Module):
@@ -101,7 +104,8 @@ class OwlDetector(_Open):
     def forward(self, pixels: Tensor) -> Queries:
         out = self._output(pixels)
         features = out.image_embeds.flatten(1, 2)  # (B, Q, D)
-        return Queries(features, box_convert(out.pred_boxes, "cxcywh", "xyxy"), out.logits.sigmoid())
+        boxes = box_convert(out.pred_boxes, "cxcywh", "xyxy")
+        return Queries(features, boxes, out.logits.sigmoid(), out.logits.argmax(-1))
 
 
 class GroundedDetector(_Open):
@@ -131,9 +135,9 @@ class GroundedDetector(_Open):
 
     def forward(self, pixels: Tensor) -> Queries:
         out = self._output(pixels)
-        probs = out.logits.sigmoid()  # (B, Q, tokens)
-        words = torch.stack([probs[..., tokens].amax(-1) for tokens in self.tokens], -1)
-        return Queries(out.last_hidden_state, box_convert(out.pred_boxes, "cxcywh", "xyxy"), words)
+        words = torch.stack([out.logits[..., tokens].amax(-1) for tokens in self.tokens], -1)  # (B, Q, words)
+        boxes = box_convert(out.pred_boxes, "cxcywh", "xyxy")
+        return Queries(out.last_hidden_state, boxes, words.sigmoid(), words.argmax(-1))
 
 
 PROMPT = ("input_ids", "attention_mask", "token_type_ids")
@@ -222,12 +226,12 @@ class TransformersDetector(FolderExtractor):
     def extract(self, batch: list[Prepared]) -> list[Record]:
         with autocast(self.device, self.precision):
             out = self.network(stacked(batch, self.device))
-        rows = zip(batch, out.features.float(), out.boxes.float(), out.probs.float(), strict=True)
+        rows = zip(batch, out.features.float(), out.boxes.float(), out.probs.float(), out.classes, strict=True)
         return [self._record(*row) for row in rows]
 
-    def _record(self, item: Prepared, features: Tensor, parts: Tensor, probs: Tensor) -> Record:
+    def _record(self, item: Prepared, features: Tensor, parts: Tensor, probs: Tensor, classes: Tensor) -> Record:
         boxes = original_boxes(item, parts)
-        scores, classes = probs.max(-1)
+        scores = probs.gather(1, classes[:, None])[:, 0]
         kept = self._choose(boxes, scores, classes)
         arrays = {
             "boxes": boxes[kept],

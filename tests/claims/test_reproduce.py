@@ -73,6 +73,7 @@ def test_rows_that_claims_share_run_once_and_verdicts_are_told(invoke, runs):
     assert "1 reproduced, 1 opposite, 1 not in small" in ended.stdout
     page = invoke.folder / "reproduction.md"
     assert str(page) in ended.stdout
+    pytest.importorskip("matplotlib")
     assert "![differences" in page.read_text()
     image = page.parent / "images" / "reproduction-mine.svg"
     assert "mine-key" in image.read_text() or image.stat().st_size > 2000

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
 from tests.cli.test_ranks import Ranks, folder  # noqa: F401 (a fixture)
@@ -38,8 +39,7 @@ def until(path, process):
 
 
 def children(process):
-    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
-    return [int(word) for word in found.stdout.split()]
+    return forked.children(process.pid)
 
 
 def weights(run):

@@ -77,8 +77,7 @@ def test_drawing_processes_of_a_killed_command_end(tmp_path: Path) -> None:
     process = forked.Started(words, tmp_path, os.environ)
     try:
         assert awaited(lambda: any(tmp_path.rglob("*.png")) or process.poll() is not None)
-        listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
-        assert end_with(process, list(map(int, listed.stdout.split())))
+        assert end_with(process, forked.children(process.pid))
     finally:
         process.kill()
 

@@ -193,7 +193,7 @@ def test_a_stage_whose_maker_is_gone_says_which_run_that_was(reused, how):
 
 @pytest.mark.parametrize("verb", ["ask", "predict", "demo"])
 def test_components_of_a_python_file_answer(studio, tmp_path, monkeypatch, verb):
-    file = tmp_path / "mine.py"
+    file = tmp_path / f"{verb}.py"  # another module for each: pytest may give a folder twice
     file.write_text("from pathlib import Path\nPath('loaded').write_text('yes')\n")
     monkeypatch.chdir(tmp_path)
     words = {
@@ -201,7 +201,7 @@ def test_components_of_a_python_file_answer(studio, tmp_path, monkeypatch, verb)
         "predict": ["predict", str(studio.run / "vqa"), str(studio.photo(0)), SENTENCES[0]],
         "demo": ["demo", str(studio.run / "vqa"), "--check", "--port", "0"],
     }[verb]
-    ended = CliRunner().invoke(app, [*words, "--plugin", "mine.py"])
+    ended = CliRunner().invoke(app, [*words, "--plugin", file.name])
     assert ended.exit_code == 0, ended.stderr
     assert Path("loaded").read_text() == "yes"
 

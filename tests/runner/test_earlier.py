@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -30,8 +29,7 @@ SCORES = {"image/r@1": 0.5, "image/median_rank": 1.5, "text/r@1": 0.5, "text/med
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The run folder that the earlier commit left, in the working directory."""
-    with tarfile.open(EARLIER / "earlier.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(EARLIER / "earlier.tar.xz", tmp_path)
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)
     return tmp_path / "runs" / "earlier"

@@ -242,11 +242,12 @@ def resnet_stages(body: Any, x: Tensor) -> Iterator[Tensor]:
 
 def _timm(arch: str) -> tuple[Any, int]:
     try:
-        return timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True), 0
-    except TypeError:  # only patch models know that option
+        body: Any = timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True)
+    except TypeError:  # only patch models know that option, and Swin of an older timm takes it without a word
         body = timm.create_model(arch, pretrained=False, num_classes=0)
+    strict = getattr(getattr(body, "patch_embed", None), "strict_img_size", True)
     config = body.pretrained_cfg
-    return body, int(config["input_size"][-1]) if config.get("fixed_input_size") else 0
+    return body, int(config["input_size"][-1]) if strict and config.get("fixed_input_size") else 0
 
 
 @contextmanager

@@ -156,7 +156,7 @@ class ForwardPasses:
         text, image = self._fuse_inputs(*views)
         if not (left.aligned and right.aligned):
             count = 1 if self.model.many_images else right.image_rows.shape[1]
-            text = text.select(left.text_rows.repeat_interleave(count))
+            text = text.select(left.text_rows.repeat_interleave(count, 0))
             rows = right.image_rows if self.model.many_images else right.image_rows.reshape(-1)
             image = image.select(rows) if rows.dim() == 1 else self.chain(image, rows)
             if count > 1:

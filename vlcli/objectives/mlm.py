@@ -329,5 +329,5 @@ class MaskedLanguageModelling(Objective):
         if not self._fused(step):
             return step.text(self.view).hidden, labels
         pairs = step.fused(self.view, rows="text")
-        rows = view.text_rows.repeat_interleave(len(pairs.pooled) // len(view.text_rows))
+        rows = view.text_rows.repeat_interleave(len(pairs.pooled) // len(view.text_rows), 0)
         return pairs.text.hidden, labels.index_select(0, rows)

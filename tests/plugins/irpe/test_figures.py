@@ -24,6 +24,7 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.nn import DataSpec
 from vlcli.progress import Silent
 
+pytest.importorskip("matplotlib")
 QKV = ["query", "key", "value"]
 
 

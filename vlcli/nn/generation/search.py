@@ -37,7 +37,7 @@ def rank(
     start = model.decode(Text(opening, real, real, opening * 0), seen)
     chance = model.next_words(start[:, 0]).softmax(1).index_select(1, candidates.ids[:, 1])  # (B, N)
     chance, indices = chance.topk(count, 1)
-    rows = torch.arange(len(indices), device=indices.device).repeat_interleave(count)
+    rows = torch.arange(len(indices), device=indices.device).repeat_interleave(count, 0)
     pairs = zip(rows.split(block), indices.flatten().split(block), strict=True)
     likely = torch.cat([_likelihood(model, seen.select(r), candidates.select(p)) for r, p in pairs])
     likely = likely.reshape(indices.shape) + (chance.log() if first_twice else 0)
@@ -245,7 +245,7 @@ def sample(
     """Draw ``samples`` sentences of every picture word by word."""
     data_spec, rules = model.data_spec, Rules(model.data_spec, settings, device)
     scores, cache = model.step(torch.full((rows,), data_spec.cls_id, device=device), cache)
-    spread = torch.arange(rows, device=device).repeat_interleave(settings.samples)
+    spread = torch.arange(rows, device=device).repeat_interleave(settings.samples, 0)
     scores, cache = scores[spread], cache.select(spread, settings.samples)
     open_ = torch.ones(len(spread), dtype=torch.bool, device=device)
     words = torch.zeros(len(spread), 0, dtype=torch.long, device=device)
