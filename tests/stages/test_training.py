@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 
@@ -72,7 +73,8 @@ def finetuning(world, **given):
 def test_stages_build_on_one_another(world, tmp_path):
     validation = {**CAPTIONS, "split": "val"}
     first = pretrain.run(context(world, tmp_path, "a", pretraining(world, epochs=2)))
-    assert set(first.files) >= {"model", "checkpoints", "metrics", "log", "curve"}
+    drawn = {"curve"} if importlib.util.find_spec("matplotlib") else set()
+    assert set(first.files) >= {"model", "checkpoints", "metrics", "log"} | drawn
     assert all((tmp_path / "a" / file).exists() for file in first.files.values())
     again = pretraining(world, **{"from": "a"}, objectives=["mlm", "masked-object"], validation=validation)
     second = pretrain.run(context(world, tmp_path, "b", again, ["a"]))

@@ -91,6 +91,7 @@ def test_csv_has_every_number_in_full_and_no_formula() -> None:
 
 
 def test_files_are_written_and_read_again(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     files = write_table(table(), tmp_path)
     assert [file.name for file in files] == [f"table.{end}" for end in ("json", "csv", "tex", "md", "svg", "png")]
     assert read_results(files[0]).rows[1].published["accuracy"] == Published(0.85, 0.01)
@@ -119,6 +120,7 @@ def test_a_grid_is_a_matrix_with_reasons_and_each_cell_has_its_own_reference(tmp
 
 
 def test_a_grid_is_coloured_by_differences_on_the_scale_of_their_intervals() -> None:
+    pytest.importorskip("matplotlib")
     summary = summarise(grid())
     contrasts = [line.contrasts["accuracy"] for line in summary.lines if line.contrasts]
     furthest = max(abs(end) for one in contrasts for end in (one.low, one.high) if end is not None)
@@ -130,6 +132,7 @@ def test_a_grid_is_coloured_by_differences_on_the_scale_of_their_intervals() -> 
 
 
 def test_the_title_of_a_narrow_grid_is_broken_into_lines() -> None:
+    pytest.importorskip("matplotlib")
     summary = summarise(grid())
     summary.title = "A title of more words than a figure of two narrow columns has room for in one line"
     assert len(heat_map(summary).get_suptitle().splitlines()) > 1
