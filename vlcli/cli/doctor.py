@@ -19,6 +19,7 @@ import typer
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
+from vlcli.engine import allocator
 from vlcli.plain import comma_list
 from vlcli.version import __version__
 
@@ -69,6 +70,12 @@ class Finding:
     state: str
     detail: str
     remedy: str = ""
+
+
+def _allocator() -> str:
+    if chosen := [f"{name}={os.environ[name]}" for name in allocator.VARIABLES if name in os.environ]:
+        return ", ".join(chosen)
+    return "large CPU models keep what a step frees" if allocator.can_keep_freed_memory() else "as malloc has it"
 
 
 @guarded
@@ -134,6 +141,7 @@ def pair_findings(code: int, out: str, err: str) -> list[Finding]:
             Finding("torch and torchvision", "ok", versions),
             Finding("devices", "ok", ", ".join(facts["devices"]) + f"; {facts['threads']} threads"),
             Finding("waits of threads", "ok", ", ".join(waits) or "as OpenMP has them"),
+            Finding("memory of a step", "ok", _allocator()),
         ]
     if any(mark in err for mark in MISMATCH):
         detail = f"torch {_version('torch')} and torchvision {_version('torchvision')} were not built for one another"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vlcli.engine import processes, pulse
+from vlcli.engine.allocator import keep_freed_memory
 from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.ema import Ema
 from vlcli.engine.guard import Guard
@@ -66,6 +67,8 @@ class Trainer:
         self.data, self.seed, self.evaluate = data, seed, evaluate
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
+        if self.accelerator.device.type == "cpu":
+            keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))
         self.module = module.to(self.accelerator.device)
         prepare_modules(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())

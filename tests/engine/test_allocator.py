@@ -1,0 +1,48 @@
+"""Freed arrays of a large model stay with the process, unless the environment says otherwise."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from vlcli.engine import allocator
+
+FAULTS = """
+import resource, torch
+from vlcli.engine.allocator import keep_freed_memory
+raised = keep_freed_memory({parameters})
+def work():
+    torch.ones(2**24)  # 64 MiB
+work()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(40):
+    work()
+print(raised, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+PAGES = 40 * 2**26 // resource.getpagesize()
+pytestmark = pytest.mark.skipif(not allocator.can_keep_freed_memory(), reason="no glibc, or its variables are set")
+
+
+def measured(parameters: int, **variables: str) -> tuple[bool, int]:
+    code = FAULTS.format(parameters=parameters)
+    environment = {**os.environ, **variables}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    raised, faults = ended.stdout.split()
+    return raised == "True", int(faults)
+
+
+def test_a_large_model_s_freed_arrays_are_not_faulted_in_again() -> None:
+    raised, faults = measured(allocator.LARGE)
+    assert raised
+    assert faults < PAGES / 3  # glibc needs a few places for arrays of one size before it finds them again
+    raised, before = measured(allocator.LARGE - 1)
+    assert not raised
+    assert before > 0.9 * PAGES
+
+
+@pytest.mark.parametrize("name", allocator.VARIABLES)
+def test_the_environment_decides(name: str) -> None:
+    value = "glibc.malloc.mmap_max=65536" if name == "GLIBC_TUNABLES" else "1000000"
+    assert not measured(allocator.LARGE, **{name: value})[0]

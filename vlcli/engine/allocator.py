@@ -1,0 +1,31 @@
+"""Lets glibc keep the memory that a training step frees."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES")
+"""Variables of glibc's allocator: where one is set, vlcli leaves its thresholds alone."""
+LARGE = 10_000_000
+"""Parameters from which a model's gradients are worth keeping; smaller ones lie below glibc's own thresholds."""
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
+_THRESHOLDS = {_MMAP_THRESHOLD: 2**30, _TRIM_THRESHOLD: 2**31 - 1}  # bytes
+
+
+def can_keep_freed_memory() -> bool:
+    """Whether this process runs on glibc and none of ``VARIABLES`` is set."""
+    glibc = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
+    return glibc and not any(name in os.environ for name in VARIABLES)
+
+
+def keep_freed_memory(parameters: int) -> bool:
+    """Raise glibc's thresholds for a model on the CPU that has ``LARGE`` parameters; return whether they were raised.
+
+    By default glibc gives freed arrays of 32 MiB and more back to the system, and a step faults their pages in again.
+    """
+    if parameters < LARGE or not can_keep_freed_memory():
+        return False
+    library = ctypes.CDLL(None)
+    return all(library.mallopt(option, size) for option, size in _THRESHOLDS.items())
