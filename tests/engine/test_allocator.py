@@ -1,7 +1,6 @@
 """Freed arrays of a large model stay with the process, unless the environment says otherwise."""
 
 import os
-import resource
 import subprocess
 import sys
 
@@ -21,7 +20,6 @@ for _ in range(40):
     work()
 print(raised, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-PAGES = 40 * 2**26 // resource.getpagesize()
 pytestmark = pytest.mark.skipif(not allocator.can_keep_freed_memory(), reason="no glibc, or its variables are set")
 
 
@@ -36,10 +34,9 @@ def measured(parameters: int, **variables: str) -> tuple[bool, int]:
 def test_a_large_model_s_freed_arrays_are_not_faulted_in_again() -> None:
     raised, faults = measured(allocator.LARGE)
     assert raised
-    assert faults < PAGES / 3  # glibc needs a few places for arrays of one size before it finds them again
     raised, before = measured(allocator.LARGE - 1)
     assert not raised
-    assert before > 0.9 * PAGES
+    assert faults < before / 2  # not 0: glibc needs a few places for arrays of one size before it finds them again
 
 
 @pytest.mark.parametrize("name", allocator.VARIABLES)

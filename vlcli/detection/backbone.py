@@ -243,8 +243,9 @@ def resnet_stages(body: Any, x: Tensor) -> Iterator[Tensor]:
 def _timm(arch: str) -> tuple[Any, int]:
     try:
         body: Any = timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True)
-    except TypeError:  # only patch models know that option, and Swin of an older timm takes it without a word
+    except TypeError:  # only patch models know that option
         body = timm.create_model(arch, pretrained=False, num_classes=0)
+    # Swin of timm 1.0.22 takes the option and still asks for its one size.
     strict = getattr(getattr(body, "patch_embed", None), "strict_img_size", True)
     config = body.pretrained_cfg
     return body, int(config["input_size"][-1]) if strict and config.get("fixed_input_size") else 0

@@ -21,7 +21,7 @@ def can_keep_freed_memory() -> bool:
 
 
 def keep_freed_memory(parameters: int) -> bool:
-    """Raise glibc's thresholds for a model on the CPU that has ``LARGE`` parameters; return whether they were raised.
+    """Raise glibc's thresholds if a model on the CPU has ``LARGE`` parameters or more; return whether they were raised.
 
     By default glibc gives freed arrays of 32 MiB and more back to the system, and a step faults their pages in again.
     """

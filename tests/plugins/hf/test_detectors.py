@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 import transformers as T
 from vlcli_hf import OpenVocabularyConcepts, TransformersDetector
+from vlcli_hf.detectors import ClosedDetector
 
 from tests.plugins.hf.models import CLASSES, build
 from tests.plugins.hf.tiny import WORDS, opened, pictures, save, tower
@@ -209,3 +212,15 @@ def test_models_that_are_no_detectors(folders, tmp_path):
     bare = save(tmp_path / "dinov2", *tower("dinov2"))
     assert "does not score words" in refusal("transformers-concepts", weights=str(bare), words=["cat"]).what
     assert "is neither" in refusal("transformers", weights=str(folders["detr"])).what
+
+
+def test_the_largest_logit_names_the_class_where_probabilities_are_equal() -> None:
+    """Sigmoids of 20 and 25 are both 1 in float32."""
+    detector = ClosedDetector.__new__(ClosedDetector)
+    torch.nn.Module.__init__(detector)
+    logits = torch.tensor([[[20.0, 25.0], [25.0, 20.0]]])
+    found = SimpleNamespace(last_hidden_state=torch.zeros(1, 2, 3), logits=logits, pred_boxes=torch.zeros(1, 2, 4))
+    detector.names, detector.model = ("cat", "dog"), lambda pixel_values: found
+    queries = detector(torch.zeros(1, 3, 8, 8))
+    assert (queries.probs == 1).all()
+    assert queries.classes.tolist() == [[1, 0]]
