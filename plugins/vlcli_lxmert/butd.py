@@ -11,6 +11,9 @@ from torch import Tensor, nn
 import vlcli.nn as vl
 from vlcli_lxmert.names import from_public
 
+RATE = 6.0
+"""Factor of the rule for the learning rate: at 1, a third of the trials in docs/learning.md are not learnt."""
+
 
 class GatedTanh(nn.Module):
     """A gated hyperbolic tangent, Eq. 1 and 2 of Anderson et al. 2018: tanh(W x + b) * sigmoid(W' x + b')."""
@@ -101,6 +104,12 @@ class BUTD(vl.Model):
     @property
     def dim(self) -> int:
         return self.hidden
+
+    @property
+    def network_shape(self) -> vl.NetworkShape:
+        if self.recurrent is None:
+            return super().network_shape
+        return vl.NetworkShape(self.hidden, 0, post_norm=False, factor=RATE)
 
     def input_spec(self) -> vl.InputSpec:
         return vl.InputSpec(text=True, regions=True)

@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
+from tests.starter.joined_layouts import JOINED
 from tests.starter.layouts import LAYOUTS, coco_instances, photos, write
 from tests.starter.list_layouts import LISTS
 from tests.starter.more_layouts import MORE
@@ -33,7 +34,7 @@ def backbone(root: Path) -> None:
     save_file(blocks, root / "resnet50.safetensors")
 
 
-assert {*MORE, *PUBLIC, *LISTS, *SIDE} <= set(LAYOUTS)
+assert {*MORE, *PUBLIC, *LISTS, *SIDE, *JOINED} <= set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -116,6 +117,8 @@ READ_IN_PART = {
             "numbered_in_two_folders",
         )
     ),
+    ("cut", "csv_table"),
+    ("cut", "tables_beside_class_folders"),
     *(("cut", name) for name in ("pascal_sentences", "texts_in_a_folder", "sentences_beside_pictures")),
     *(
         ("cut", name)

@@ -231,3 +231,51 @@ def test_classes_in_turn_are_no_row_numbers(tmp_path):
     )
     plan = seen(tmp_path)
     assert (plan.goal, plan.source.columns["label"]) == ("image-classification", "label")
+
+
+def test_reports_in_a_table_of_their_own_are_no_reason_to_learn_the_views(tmp_path):
+    files = photos(tmp_path, [f"images/{n // 2}_IM-{n * 31:04}-{n % 2 + 1}001.png" for n in range(48)])
+    views = [[n // 2, Path(name).name, ("Frontal", "Lateral")[n % 2]] for n, name in enumerate(files)]
+    rows_of(tmp_path, "projections.csv", ["uid", "filename", "projection"], views)
+    reports = [[n, "normal", f"The heart is of normal size in {n} views."] for n in range(24)]
+    rows_of(tmp_path, "reports.csv", ["uid", "Problems", "findings"], reports)
+    line = asked(tmp_path)
+    assert "reports.csv" in line
+    assert "its column uid holds the keys of projections.csv: write one table that joins them" in line
+    plan = plan_for(look(tmp_path, fallback=True), "image-classification", HERE)
+    assert plan.source.columns["label"] == "projection"
+
+
+def test_a_sentence_about_two_pictures_needs_a_label(tmp_path):
+    photos(tmp_path, [f"images/{n // 2}_{n % 2}.png" for n in range(48)])
+    rows_of(tmp_path, "reports.csv", ["uid", "findings"], [[n, f"Both show {n} dogs on grass."] for n in range(24)])
+    assert "a sentence about two pictures ({uid}_0.png and {uid}_1.png) needs a column of labels" in asked(tmp_path)
+
+
+def test_a_part_that_cannot_be_read_is_not_left_aside(tmp_path):
+    names = pictures(tmp_path)
+    for part, some in (("train", names[:30]), ("val", names[30:])):
+        rows_of(tmp_path, f"{part}.csv", ["image", "label"], [[n, ("cat", "dog")[i % 2]] for i, n in enumerate(some)])
+    assert {part: one.examples for part, one in seen(tmp_path).parts.items()}.keys() == {"train", "validation", "test"}
+    file = tmp_path / "train.csv"
+    file.write_text(file.read_text().replace("p3.jpg,dog", "p3.jpg,dog, sitting"))
+    with pytest.raises(DataError, match="The train part of the data cannot be read") as met:
+        look(tmp_path)
+    assert met.value.where == "train.csv"
+    assert "Line 5 does not have the header's 2 cells. 3: p3.jpg dog sitting" in str(met.value.got)
+
+
+def test_the_only_table_that_cannot_be_read_is_to_be_corrected(tmp_path):
+    names = pictures(tmp_path)
+    write(tmp_path, "styles.csv", "image,label\n" + "\n".join(f"{name},shirt, blue" for name in names))
+    with pytest.raises(DataError, match="Nothing in this folder says") as met:
+        look(tmp_path)
+    assert met.value.hint == "correct styles.csv, and call init again"
+
+
+def test_rows_without_a_picture_are_counted(tmp_path):
+    rows = [[name if n % 4 else "", "What is it?", ("cat", "dog")[n % 2]] for n, name in enumerate(pictures(tmp_path))]
+    rows_of(tmp_path, "q.csv", ["image", "question", "answer"], rows)
+    plan = seen(tmp_path)
+    assert sum(part.examples for part in plan.parts.values()) == 30
+    assert "left out 10 rows of which 'image' is empty: they name no picture" in plan.notes

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -146,34 +146,41 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
     if number < FEWEST:
         got, hint = f"{number} pictures", "add pictures with their rows, and call init again"
         raise DataError("There are too few pictures to hold some out.", got=got, expected=f"{FEWEST}", hint=hint)
-    parts = {}
-    for part, options in (_named_parts(source.parts) if source.parts else _shares(number)).items():
-        if source.parts:
-            reader = build_reader({**source.entry, **options}, root)
-            rows = list(reader.examples())
-        else:
-            rows = select(examples, options["take"], root)
-        names = {name for example in rows for name in example.images}
-        paths = frozenset(str(reader.locate(name)) for name in names) if source.parts else frozenset(names)
-        if not rows:
-            raise DataError(f"The part {part!r} would be empty.", where=source.where, got=f"{number} pictures")
-        parts[part] = Part(options, len(rows), len(names), paths)
-    return parts
+    for held in (0.1, 0.2, 0.3):  # of a few dozen pictures a hash may hold none out
+        named = _named_parts(source.parts, held) if source.parts else _shares(number, held)
+        parts = {part: _part(source, options, examples, root) for part, options in named.items()}
+        empty = [part for part, one in parts.items() if not one.examples]
+        if not empty:
+            return parts
+    raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=f"{number} pictures")
 
 
-def _shares(number: int) -> dict[str, dict[str, Any]]:
+def _part(source: Recognised, options: dict[str, Any], examples: Sequence[Example], root: Path) -> Part:
+    if source.parts:
+        reader = build_reader({**source.entry, **options}, root)
+        rows = list(reader.examples())
+    else:
+        rows = select(examples, options["take"], root)
+    names = {name for example in rows for name in example.images}
+    paths = frozenset(str(reader.locate(name)) for name in names) if source.parts else frozenset(names)
+    return Part(options, len(rows), len(names), paths)
+
+
+def _shares(number: int, held: float) -> dict[str, dict[str, Any]]:
     first, second = (0.7, 0.8) if number < 1000 else (0.8, 0.9) if number < 20_000 else (0.9, 0.95)
+    if held > 0.1:
+        first, second = round(0.9 - 2 * held, 1), round(1 - held, 1)
     shares = {"train": f"first:{first}", "validation": f"between:{first}:{second}", "test": f"after:{second}"}
     return {part: {"take": share} for part, share in shares.items()}
 
 
-def _named_parts(named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the parts that the data name; where there are two, validation is cut from the training part."""
+def _named_parts(named: dict[str, dict[str, Any]], held: float) -> dict[str, dict[str, Any]]:
+    """Return the parts that the data name; of two, validation is cut from the training part."""
     if "validation" in named and "test" in named:
         return {part: named[part] for part in ("train", "validation", "test")}
     train, test = named["train"], named.get("test", named.get("validation", {}))
     listed = f"{train['take']} & " if "take" in train else ""
-    most, few = {**train, "take": f"{listed}first:0.9"}, {**train, "take": f"{listed}after:0.9"}
+    most, few = {**train, "take": f"{listed}first:{1 - held}"}, {**train, "take": f"{listed}after:{1 - held}"}
     return {"train": most, "validation": few, "test": test}
 
 
@@ -225,7 +232,7 @@ _NAMED = 10
 """Damaged pictures that a note names; ``--json`` lists all."""
 
 
-def add_notes(plan: Plan, seen: Seen, readers: Iterable[Reader], examples: list[Example]) -> None:
+def add_notes(plan: Plan, seen: Seen, readers: Sequence[Reader], examples: list[Example]) -> None:
     """Add the notes of a plan, and set whether examples without a usable picture are left out.
 
     Raises:
@@ -233,6 +240,7 @@ def add_notes(plan: Plan, seen: Seen, readers: Iterable[Reader], examples: list[
     """
     files = {name: path.absolute() for reader in readers for name, path in reader.image_files().items()}
     plan.notes += plan.source.notes
+    plan.notes += [f"left out {count:,} {reason}" for reader in readers for reason, count in reader.left_out.items()]
     plan.notes += _pictures(plan, seen, files)
     if encoding := plan.source.entry.get("encoding"):
         where = plan.source.where

@@ -15,7 +15,7 @@ from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
 from vlcli.data.recognition.pictures import Pictures
-from vlcli.data.recognition.recognised import part_of
+from vlcli.data.recognition.recognised import part_in, part_of
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id
@@ -218,20 +218,31 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     foreign = exports(folder)
     aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
     of_folders: list[Recognised] = []
+    has_sentences = False
     for reader in sorted(readers, key=lambda reader: reader.recognise_order):
         for one in reader.recognise(folder):
             folder.claim(one.files)
             aside += one.unused
             if one.question:
                 questions.append(one.question)
+                has_sentences |= one.has_sentences
             elif one.kind:
                 (of_folders if one.fallback else sources).append(one)
     if not sources:
         most = len(folder.pictures) / 2
         questions += [line for line, count in _unknown(folder).items() if most and count > most]
         sources = of_folders if fallback or not (questions or folder.unread) else []
-    elif all(one.kind == "labels" for one in sources):  # Tiny ImageNet: classes of val in a list, of train as folders
+    elif all(one.kind == "labels" and "train" not in one.parts for one in sources):
+        # Tiny ImageNet: classes of val in a list, of train as folders
         sources = [one for one in of_folders if part_of(PurePosixPath(one.entry["images"]).name) == "train"] + sources
+    for name, reason in folder.unread.items():
+        if (part := part_in(name)) and sources and not any(part in one.parts for one in sources):
+            raise DataError(
+                f"The {part} part of the data cannot be read.",
+                where=name,
+                got=reason,
+                hint="correct the file, or move it out of the folder, and call init again",
+            )
     aside += [f"{name}: {reason}" for name, reason in folder.unread.items()]
     aside += [line for line in _unknown(folder) if line not in questions]
     if foreign and not sources:
@@ -243,7 +254,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
             expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
             hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
         )
-    if questions and not sources:
+    only_classes = all(one.kind in ("labels", "multilabel") for one in sources)
+    if questions and (not sources or (has_sentences and only_classes and not fallback)):
         raise DataError(
             "It is not clear what the pictures' table says.",
             where=str(folder.root),
@@ -329,7 +341,9 @@ def nothing_found(folder: Folder, aside: list[str]) -> DataError:
         got="; ".join([f"{len(folder.pictures):,} pictures", *aside[:6]]),
         expected="a table (CSV, TSV, JSON, JSON lines, Parquet) with a column of picture names and one of sentences, "
         "of labels, or questions and answers; or a folder of pictures for each class",
-        hint="write e.g. captions.csv with the columns image,text, and call init again",
+        hint=f"correct {next(iter(folder.unread))}, and call init again"
+        if folder.unread
+        else "write e.g. captions.csv with the columns image,text, and call init again",
     )
 
 

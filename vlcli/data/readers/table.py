@@ -196,14 +196,24 @@ class Table(SplitFileReader):
 
     def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
         rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
+        nameless = 0
         for number, (where, row) in enumerate(rows):
             if not number:
                 self._check_columns(where, row)
             if self._is_admitted(row):
                 yield where, row
+            elif self._is_wanted(row):
+                nameless += 1
+        if nameless:
+            columns = " and ".join(map(repr, self.sources))
+            self.left_out[f"rows of which {columns} is empty: they name no picture"] = nameless
+
+    def _is_wanted(self, row: dict[str, Any]) -> bool:
+        return all(str(row.get(k)) == v for k, v in self.only.items())
 
     def _is_admitted(self, row: dict[str, Any]) -> bool:
-        return all(str(row.get(k)) == v for k, v in self.only.items())
+        used = [name for source in self.sources for name in fields_of(source)]
+        return self._is_wanted(row) and not any(name in row and row[name] in (None, "") for name in used)
 
     def _of_file(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         used = any(is_template(source) and "split" in fields_of(source) for source in self.sources)

@@ -74,6 +74,7 @@ class Meaning:
         pictures: how the pictures are named; None where no column names any.
         more_texts: columns of further sentences, whose names differ by a number.
         separator: between several sentences in one cell; empty where each has one.
+        choices: column of the choices of which ``answers`` holds the place, counted from 0.
         labels: columns of several labels: flags, one a class, or a single one that holds the classes' names.
         several: separates these names in a cell; empty where cells are lists.
         boxes: column of boxes, or four columns of one box a row, in ``box_format``.
@@ -87,6 +88,7 @@ class Meaning:
     more_texts: Sequence[str] = ()
     separator: str = ""
     answers: str | None = None
+    choices: str | None = None
     label: str | None = None
     labels: Sequence[str] = ()
     several: str = ""
@@ -107,6 +109,7 @@ class Meaning:
             "image": sources[0] if len(sources) == 1 else sources,
             "text": [self.text, *self.more_texts] if self.text and self.more_texts else self.text,
             "answers": self.answers,
+            "choices": self.choices,
             "label": list(self.labels) or self.label,
             "boxes": self.boxes,
             "box_labels": self.box_labels,
@@ -131,6 +134,8 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
         _choose(meaning, left, chosen)
     else:
         _guess(meaning, table, left)
+    if (answers := meaning.answers) is not None:
+        meaning.choices = _take(left, "", lambda lists: _are_choices(lists, table.values(answers)))
     meaning.unclear = _empty(meaning, values) or meaning.unclear
     meaning.unused = [name for name in left if not is_row_number(left[name])]
     return meaning
@@ -213,6 +218,14 @@ def _are_questions(texts: Sequence[Any]) -> bool:
     return sum(asked) > len(texts) / 2
 
 
+def _are_choices(lists: Sequence[Any], answers: Sequence[Any]) -> bool:
+    """Return whether cells are lists of choices, and every answer is the place of one."""
+    if not are_word_lists(lists) or len(lists) != len(answers):
+        return False
+    rows = zip(answers, lists, strict=True)
+    return all(type(place) is int and 0 <= place < len(words) and place not in words for place, words in rows)
+
+
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
     """Take the column of answers or labels: the one that is named so, else the only one that can be it."""
     able = [name for name in left if fits(left[name])]
@@ -223,9 +236,23 @@ def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[
         columns = " and ".join([", ".join(able[:-1]), able[-1]])
         meaning.unclear = f"the columns {columns} could each be the {role}: choose with --{role} COLUMN"
     elif able:
-        del left[able[0]]
-        return able[0]
+        name = _in_words(left, able[0]) if role == "label" else able[0]
+        del left[name]
+        return name
     return None
+
+
+def _in_words(left: Left, name: str) -> str:
+    """Return the column that says the numbers of a column in words, one for each; itself where there is none."""
+    numbers = left[name]
+    if any(as_number(value) is None for value in numbers):
+        return name
+    for other, words in left.items():
+        pairs = {(str(number), str(word)) for number, word in zip(numbers, words, strict=False)}
+        alike = len(words) == len(numbers) and all(len(set(one)) == len(pairs) for one in zip(*pairs, strict=True))
+        if alike and is_label_like(words) and all(as_number(word) is None for word in words):
+            return other
+    return name
 
 
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:

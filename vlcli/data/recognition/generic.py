@@ -11,7 +11,7 @@ from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, parts_of, split_names
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.recognition.values import are_word_lists, as_number
+from vlcli.data.recognition.values import FEW, are_word_lists, as_number
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
@@ -99,7 +99,7 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         record.unused = [f"{record.where}: it lacks the column {lacking[0]} (columns: {shown})"]
         return record
     meaning = meaning_of(table, folder.pictures, folder.columns)
-    record.columns = meaning.columns
+    record.columns, record.has_sentences = meaning.columns, meaning.text is not None
     if meaning.pictures is None:
         record.unused = [f"{record.where}: no column names pictures of the folder (columns: {shown})"]
         record.question = _unnamed(folder, table, record.unused[0])
@@ -112,7 +112,9 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
             folder.with_lists(record)
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
-        if len(table.columns) == len(meaning.pictures.sources):
+        if meaning.text is not None and len(meaning.pictures.sources) > 1 and not meaning.unclear:
+            why = f"a sentence about two pictures ({' and '.join(meaning.pictures.sources)}) needs a column of labels"
+        elif len(table.columns) == len(meaning.pictures.sources):
             why = "it lists pictures and says nothing of them; write one table with a column of their classes"
         line = f"{record.where}: {why} (columns: {shown})"
         if not meaning.unclear and _is_numbers(table):
@@ -207,6 +209,8 @@ def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
     """Return the options that name columns, as far as they are not the reader's defaults."""
     options: dict[str, Any] = {"image": columns["image"], "text": columns.get("text")}
     if kind == "vqa":
+        if "choices" in columns:
+            return {**_named(options), "choices": columns["choices"], "correct": columns["answers"]}
         options["answers"] = columns.get("answers")
     elif kind in ("statements", "pairs", "labels", "multilabel"):
         options["label"] = columns.get("label") or (columns.get("answers") if kind == "pairs" else None)
@@ -214,6 +218,10 @@ def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
         options["box"] = columns.get("boxes")
     elif kind == "boxes":
         options |= {"boxes": columns.get("boxes"), "box_labels": columns.get("box_labels")}
+    return _named(options)
+
+
+def _named(options: dict[str, Any]) -> dict[str, Any]:
     return {key: column for key, column in options.items() if column is not None and (column != key or key == "box")}
 
 
@@ -237,8 +245,8 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
 def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
     """Return what is unclear in a table that should name pictures and does not; empty where it need not.
 
-    It should where a column holds names like those of pictures, where the user names the column, and where it is the
-    only table.
+    It should where a column holds names like those of pictures, where the user names the column, where it is the only
+    table, and where another table has the same keys.
     """
     named = folder.columns.get("image")
     endings = tuple(IMAGE_SUFFIXES)
@@ -254,8 +262,20 @@ def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
             f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of "
             f"them are in the folder, which has {close}"
         )
+    if key := _shared_key(folder, table):
+        return f"{why[:-1]}; {key}: write one table that joins them)"
     only = sum(bool(one.rows) for one in folder.tables()) == 1
     return why if only and not _is_numbers(table) else ""
+
+
+def _shared_key(folder: Folder, table: TableFile) -> str:
+    """Return in words which column holds the keys of another table too; empty where none does."""
+    for other in folder.tables():
+        for name in table.columns if set(other.columns) != set(table.columns) else ():
+            keys, others = ({str(value) for value in one.values(name)} for one in (table, other))
+            if len(keys) >= FEW and len(keys & others) > len(keys) / 2:
+                return f"its column {name} holds the keys of {folder.name(other.path)}"
+    return ""
 
 
 def _is_numbers(table: TableFile) -> bool:

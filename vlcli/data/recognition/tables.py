@@ -182,7 +182,8 @@ def _of_lines(table: TableFile, lines: Iterable[tuple[int, list[str]]]) -> Table
             rows.append(cells)
         else:
             what = f"Line {number} does not have the header's {len(names)} cells."
-            raise DataError(what, got=" ".join(cells)[:80])
+            hint = "cells that hold the separator need quotation marks" if len(cells) > len(names) else ""
+            raise DataError(what, got=f"{len(cells)}: {' '.join(cells)[:80]}", hint=hint)
     read = [{name: _cell(cell) for name, cell in zip(names, cells, strict=True)} for cells in spread(rows)]
     return replace(table, rows=read) if read else None
 
