@@ -225,6 +225,7 @@ def main() -> None:
     for option, value in (("cells", 60), ("draw", 1), ("seeds", 2), ("first-seed", 0)):
         parser.add_argument(f"--{option}", type=int, default=value)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--longer", type=float, default=1.0, help="multiplies the steps")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of cells")
     parser.add_argument("--json", type=Path, default=None, metavar="FILE")
     given = parser.parse_args()
@@ -236,7 +237,7 @@ def main() -> None:
             range(given.first_seed, given.first_seed + given.seeds) if number in (given.only or [number]) else ()
         ):
             start = time.process_time()
-            module, data, rate = train(cell, seed, expected(cell)[0])
+            module, data, rate = train(cell, seed, round(given.longer * expected(cell)[0]))
             accuracy, frequent = scores(module, data, seed)
             learnt = accuracy >= frequent + SHARE * (1 - frequent)
             row = {**cell._asdict(), "cell": number, "seed": seed, "lr": rate, "accuracy": accuracy}
