@@ -2,7 +2,7 @@
 PYTHON ?= .venv/bin/python
 GROUP ?= core
 
-.PHONY: help setup test slow lint types docs bench figure wheel release workflows
+.PHONY: help setup test slow lint types docs bench figures figure wheel release workflows
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -34,6 +34,9 @@ figure:  ## is the picture in ARCHITECTURE.md that of the code? (scripts/archite
 bench:  ## the benchmarks that take seconds
 	$(PYTHON) benchmarks/startup.py
 	$(PYTHON) benchmarks/loader.py
+
+figures:  ## docs/performance.json and the page's table, 40 minutes of one core; names what became worse by a tenth
+	$(PYTHON) benchmarks/figures.py
 
 wheel:  ## the sdist and the wheel in dist/, with their metadata checked
 	rm -rf dist

@@ -31,11 +31,11 @@ class Folder(Reader):
 
     def read(self) -> list[Example]:
         """One example an image."""
-        return [Example(path.stem, None, [path.stem]) for path in sorted(self.root.rglob("*.png"))]
+        return [Example(name, None, [name]) for name in self.image_files()]
 
     def image_files(self) -> dict[str, Path]:
         """Every image below the root."""
-        return {path.stem: path for path in sorted(self.root.rglob("*.png"))}
+        return {path.relative_to(self.root).as_posix(): path for path in sorted(self.root.rglob("*.png"))}
 
 
 def seconds(pictures: Pictures, names: list[str]) -> float:

@@ -142,7 +142,7 @@ def command(piece: Piece, inputs: dict[str, str], given: argparse.Namespace) -> 
     return [sys.executable, *first, *words[1:]]
 
 
-def measured(piece: Piece, words: list[str], given: argparse.Namespace) -> dict[str, Any]:
+def measured(piece: Piece, words: list[str], device: str, *, tiny: bool) -> dict[str, Any]:
     """Run a piece; its line."""
     begun, state = time.monotonic(), "done"
     try:
@@ -159,10 +159,10 @@ def measured(piece: Piece, words: list[str], given: argparse.Namespace) -> dict[
         "state": state,
         "seconds": round(time.monotonic() - begun, 1),
         "ratio": next((float(n) for line in reversed(lines) for n in re.findall(r"ratio +([0-9.]*[0-9])", line)), None),
-        "device": device_name(given.device),
-        "tiny": given.tiny,
+        "device": device_name(device),
+        "tiny": tiny,
         "command": " ".join(words[1:]),
-        "versions": {name: _version(name) for name in VERSIONS},
+        "versions": {name: version(name) for name in VERSIONS},
         "lines": lines,
     }
 
@@ -172,7 +172,7 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
-def _version(name: str) -> str | None:
+def version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -235,7 +235,7 @@ def main() -> None:
         if time.monotonic() - begun + piece.about > given.budget:
             print(f"{piece.name}: no time left for it")
             continue
-        row = measured(piece, command(piece, inputs, given), given)
+        row = measured(piece, command(piece, inputs, given), given.device, tiny=given.tiny)
         add(given.json, row)
         show([row])
         failed += row["state"] != "done"

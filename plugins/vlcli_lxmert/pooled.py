@@ -13,6 +13,8 @@ vl.register_head(
     "pooled-answer", lambda dim, outputs: nn.Sequential(nn.ReLU(), nn.Dropout(0.5), nn.Linear(dim, outputs))
 )
 
+_PRIME = 10_007
+
 
 class Pooled(vl.Model):
     """Mean region feature and bag of words, each through a linear layer, multiplied or added, then one hidden layer.
@@ -26,6 +28,7 @@ class Pooled(vl.Model):
         components: principal components of the region features that are kept.
         combine: ``multiply`` (words gate the image: ``q * (1 + s v)``) or ``add`` (``q + s v``); s is learned.
         words: read text; without it the model has the capability ``image`` alone.
+        bigrams: buckets for pairs of neighbouring word pieces, which stand in the bag beside the words; 0: words alone.
         attention: words choose among regions before the mean; recorded as ``top_down`` (P, 1, 1, R).
         word_dropout: share of words that are dropped in training.
         dropout: of the whitened features.
@@ -45,14 +48,15 @@ class Pooled(vl.Model):
         components: int = 512,
         combine: Literal["multiply", "add"] = "multiply",
         words: bool = True,
+        bigrams: int = 2048,
         attention: bool = False,
         word_dropout: float = 0.2,
         dropout: float = 0.5,
     ) -> None:
         super().__init__(data_spec)
-        self.hidden, self.combine = hidden, combine
+        self.hidden, self.combine, self.bigrams = hidden, combine, bigrams
         self.init_std = (3 * hidden) ** -0.5  # of the head, as torch draws a linear layer
-        self.words = nn.Linear(data_spec.vocab_size, hidden) if words else None
+        self.words = nn.Linear(data_spec.vocab_size + bigrams, hidden) if words else None
         if self.words is None:
             self.capabilities = frozenset({"image"})
         else:
@@ -79,13 +83,20 @@ class Pooled(vl.Model):
 
     def encode_text(self, text: vl.Text, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         assert self.words is not None
-        real = text.mask & ~text.special  # (N, T)
-        bag = self.words.weight.new_zeros(text.ids.shape[0], self.words.in_features)  # (N, V)
-        bag.scatter_(1, text.ids * real, 1.0)
+        bag = self.words.weight.new_zeros(len(text.ids), self.data_spec.vocab_size)  # (N, V)
+        bag.scatter_(1, text.ids * (text.mask & ~text.special), 1.0)
         bag[:, self.data_spec.pad_id] = 0.0
-        pooled = self.words(self.drop_words(bag))  # (N, D)
+        pooled = self.words(self.drop_words(torch.cat([bag, self._pairs(text)], 1)))  # (N, D)
         hidden = F.embedding(text.ids, self.words.weight.T)  # (N, T, D)
         return vl.EncoderOutput(hidden, vl.Layout.for_text(text.mask, text.special), pooled, extra={"bag": bag})
+
+    def _pairs(self, text: vl.Text) -> Tensor:
+        counts = self.scale.new_zeros(len(text.ids), self.bigrams)
+        if not self.bigrams:
+            return counts
+        buckets = (_PRIME * text.ids[:, :-1] + text.ids[:, 1:]) % self.bigrams  # (N, T - 1); also [CLS] and [SEP]
+        both = (text.mask[:, :-1] & text.mask[:, 1:]).to(counts.dtype)
+        return counts.scatter_add(1, buckets, both).clamp(max=1)  # (N, bigrams)
 
     def encode_image(self, images: vl.Images, record: vl.Recorder | None = None) -> vl.EncoderOutput:
         regions = images.regions_for("pooled")

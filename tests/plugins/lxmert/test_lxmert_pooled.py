@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -31,9 +32,10 @@ def test_padding_changes_nothing(attention):
 
 @pytest.mark.parametrize("combine", ["multiply", "add"])
 @pytest.mark.parametrize("attention", [False, True])
-def test_the_vector_of_a_pair_is_that_of_its_words_and_regions(combine, attention):
+@pytest.mark.parametrize("bigrams", [0, 50])
+def test_the_vector_of_a_pair_is_that_of_its_words_and_regions(combine, attention, bigrams):
     torch.manual_seed(0)
-    model = Pooled(SMALL, combine=combine, attention=attention, **SIZES).eval()
+    model = Pooled(SMALL, combine=combine, attention=attention, bigrams=bigrams, **SIZES).eval()
     batch, record = make_batch(rows=2), Recorder()
     model.fit_regions(batch.clean.images.regions.features[batch.clean.images.regions.mask])
     fused = ForwardPasses(model, batch, record=record).fused()
@@ -41,6 +43,9 @@ def test_the_vector_of_a_pair_is_that_of_its_words_and_regions(combine, attentio
     for row in range(2):
         words = text.ids[row][text.mask[row] & ~text.special[row]].unique()
         question = model.words.weight[:, words].sum(1) + model.words.bias
+        said = text.ids[row][text.mask[row]].tolist()
+        for bucket in {(10_007 * one + two) % bigrams for one, two in pairwise(said)} if bigrams else ():
+            question = question + model.words.weight[:, SMALL.vocab_size + bucket]
         seen = regions.features[row][regions.mask[row]]
         white = (seen - model.whitening.mean) @ model.whitening.matrix.T
         shares = torch.full((len(seen),), 1 / len(seen))
@@ -53,15 +58,17 @@ def test_the_vector_of_a_pair_is_that_of_its_words_and_regions(combine, attentio
         torch.testing.assert_close(fused.pooled[row], expected)
 
 
-def test_an_order_of_words_or_a_word_said_twice_changes_nothing():
-    model = Pooled(SMALL, **SIZES).eval()
+@pytest.mark.parametrize("bigrams", [0, 50])
+def test_an_order_of_words_changes_their_pairs_alone(bigrams):
+    model = Pooled(SMALL, bigrams=bigrams, **SIZES).eval()
     batch = make_batch(rows=2)
     base = ForwardPasses(model, batch).fused().pooled
     text = batch.clean.text
     for row in range(2):
         places = (text.mask[row] & ~text.special[row]).nonzero()[:, 0]
         text.ids[row, places] = text.ids[row, places.flip(0)]
-    torch.testing.assert_close(ForwardPasses(model, batch).fused().pooled, base)
+    equal = torch.allclose(ForwardPasses(model, batch).fused().pooled, base)
+    assert equal == (bigrams == 0)
 
 
 def test_whitened_features_have_mean_zero_and_unit_covariance():
