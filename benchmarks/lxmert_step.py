@@ -33,6 +33,7 @@ from vlcli_lxmert import to_transformers
 from vlcli import registry
 from vlcli.data.pipeline import Pipeline
 from vlcli.data.vocabulary import Tokenizer
+from vlcli.engine.allocator import keep_freed_memory
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.features import FeatureStore, FeatureWriter, Record
 from vlcli.nn import Batch, DataSpec
@@ -197,6 +198,7 @@ def main() -> None:
     torch.manual_seed(0)
     tokenizer, data_spec, clock = Tokenizer.load(args.vocabulary), DataSpec(), Clock(args.device)
     module, port = build(args, data_spec)
+    keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))  # as the trainer does; for both
     watch_parts(clock, module, port)
     pairs = {"vlcli": module, "transformers": port}
     optimizers = {name: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for name, model in pairs.items()}

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from vlcli.data.readers.box_columns import corners
 from vlcli.data.readers.generic import Csv, JsonLines
 from vlcli.errors import DataError
 
@@ -80,3 +81,15 @@ def test_a_column_that_is_absent_is_named(tmp_path):
     with pytest.raises(DataError) as error:
         Csv(tmp_path, id="", boxes=["a", "b", "c", "width"], box_labels="class").examples()
     assert "width" in error.value.expected
+
+
+@pytest.mark.parametrize("cell", ["[2, 3, 4, 5]", [2, 3, 4, 5], None])
+def test_a_box_may_be_a_list_in_one_column(cell):
+    box = None if cell is None else [2, 3, 6, 8]
+    assert corners({"bbox": cell}, ["bbox"], "xywh", "here") == box
+
+
+@pytest.mark.parametrize("cell", ["[2, 3, 4]", "2 3 4 5", "{}", "[1, 2, 3, null]", 7])
+def test_a_list_that_is_no_box_is_refused(cell):
+    with pytest.raises(DataError, match="The box is not understood"):
+        corners({"bbox": cell}, ["bbox"], "xywh", "here")

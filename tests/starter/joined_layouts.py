@@ -61,4 +61,75 @@ def numbers_and_names(root: Path) -> None:
     write(root, "label_map.json", {kind: n for n, kind in enumerate(KINDS)})
 
 
+@layout("vqa", "json", total=120, columns={"text": "questions", "answers": "answers"})
+def lists_side_by_side(root: Path) -> None:
+    """OCR-VQA: an object by picture, with a list of questions and a list of their answers."""
+    document = {}
+    for n in range(40):
+        photos(root, [f"images/{n:010}.jpg"])
+        said = [answer(n), ("yes", "no")[n % 2], KINDS[n % 3]]
+        document[f"{n:010}"] = {"title": f"Book {n}", "questions": list(ASKED[:3]), "answers": said}
+    write(root, "dataset.json", document)
+
+
+@layout("detection", "csv", total=40, columns={"boxes": ["bbox"]})
+def one_list_a_row(root: Path) -> None:
+    """Wheat heads: a row a box, as text: corner, width and height."""
+    photos(root, [f"train/{n:09x}.jpg" for n in range(40)])
+    rows = [[f"{n // 3:09x}", 24, 18, f"[{9 + n % 4}.0, {8 + n % 3}.0, 5.0, 4.0]", "field"] for n in range(120)]
+    rows_of(root, "train.csv", ["image_id", "width", "height", "bbox", "source"], rows)
+
+
+@layout("image-classification", "folder", counts={"train": 45, "test": 15}, columns={"label": "folder"})
+def parts_twice(root: Path) -> None:
+    """Intel's scenes: seg_train/seg_train/forest, and pictures to predict that lie in no folder of a class."""
+    for part, count in (("seg_train", 45), ("seg_test", 15)):
+        photos(root, [f"{part}/{part}/{KINDS[n % 3]}/{n}.jpg" for n in range(count)])
+    photos(root, [f"seg_pred/seg_pred/{n}.jpg" for n in range(9)])
+
+
+@layout("image-classification", "folder", counts={"train": 45, "validation": 15}, columns={"label": "folder"})
+def a_test_part_without_classes(root: Path) -> None:
+    """Flowers as a competition has them: the pictures of the test lie in no folder of a class."""
+    for part, count in (("train", 45), ("valid", 15)):
+        photos(root, [f"{part}/{n % 3}/{n}.jpg" for n in range(count)])
+    photos(root, [f"test/{n}.jpg" for n in range(9)])
+
+
+@layout("retrieval", "csv", counts={"train": 30, "validation": 12, "test": 12}, columns={"text": "value"})
+def captions_beside_codes(root: Path) -> None:
+    """ROCO: lists of captions, of codes and of licences in the folder of each part, all of two columns."""
+    for part, start, end in (("train", 0, 30), ("validation", 30, 42), ("test", 42, 54)):
+        home, numbers = f"data/{part}/radiology", range(start, end)
+        photos(root, [f"{home}/images/ROCO_{n:05}.jpg" for n in numbers])
+        for file, said in (
+            ("captions", "Axial scan {} of the chest."),
+            ("cuis", "C{:07}"),
+            ("licences", "PMC{}.tar.gz"),
+        ):
+            write(root, f"{home}/{file}.txt", "".join(f"ROCO_{n:05}\t{said.format(n)}\n" for n in numbers))
+
+
+@layout("multi-label", "csv", total=60, columns={"label": ["MEL", "NV", "BCC"]})
+def flags_beside_measurements(root: Path) -> None:
+    """ISIC 2019: a column of flags for each class; a second table says sex and age of the same pictures."""
+    names = [Path(name).stem for name in photos(root, [f"Input/ISIC_{n:07}.jpg" for n in range(60)])]
+    flags = [[name, *(f"{float(n % 3 == k)}" for k in range(3))] for n, name in enumerate(names)]
+    rows_of(root, "GroundTruth.csv", ["image", "MEL", "NV", "BCC"], flags)
+    facts = [[name, "55.0", ("male", "female")[n % 2]] for n, name in enumerate(names)]
+    rows_of(root, "Metadata.csv", ["image", "age_approx", "sex"], facts)
+
+
+@layout("retrieval", "coco-captions", counts={"train": 60, "validation": 30}, columns={"text": "caption"})
+def ids_that_begin_anew(root: Path) -> None:
+    """COCO's format as tools export it: the ids of captions begin at 0 in each part."""
+    for part, start, end in (("train", 0, 30), ("val", 30, 45)):
+        files = photos(root, [f"{part}2017/{n:012}.jpg" for n in range(start, end)])
+        images = [{"id": n, "file_name": Path(name).name} for n, name in zip(range(start, end), files, strict=True)]
+        notes = [
+            {"id": n, "image_id": start + n // 2, "caption": f"A dog and {n} cats."} for n in range(2 * len(files))
+        ]
+        write(root, f"annotations/captions_{part}2017.json", {"images": images, "annotations": notes})
+
+
 JOINED = sorted(set(LAYOUTS) - BEFORE)

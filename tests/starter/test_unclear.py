@@ -279,3 +279,19 @@ def test_rows_without_a_picture_are_counted(tmp_path):
     plan = seen(tmp_path)
     assert sum(part.examples for part in plan.parts.values()) == 30
     assert "left out 10 rows of which 'image' is empty: they name no picture" in plan.notes
+
+
+def test_versions_of_the_same_classes_are_asked_about(tmp_path):
+    kinds = ("Apple___healthy", "Corn___rust", "Tomato___blight")
+    for version in ("color", "grayscale", "segmented"):
+        photos(tmp_path, [f"raw/{version}/{kind}/{n}.jpg" for kind in kinds for n in range(6)])
+    assert "color, grayscale, segmented hold folders of the same names" in asked(tmp_path)
+
+
+def test_columns_of_classes_beside_captions_are_named(tmp_path):
+    moods = [[name, f"A dog looks at {n} cats.", ("funny", "dull")[n % 2], ("mild", "harsh")[n % 2]]
+             for n, name in enumerate(pictures(tmp_path))]  # fmt: skip
+    rows_of(tmp_path, "memes.csv", ["image", "text", "humour", "tone"], moods)
+    plan = seen(tmp_path)
+    assert plan.goal == "retrieval"
+    assert "humour, tone hold classes of the pictures: --label humour learns one instead" in plan.notes

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -305,12 +305,23 @@ def _are_objects(values: Collection[Any]) -> bool:
     return bool(values) and all(isinstance(value, dict) for value in values)
 
 
-def rows_inside(row: Any, each: str, where: str) -> list[dict[str, Any]]:
+def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[str, Any]]:
     """Return a row for each object in the column ``each``, with the other columns of the row that holds it.
+
+    Args:
+        each: a column of lists of objects, or several columns of lists of which the entries at a place go together.
 
     Raises:
         DataError: the cell holds anything else.
     """
+    if not isinstance(each, str):
+        cells = [row.get(name) for name in each] if isinstance(row, dict) else []
+        lists = [cell for cell in cells if isinstance(cell, list)]
+        if len(lists) < len(each) or len({len(cell) for cell in lists}) > 1:
+            what, expected = f"{', '.join(each)} do not go together.", "lists of one length"
+            raise DataError(what, where=where, got=", ".join(map(shown, cells)), expected=expected)
+        rest = {name: value for name, value in row.items() if name not in each}
+        return [rest | dict(zip(each, together, strict=True)) for together in zip(*lists, strict=True)]
     cell = row.get(each) if isinstance(row, dict) else None
     if cell is not None and not (isinstance(cell, list) and (not cell or _are_objects(cell))):
         raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")

@@ -14,6 +14,7 @@ from vlcli import registry
 from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
+from vlcli.data.recognition.columns import is_hinted
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import part_in, part_of
 from vlcli.errors import ComponentError, DataError, UsageError
@@ -254,6 +255,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
             expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
             hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
         )
+    sources, incidental = _without_incidental(sources)
+    aside += incidental
     only_classes = all(one.kind in ("labels", "multilabel") for one in sources)
     if questions and (not sources or (has_sentences and only_classes and not fallback)):
         raise DataError(
@@ -264,6 +267,19 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
             "aside and take folders of pictures as classes: --task image-classification",
         )
     return sources, [*questions, *aside]
+
+
+def _without_incidental(sources: list[Recognised]) -> tuple[list[Recognised], list[str]]:
+    """Leave aside tables whose only column of classes is not called so, where another table has columns of flags."""
+    flags = next((one for one in sources if one.kind == "multilabel"), None)
+    lines = []
+    for one in sources if flags is not None else ():
+        column = one.columns.get("label")
+        if one.kind == "labels" and one.entry["name"] != "folder" and not is_hinted("label", str(column)):
+            why = f"{flags.where if flags else ''} is learnt; --label {column} learns this instead"
+            lines.append(f"{one.where}: its column {column} is not called a label: {why}")
+    named = {line.partition(": ")[0] for line in lines}
+    return [one for one in sources if not (one.kind == "labels" and one.where in named)], lines
 
 
 def _unknown(folder: Folder) -> dict[str, int]:

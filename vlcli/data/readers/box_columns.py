@@ -1,5 +1,6 @@
 """Boxes whose four numbers stand in columns of their own, one box a row."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
@@ -12,12 +13,17 @@ Rows = Iterable[tuple[str, dict[str, Any]]]
 
 
 def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where: str) -> list[float] | None:
-    """Return the box of a row as x1, y1, x2, y2 in pixels; None where all four cells are empty.
+    """Return the box of a row as x1, y1, x2, y2 in pixels; None where its cells are empty.
+
+    Args:
+        columns: four, or one whose cells are lists of four numbers, which may be written as text.
 
     Raises:
         DataError: a cell is no number, or some are empty.
     """
     cells = [row.get(column) for column in columns]
+    if len(columns) == 1 and cells[0] is not None:
+        cells = _listed(cells[0])
     if all(cell is None for cell in cells):
         return None
     try:
@@ -32,6 +38,14 @@ def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where:
     return [x1, y1, x2, y2] if form == "xyxy" else [x1, y1, x1 + x2, y1 + y2]
 
 
+def _listed(cell: Any) -> list[Any]:
+    try:
+        numbers = json.loads(cell) if isinstance(cell, str) else cell
+    except ValueError:
+        numbers = None
+    return numbers if isinstance(numbers, list) else [cell]
+
+
 def with_box(rows: Rows, columns: Sequence[str], form: BoxFormat, column: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield rows with their box in the column ``column``."""
     yield from ((where, row | {column: corners(row, columns, form, where)}) for where, row in rows)
@@ -43,7 +57,7 @@ def one_row_a_picture(
     """Yield the first row of each picture, with the lists of the boxes and of the classes of all its rows.
 
     Args:
-        columns: the four columns.
+        columns: the four columns, or the one.
         into: column that gets the boxes, and the one that holds a class and gets all of them.
         picture: what names the picture of a row.
     """

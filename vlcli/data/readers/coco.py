@@ -80,6 +80,7 @@ class CocoCaptions(_Coco):
     def __init__(self, root: Path, *, captions: Literal["all", "first", "none"] = "all", **options: Any) -> None:
         super().__init__(root, **options)
         self.captions = captions
+        self._file_of: dict[str, Path] = {}
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -105,9 +106,15 @@ class CocoCaptions(_Coco):
             where = f"{file}: annotations[{number}]"
             image = self.image_of(names, row, where)
             if self.captions == "all" or image not in seen:
-                key = str(row.get("id", number))
+                key = self._key(str(row.get("id", number)), file)
                 yield Example(key, value(row, "caption", str, where).strip(), [image], text_key=key)
             seen.add(image)
+
+    def _key(self, key: str, file: Path) -> str:
+        """Return the id of a caption, after the file's name where the numbers begin anew in another file."""
+        if len(self.split_names) > 1 and self._file_of.setdefault(key, file) != file:
+            return f"{file.stem}:{key}"
+        return key
 
 
 class CocoInstances(_Coco):

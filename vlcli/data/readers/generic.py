@@ -25,7 +25,7 @@ from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import image_id
-from vlcli.plain import comma_list
+from vlcli.plain import as_list, comma_list
 
 
 class JsonLines(Table):
@@ -39,14 +39,15 @@ class JsonLines(Table):
     Args:
         file: the file under the root; None: ``{split}.jsonl``.
         each: column that holds a list of objects, such as ``qa_pairs``: each is a row, with the other columns of the
-            object that holds it; None: none.
+            object that holds it. Several columns, such as ``[questions, answers]``, hold lists of one length, of which
+            the entries at a place are a row. None: none.
     """
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
     format: ClassVar[str] = "jsonl"
     write_miniature = small_table
 
-    def __init__(self, root: Path, *, each: str | None = None, **options: Any) -> None:
+    def __init__(self, root: Path, *, each: str | list[str] | None = None, **options: Any) -> None:
         super().__init__(root, **options)
         self.each = each
         self._without_rows: set[str] = set()
@@ -56,7 +57,7 @@ class JsonLines(Table):
             inner = rows_inside(row, self.each, where) if self.each else [row]
             if not inner:
                 self._without_rows.add(where)
-                self.left_out[f"entries without {self.each}"] = len(self._without_rows)
+                self.left_out[f"entries without {comma_list(as_list(self.each), 4)}"] = len(self._without_rows)
             yield from ((where, one) for one in inner)
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -203,24 +204,28 @@ class ImageFolder(Reader):
         if base in pictures.folders:
             return []
         paths = [Path(one).relative_to(base).parts for one in pictures.folders]
+        twice = all(len(path) > 1 and path[0] == path[1] for path in paths)  # seg_train/seg_train/forest
+        paths = [path[:1] + path[2:] for path in paths] if twice else paths
         names = sorted({path[0] for path in paths})
         parts = parts_of(names)
         inner = {name: {path[1] if len(path) > 1 else "" for path in paths if path[0] == name} for name in names}
         unlike = [name for name in names if parts and not inner[name] & inner[_train_folder(parts)]]
-        if unlike:
+        if unlike and (known := parts_of([name for name in names if name not in unlike])):
+            parts, inner = known, {name: inner[name] for name in names if name not in unlike}
+        elif unlike:
             base = str(PurePosixPath(base, _train_folder(parts)))
             names, parts = sorted(inner[_train_folder(parts)]), {}
         classes = set().union(*inner.values()) if parts else set(names)
         if len(classes) < 2 or "" in classes or _LABEL_MAPS & classes:
             return []
-        images = str(PurePosixPath(base, "{split}")) if parts else base
+        images = str(PurePosixPath(base, *["{split}"] * (1 + twice))) if parts else base
         entry = {"name": "folder", "images": images, "label": True}
         title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
         columns, reasons = {"image": "file", "label": "folder"}, {"parts": "the folders are named after the parts"}
         record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
         record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
         shared = [] if parts or unlike else sorted(inner[names[0]])
-        if len(shared) > len(names) and all(sorted(one) == shared for one in inner.values()):
+        if len(shared) >= max(2, len(names)) and all(sorted(one) == shared for one in inner.values()):
             what = f"{comma_list(names, 4)} hold folders of the same names, such as {comma_list(shared, 3)}"
             return [Recognised("", {}, [], question=f"{what}: call init on one of them")]
         of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]

@@ -56,7 +56,8 @@ class Table(SplitFileReader):
             list of four columns of numbers; None: none.
         boxes: column of the first picture's boxes; without it they are those of the column ``box``. A list of four
             columns: each row has one box of its picture, and the rows of a picture are one example.
-        box_format: of four columns, in pixels: ``xyxy``, ``xywh`` or ``cxcywh``, as torchvision calls them.
+        box_format: of four columns, or of a list of one whose cells are lists, in pixels: ``xyxy``, ``xywh`` or
+            ``cxcywh``, as torchvision calls them.
         box_labels: column of their classes.
         answers: column of the answers.
         choices: column of the choices of a question (task ``multiple-choice``), as a list; None: none.

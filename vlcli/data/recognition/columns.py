@@ -28,6 +28,7 @@ from vlcli.data.recognition.values import (
     is_split,
     is_verdict,
 )
+from vlcli.plain import as_list
 
 _HINTS = {
     "picture": r"image|img|picture|photo|pic|file|path|bild|foto|imagen|immagine|datei|archivo|fichier",
@@ -157,11 +158,10 @@ def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
 
 def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
     """Take boxes, answers, sentences and labels, in this order."""
-    meaning.boxes = _take(left, "boxes", are_boxes)
+    form, four = _one_column(left) or _four_columns(left)
+    meaning.boxes = None if four else _take(left, "boxes", are_boxes)
     if meaning.boxes is not None:
-        meaning.one_box = all(map(is_box, table.values(meaning.boxes)))
         meaning.box_labels = _take(left, "box_labels", are_word_lists)
-    form, four = ("", []) if meaning.boxes else _four_columns(left)
     numbers = {name: left.pop(name) for name in four}
     meaning.answers = _take(left, "answers", are_answers, named=True)
     meaning.text = _text(left)
@@ -183,10 +183,12 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
             meaning.label = _take(left, "", is_verdict)
         elif meaning.text is not None or not _several(meaning, left, named):
             meaning.label = _only_one(meaning, left, "label", is_label_like)
-    if four and max(as_number(value) or 0 for values in numbers.values() for value in values) <= 1:
+    cells = [number for values in numbers.values() for value in values for number in as_list(value)]
+    if four and max(as_number(cell) or 0 for cell in cells) <= 1:
         meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
     elif four and meaning.text is not None and meaning.answers is None:
-        meaning.boxes, meaning.box_format, meaning.one_box = four, form, True
+        plain = len(four) == 1 and form == "xyxy"
+        meaning.boxes, meaning.box_format, meaning.one_box = four[0] if plain else four, form, True
     elif four and meaning.text is None and _repeat_pictures(meaning, table):
         meaning.boxes, meaning.box_format = four, form
         one_class = next((name for name in left if is_hinted("label", name)), None)  # all boxes may be of one class
@@ -194,6 +196,15 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
         left.pop(one_class or "", None)
     else:
         left |= numbers
+
+
+def _one_column(left: Left) -> tuple[str, list[str]] | None:
+    """Return the format and the column of one box a row; a tenth of the boxes inside out: corner, width and height."""
+    for name in sorted(left, key=lambda name: not is_hinted("boxes", name)):
+        if left[name] and all(map(is_box, left[name])):
+            wrong = sum(x2 <= x1 or y2 <= y1 for x1, y1, x2, y2 in left[name])
+            return "xywh" if wrong > len(left[name]) / 10 else "xyxy", [name]
+    return None
 
 
 def _four_columns(left: Left) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, parts_of, split_names
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.recognition.values import FEW, are_word_lists, as_number
+from vlcli.data.recognition.values import FEW, are_word_lists, as_number, count_words, is_label_like
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
@@ -39,9 +39,10 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
 
 def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised]:
     """Return the data sets in tables: those of the same columns are the parts of one data set."""
-    groups: dict[tuple[str, ...], list[TableFile]] = {}
+    groups: dict[tuple[Any, ...], list[TableFile]] = {}
     for table in tables:
-        groups.setdefault((*sorted(table.columns), table.each, table.separator, table.encoding), []).append(table)
+        said = count_words(table.values(table.header[-1])) >= 3 if len(table.header) == 2 else None
+        groups.setdefault((said, *sorted(table.columns), table.each, table.separator, table.encoding), []).append(table)
     return [record for group in groups.values() for record in _data_sets(folder, group)]
 
 
@@ -135,7 +136,7 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
         why = f"the first {table.skip} lines are headings" if table.skip else "the first line is data"
         entry["header"], record.reasons["header"] = table.header, why
     entry |= {"skip": table.skip} if table.skip else {}
-    entry |= {"each": table.each} if table.each else {}
+    entry |= {"each": table.each if isinstance(table.each, str) else list(table.each)} if table.each else {}
     if table.encoding != "utf-8":
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
@@ -231,7 +232,11 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
     if meaning.unused:
         notes.append(f"columns of {where} that are not used: {', '.join(map(str, meaning.unused[:12]))}")
     classes = [name for name in meaning.unused if are_word_lists(table.values(name)) and is_hinted("tags", name)]
-    notes += [f"{name} holds classes of the pictures: --label {name} learns them instead" for name in classes]
+    classes += [name for name in meaning.unused if meaning.label is None and _are_words(table.values(name))][:5]
+    if len(classes) > 1:
+        notes.append(f"{comma_list(classes, 6)} hold classes of the pictures: --label {classes[0]} learns one instead")
+    elif classes:
+        notes.append(f"{classes[0]} holds classes of the pictures: --label {classes[0]} learns them instead")
     if meaning.pictures.also and not in_parts:
         folder, also = meaning.pictures.folder, ", ".join(meaning.pictures.also)
         notes.append(f"pictures of the same names are in {also}: those in {folder} are read (images: FOLDER)")
@@ -240,6 +245,10 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
     notes += [f"{scored:,} answers have underscores, which count as spaces"] if scored else []
     notes += [f"{several:,} answers are lists with commas; a whole list counts as one answer"] if several else []
     return notes
+
+
+def _are_words(values: Sequence[Any]) -> bool:
+    return is_label_like(values) and all(isinstance(value, str) and as_number(value) is None for value in values)
 
 
 def _unnamed(folder: Folder, table: TableFile, why: str) -> str:

@@ -24,6 +24,8 @@ MOST_BYTES = 512 * 2**20
 MOST_ROWS = 5000
 """Rows, spread over the table, from which the meaning of columns is guessed; the reader of the recipe reads all."""
 T = TypeVar("T")
+_PARALLEL = (("questions", "answers"), ("question", "answer"), ("Questions", "Answers"))
+"""Columns of lists of questions and of their answers."""
 _SENTENCE = {"question", "caption", "sentence", "expression", "text"}
 INSTALL = "pip install 'vlcli[parquet]'"
 
@@ -39,7 +41,8 @@ class TableFile:
         header: names given to the columns of a CSV without a header.
         skip: lines of a CSV before its rows, where it has such a header.
         document: the whole JSON document, where it is one.
-        each: column whose objects are the rows: questions that an entry for a picture holds.
+        each: column whose objects are the rows (questions that an entry for a picture holds), or columns of lists of
+            which the entries at a place are a row.
     """
 
     path: Path
@@ -50,7 +53,7 @@ class TableFile:
     header: list[str] = field(default_factory=list)
     skip: int = 0
     document: Any = field(default=None, repr=False)
-    each: str = ""
+    each: str | tuple[str, ...] = ""
 
     @property
     def columns(self) -> list[str]:
@@ -105,12 +108,22 @@ def _of_document(path: Path, reader: str, document: Any, encoding: str) -> Table
 
 def _of_objects(table: TableFile) -> TableFile:
     """Return a table with a row for each object of the column that holds lists of sentences with their answers."""
+    pair = next((pair for pair in _PARALLEL if _are_parallel(table, pair)), None)
+    if pair is not None:
+        return replace(table, rows=[one for row in table.rows for one in rows_inside(row, pair, "")], each=pair)
     for name in table.columns:
         cells = table.values(name)
         inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
         if inner and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner):
             return replace(table, rows=[one for row in table.rows for one in rows_inside(row, name, "")], each=name)
     return table
+
+
+def _are_parallel(table: TableFile, pair: tuple[str, str]) -> bool:
+    cells = [[row.get(name) for name in pair] for row in table.rows]
+    return bool(cells) and all(
+        isinstance(asked, list) and isinstance(said, list) and len(asked) == len(said) for asked, said in cells
+    )
 
 
 def readable_text(path: Path) -> tuple[str, str]:
