@@ -132,4 +132,16 @@ def ids_that_begin_anew(root: Path) -> None:
         write(root, f"annotations/captions_{part}2017.json", {"images": images, "annotations": notes})
 
 
+@layout("image-classification", "coco-classes", counts={"train": 40, "validation": 15})
+def categories_without_boxes(root: Path) -> None:
+    """iNaturalist: COCO's format with a category for each picture; the files lie in folders of orders and species."""
+    kinds = [{"id": 7 * k, "name": kind, "supercategory": "Plants"} for k, kind in enumerate(KINDS)]
+    for part, start, end in (("train", 0, 40), ("val", 40, 55)):
+        homes = [f"train_val2019/{('Birds', 'Plants')[n % 2]}/{n % 3}" for n in range(start, end)]
+        files = photos(root, [f"{home}/{n:032x}.jpg" for n, home in enumerate(homes, start)])
+        images = [{"id": n, "file_name": name} for n, name in zip(range(start, end), files, strict=True)]
+        notes = [{"id": n, "image_id": n, "category_id": 7 * (n % 3)} for n in range(start, end)]
+        write(root, f"{part}2019.json", {"images": images, "annotations": notes, "categories": kinds})
+
+
 JOINED = sorted(set(LAYOUTS) - BEFORE)

@@ -219,17 +219,19 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     foreign = exports(folder)
     aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
     of_folders: list[Recognised] = []
+    folder_questions: list[str] = []
     has_sentences = False
     for reader in sorted(readers, key=lambda reader: reader.recognise_order):
         for one in reader.recognise(folder):
             folder.claim(one.files)
             aside += one.unused
             if one.question:
-                questions.append(one.question)
+                (folder_questions if one.fallback else questions).append(one.question)
                 has_sentences |= one.has_sentences
             elif one.kind:
                 (of_folders if one.fallback else sources).append(one)
     if not sources:
+        questions += folder_questions
         most = len(folder.pictures) / 2
         questions += [line for line, count in _unknown(folder).items() if most and count > most]
         sources = of_folders if fallback or not (questions or folder.unread) else []

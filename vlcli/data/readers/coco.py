@@ -25,7 +25,9 @@ class _Coco(SplitFileReader):
         for file, content in folder.documents():
             if isinstance(content, dict) and isinstance(content.get(lists), list):
                 fields = first_object(content.get("annotations"))
-                if {"image_id", columns.get("text", "bbox")} <= fields.keys() and first_object(content.get("images")):
+                said = columns.get("text") or columns.get("boxes") or columns["label"]
+                boxless = "boxes" in columns or "bbox" not in fields
+                if {"image_id", said} <= fields.keys() and boxless and first_object(content.get("images")):
                     files.append(file)
                     rows += content["images"]
         if not files:
@@ -117,6 +119,51 @@ class CocoCaptions(_Coco):
         return key
 
 
+class CocoClasses(_Coco):
+    """Images with a category each and no boxes, in COCO's format, as iNaturalist and iWildCam have them.
+
+    One example an annotation. Target ``label``, numbered from 0 in the order of ``categories``.
+
+    Args:
+        file: annotation file under the root; None: ``{split}2019.json`` and the like.
+        images: folder that the file names are relative to.
+    """
+
+    paper: ClassVar[str] = "Van Horn et al. 2018, The iNaturalist Species Classification and Detection Dataset"
+    usual: ClassVar[tuple[str, ...]] = tuple(f"{{split}}{year}.json" for year in ("2019", "2018", "2017", ""))
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        columns = {"image": "file_name", "label": "category_id"}
+        return cls._recognise(folder, "labels", "coco-classes", columns, "categories")
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for file in self.files():
+            content = miniature.instances(self.miniature_images(file, miniature))
+            keys = ("id", "image_id", "category_id")
+            notes = {row["image_id"]: {key: row[key] for key in keys} for row in content["annotations"]}
+            miniature.write(file, content | {"annotations": list(notes.values())})
+
+    def read_file(self, file: Path) -> Iterator[Example]:
+        content = read_json(file)
+        names, labels = self.file_names(content, file), {key: n for n, key in enumerate(_kinds(content, file))}
+        for number, row in enumerate(value(content, "annotations", list, str(file))):
+            where = f"{file}: annotations[{number}]"
+            if (kind := row.get("category_id")) not in labels:
+                raise DataError("The file lists no such category.", where=where, got=f"category_id {kind}")
+            image = self.image_of(names, row, where)
+            yield Example(f"{image}#{row.get('id', number)}", None, [image], targets={"label": labels[kind]})
+
+    def label_names(self) -> list[str]:
+        return list(_kinds(read_json(file := self.files()[0]), file).values())
+
+
+def _kinds(content: dict[str, Any], file: Path) -> dict[Any, str]:
+    """Return the names of the categories by their numbers."""
+    rows = by_id(value(content, "categories", list, str(file)), "id", f"{file}: categories")
+    return {key: str(row.get("name", key)) for key, row in rows.items()}
+
+
 class CocoInstances(_Coco):
     """Images with labelled boxes in COCO's format, one example an image.
 
@@ -180,9 +227,9 @@ class CocoInstances(_Coco):
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
         names = self.file_names(content, file)
-        kinds = by_id(value(content, "categories", list, str(file)), "id", f"{file}: categories")
+        kinds = _kinds(content, file)
         numbers = {key: number for number, key in enumerate(kinds)}
-        self._classes = [str(row.get("name", key)) for key, row in kinds.items()]
+        self._classes = list(kinds.values())
         self._class_ids = list(numbers)
         attribute, self._attributes = attribute_product(content.get("attribute_categories", []))
         notes: dict[str, list[dict[str, Any]]] = {}

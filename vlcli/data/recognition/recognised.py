@@ -114,9 +114,9 @@ class Recognised:
         notes: warnings.
         unused: unused files or columns with the reason: "FILE: reason".
         question: about unclear data, with the options or changes that settle it; such a data set is not read.
-        has_sentences: whether a table holds sentences.
         title: name of the data set; empty: its files.
         fallback: whether it counts only where no table of the folder annotates pictures.
+        has_sentences: whether a table holds sentences.
     """
 
     kind: str
@@ -128,9 +128,9 @@ class Recognised:
     notes: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     question: str = ""
-    has_sentences: bool = False
     title: str = ""
     fallback: bool = False
+    has_sentences: bool = False
 
     @property
     def where(self) -> str:
