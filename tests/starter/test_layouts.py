@@ -56,7 +56,11 @@ def test_a_layout_in_its_official_form_is_recognised(name, tmp_path):
     assert (counts if layout.counts else {"total": sum(counts.values())}) == expected
     file = tmp_path / "recipe.yaml"
     file.write_text(recipe_text(plan, str(root), "recipe.yaml"))
-    assert load(str(file)).recipe.stages
+    stages = load(str(file)).recipe.stages.values()
+    tasks = [one for stage in stages if (one := getattr(stage, "task", None)) is not None]
+    specs = [{"name": one} if isinstance(one, str) else dict(one) for one in tasks]
+    beside = {spec["task"]["name"] for spec in specs if spec["name"] == "baseline" and "task" in spec}
+    assert beside <= {spec["name"] for spec in specs}, "rows beside solve another task than the model"
 
 
 EXPORTS = {

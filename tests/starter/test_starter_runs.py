@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from vlcli.cli import app
 
-from .test_starter import init, photographs, rooms, scenes
+from .test_starter import init, photographs, rooms, scenes, table
 
 __all__ = ["rooms", "scenes"]
 pytestmark = pytest.mark.slow
@@ -54,6 +54,24 @@ def test_a_recipe_of_classes_runs_and_ends_in_its_table(tmp_path):
     assert ended.exit_code == 0, ended.stderr
     assert "could not be written" not in ended.stderr
     assert {"top1", "top5"} <= set(json.loads(ended.stdout)["table"]["rows"][0]["metrics"])
+
+
+def test_a_recipe_of_several_classes_runs_with_its_rows_beside(tmp_path):
+    photographs(tmp_path, [f"skin/Input/{i}.jpg" for i in range(40)])
+    rows = [[i, *(float(i % 3 == k or i % 7 == k) for k in range(3))] for i in range(40)]
+    table(tmp_path / "skin" / "GroundTruth.csv", [["image", "MEL", "NV", "BCC"], *rows])
+    assert init("skin", cwd=tmp_path).exit_code == 0
+    small = ["model.hidden=8", "model.convolutions=[8]", "model.image_size=24", "stages.classify.epochs=1"]
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        ended = CliRunner().invoke(app, ["run", "recipe.yaml", *small, "--json"])
+    finally:
+        os.chdir(before)
+    assert ended.exit_code == 0, ended.stderr
+    scored = json.loads(ended.stdout)["table"]["rows"]
+    assert {row["label"] for row in scored} >= {"test", "most frequent", "nearest picture", "linear probe"}
+    assert all(0 <= row["metrics"]["map"] <= 1 for row in scored)
 
 
 def test_the_recipe_runs_and_ends_in_its_table(rooms, tmp_path):

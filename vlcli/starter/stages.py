@@ -259,7 +259,7 @@ def _image_classification(plan: Plan, writer: Writer) -> Rows:
         stage["transform"] = Noted({"name": "imagenet", **crops}, why)
     writer.stage("classify", {**stage, **_training(plan)})
     rows = _evaluations(plan, writer, {"test": ("test", {"from": "classify"})})
-    return rows | _baselines(plan, writer, {"name": "image-classification"}, ("frequent", "nearest", "probe"))
+    return rows | _baselines(plan, writer, {"name": plan.goal}, ("frequent", "nearest", "probe"))
 
 
 def _detection(plan: Plan, writer: Writer) -> Rows:
