@@ -15,6 +15,7 @@ from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.starter.look import look, plan_for
 from vlcli.starter.machine import Machine
+from vlcli.starter.times import Times
 
 HERE = Machine(2, "")
 
@@ -295,3 +296,15 @@ def test_columns_of_classes_beside_captions_are_named(tmp_path):
     plan = seen(tmp_path)
     assert plan.goal == "retrieval"
     assert "humour, tone hold classes of the pictures: --label humour learns one instead" in plan.notes
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        (Times(0, 2400, 60, stops=True), "at most 41 min (training at most 40 min, evaluation 60 s)"),
+        (Times(300, 2400, 0), "about 45 min (extraction 5 min, training 40 min)"),
+        (Times(0, 5, 1, stops=True), "about 10 s"),
+    ],
+)
+def test_a_time_is_a_bound_where_validation_may_end_a_training(times, text):
+    assert times.text == text

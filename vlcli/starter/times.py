@@ -29,11 +29,12 @@ _START = 7.0
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of all stages of a kind."""
+    """Seconds of all stages of a kind; ``stops``: validation may end a training before its bound."""
 
     extraction: float
     training: float
     evaluation: float
+    stops: bool = False
 
     @property
     def total(self) -> float:
@@ -43,8 +44,11 @@ class Times:
     @property
     def text(self) -> str:
         """The total, and the kinds that take longest."""
-        named = ", ".join(f"{name} {span(value)}" for name, value in vars(self).items() if value >= 20)
-        return f"about {span(self.total)}" + (f" ({named})" if named else "")
+        seconds = {"extraction": self.extraction, "training": self.training, "evaluation": self.evaluation}
+        seconds = {name: value for name, value in seconds.items() if value >= 20}
+        most = "at most " if self.stops and "training" in seconds else ""
+        named = ", ".join(f"{name} {most * (name == 'training')}{span(value)}" for name, value in seconds.items())
+        return f"{most or 'about '}{span(self.total)}" + (f" ({named})" if named else "")
 
 
 def span(seconds: float) -> str:
@@ -72,7 +76,8 @@ def times_of(plan: Plan, recipe: Recipe) -> Times:
     if plan.features != "pixels" and plan.goal != "detection":
         extracted = pictures * seconds_a_picture(plan.weights.arch if plan.weights else "tiny-conv", plan.machine.cores)
     together = 1 + _SECOND_CORE * (plan.machine.cores > 1)
-    return Times(extracted, trained / together, evaluated / together)
+    stops = any(isinstance(stage, Training) and stage.stop is not None for stage in recipe.stages.values())
+    return Times(extracted, trained / together, evaluated / together, stops)
 
 
 def _trained(recipe: Recipe, plan: Plan, folder: Path) -> tuple[float, float]:
