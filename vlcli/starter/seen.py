@@ -274,14 +274,19 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
 def _without_incidental(sources: list[Recognised]) -> tuple[list[Recognised], list[str]]:
     """Leave aside tables whose only column of classes is not called so, where another table has columns of flags."""
     flags = next((one for one in sources if one.kind == "multilabel"), None)
-    lines = []
-    for one in sources if flags is not None else ():
-        column = one.columns.get("label")
-        if one.kind == "labels" and one.entry["name"] != "folder" and not is_hinted("label", str(column)):
-            why = f"{flags.where if flags else ''} is learnt; --label {column} learns this instead"
-            lines.append(f"{one.where}: its column {column} is not called a label: {why}")
-    named = {line.partition(": ")[0] for line in lines}
-    return [one for one in sources if not (one.kind == "labels" and one.where in named)], lines
+    if flags is None:
+        return sources, []
+    incidental = [
+        one
+        for one in sources
+        if one.kind == "labels" and one.entry["name"] != "folder" and not is_hinted("label", str(one.columns["label"]))
+    ]
+    lines = [
+        f"{one.where}: its column {one.columns['label']} is not called a label: {flags.where} is learnt; "
+        f"--label {one.columns['label']} learns this instead"
+        for one in incidental
+    ]
+    return [one for one in sources if one not in incidental], lines
 
 
 def _unknown(folder: Folder) -> dict[str, int]:

@@ -132,6 +132,10 @@ class CocoClasses(_Coco):
     paper: ClassVar[str] = "Van Horn et al. 2018, The iNaturalist Species Classification and Detection Dataset"
     usual: ClassVar[tuple[str, ...]] = tuple(f"{{split}}{year}.json" for year in ("2019", "2018", "2017", ""))
 
+    def __init__(self, root: Path, **options: Any) -> None:
+        super().__init__(root, **options)
+        self._kinds: dict[Any, str] = {}
+
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "file_name", "label": "category_id"}
@@ -146,7 +150,11 @@ class CocoClasses(_Coco):
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
-        names, labels = self.file_names(content, file), {key: n for n, key in enumerate(_kinds(content, file))}
+        names, kinds = self.file_names(content, file), _kinds(content, file)
+        if self._kinds not in ({}, kinds):
+            what, got = "The files list different categories.", f"{len(kinds)} and {len(self._kinds)}"
+            raise DataError(what, where=str(file), got=got, expected="the same categories in each part, in one order")
+        self._kinds, labels = kinds, {key: n for n, key in enumerate(kinds)}
         for number, row in enumerate(value(content, "annotations", list, str(file))):
             where = f"{file}: annotations[{number}]"
             if (kind := row.get("category_id")) not in labels:
@@ -155,7 +163,8 @@ class CocoClasses(_Coco):
             yield Example(f"{image}#{row.get('id', number)}", None, [image], targets={"label": labels[kind]})
 
     def label_names(self) -> list[str]:
-        return list(_kinds(read_json(file := self.files()[0]), file).values())
+        self.examples()
+        return list(self._kinds.values())
 
 
 def _kinds(content: dict[str, Any], file: Path) -> dict[Any, str]:

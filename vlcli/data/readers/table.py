@@ -118,6 +118,7 @@ class Table(SplitFileReader):
         super().__init__(root, **options)
         self.encoding = known_encoding(encoding)
         self.sources, self.texts = list(as_list(image)), list(as_list(text))
+        self._named_by = [name for source in self.sources for name in fields_of(source)]
         self.box_format, self.box_columns = box_format, {}
         if isinstance(box, list):
             box, self.box_columns["box"] = "box", box
@@ -213,8 +214,7 @@ class Table(SplitFileReader):
         return all(str(row.get(k)) == v for k, v in self.only.items())
 
     def _is_admitted(self, row: dict[str, Any]) -> bool:
-        used = [name for source in self.sources for name in fields_of(source)]
-        return self._is_wanted(row) and not any(name in row and row[name] in (None, "") for name in used)
+        return self._is_wanted(row) and not any(row.get(name, 0) in (None, "") for name in self._named_by)
 
     def _of_file(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         used = any(is_template(source) and "split" in fields_of(source) for source in self.sources)

@@ -189,7 +189,7 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
     elif four and meaning.text is not None and meaning.answers is None:
         plain = len(four) == 1 and form == "xyxy"
         meaning.boxes, meaning.box_format, meaning.one_box = four[0] if plain else four, form, True
-    elif four and meaning.text is None and _repeat_pictures(meaning, table):
+    elif four and meaning.text is None and (len(four) == 1 or _repeat_pictures(meaning, table)):
         meaning.boxes, meaning.box_format = four, form
         one_class = next((name for name in left if is_hinted("label", name)), None)  # all boxes may be of one class
         meaning.box_labels, meaning.label = meaning.label or one_class, None

@@ -103,7 +103,7 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
     record.columns, record.has_sentences = meaning.columns, meaning.text is not None
     if meaning.pictures is None:
         record.unused = [f"{record.where}: no column names pictures of the folder (columns: {shown})"]
-        record.question = _unnamed(folder, table, record.unused[0])
+        record.question = _unnamed(folder, table, record.unused[0], record.has_sentences)
     elif kind := ("" if meaning.unclear else _kind(meaning)):
         record.kind = kind
         in_parts = _split_images(folder, record, group)
@@ -251,7 +251,7 @@ def _are_words(values: Sequence[Any]) -> bool:
     return is_label_like(values) and all(isinstance(value, str) and as_number(value) is None for value in values)
 
 
-def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
+def _unnamed(folder: Folder, table: TableFile, why: str, has_sentences: bool) -> str:
     """Return what is unclear in a table that should name pictures and does not; empty where it need not.
 
     It should where a column holds names like those of pictures, where the user names the column, where it is the only
@@ -271,7 +271,7 @@ def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
             f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of "
             f"them are in the folder, which has {close}"
         )
-    if key := _shared_key(folder, table):
+    if has_sentences and (key := _shared_key(folder, table)):
         return f"{why[:-1]}; {key}: write one table that joins them)"
     only = sum(bool(one.rows) for one in folder.tables()) == 1
     return why if only and not _is_numbers(table) else ""
@@ -280,9 +280,10 @@ def _unnamed(folder: Folder, table: TableFile, why: str) -> str:
 def _shared_key(folder: Folder, table: TableFile) -> str:
     """Return in words which column holds the keys of another table too; empty where none does."""
     for other in folder.tables():
-        for name in table.columns if set(other.columns) != set(table.columns) else ():
+        same = set(table.columns) & set(other.columns)
+        for name in same if len(same) < len(table.columns) else ():
             keys, others = ({str(value) for value in one.values(name)} for one in (table, other))
-            if len(keys) >= FEW and len(keys & others) > len(keys) / 2:
+            if FEW <= len(keys) == len(table.rows) and len(keys & others) > len(keys) / 2:
                 return f"its column {name} holds the keys of {folder.name(other.path)}"
     return ""
 
