@@ -41,16 +41,21 @@ def test_recipes_of_regions_learn_more_than_what_stands_beside(scenes, tmp_path,
         assert metrics["test"]["cider_d"] > metrics["nearest"]["cider_d"]
 
 
-def test_a_recipe_of_classes_runs_and_ends_in_its_table(tmp_path):
-    photographs(tmp_path, [f"pets/{kind}/{kind}{i}.jpg" for kind in ("cat", "dog") for i in range(15)])
-    assert init("pets", cwd=tmp_path).exit_code == 0
+def run_small(folder: Path) -> Any:
     small = ["model.hidden=8", "model.convolutions=[8]", "model.image_size=24", "stages.classify.epochs=1"]
     before = Path.cwd()
-    os.chdir(tmp_path)
+    os.chdir(folder)
     try:
         ended = CliRunner().invoke(app, ["run", "recipe.yaml", *small, "--json"])
     finally:
         os.chdir(before)
+    return ended
+
+
+def test_a_recipe_of_classes_runs_and_ends_in_its_table(tmp_path):
+    photographs(tmp_path, [f"pets/{kind}/{kind}{i}.jpg" for kind in ("cat", "dog") for i in range(15)])
+    assert init("pets", cwd=tmp_path).exit_code == 0
+    ended = run_small(tmp_path)
     assert ended.exit_code == 0, ended.stderr
     assert "could not be written" not in ended.stderr
     assert {"top1", "top5"} <= set(json.loads(ended.stdout)["table"]["rows"][0]["metrics"])
@@ -61,13 +66,7 @@ def test_a_recipe_of_several_classes_runs_with_its_rows_beside(tmp_path):
     rows = [[i, *(float(i % 3 == k or i % 7 == k) for k in range(3))] for i in range(40)]
     table(tmp_path / "skin" / "GroundTruth.csv", [["image", "MEL", "NV", "BCC"], *rows])
     assert init("skin", cwd=tmp_path).exit_code == 0
-    small = ["model.hidden=8", "model.convolutions=[8]", "model.image_size=24", "stages.classify.epochs=1"]
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    try:
-        ended = CliRunner().invoke(app, ["run", "recipe.yaml", *small, "--json"])
-    finally:
-        os.chdir(before)
+    ended = run_small(tmp_path)
     assert ended.exit_code == 0, ended.stderr
     scored = json.loads(ended.stdout)["table"]["rows"]
     assert {row["label"] for row in scored} >= {"test", "most frequent", "nearest picture", "linear probe"}

@@ -308,3 +308,24 @@ def test_columns_of_classes_beside_captions_are_named(tmp_path):
 )
 def test_a_time_is_a_bound_where_validation_may_end_a_training(times, text):
     assert times.text == text
+
+
+def test_one_box_a_picture_is_a_box(tmp_path):
+    kinds = ("cat", "dog")
+    write(tmp_path, "boxes.jsonl", [
+        {"image": name, "bbox": [2, 3, 10, 12], "label": kinds[n % 2]} for n, name in enumerate(pictures(tmp_path))
+    ])  # fmt: skip
+    plan = seen(tmp_path)
+    assert plan.goal == "detection"
+    assert {row.target for row in plan.rows} == {"1 boxes: cat", "1 boxes: dog"}
+
+
+def test_parts_of_different_categories_are_refused(tmp_path):
+    for part, kinds in (("train", ("cat", "dog")), ("val", ("dog",))):
+        names = pictures(tmp_path, 20, part)
+        images = [{"id": n, "file_name": f"{part}/{name}"} for n, name in enumerate(names)]
+        notes = [{"id": n, "image_id": n, "category_id": 0} for n in range(20)]
+        listed = [{"id": n, "name": kind} for n, kind in enumerate(kinds)]
+        write(tmp_path, f"{part}2019.json", {"images": images, "annotations": notes, "categories": listed})
+    with pytest.raises(DataError, match="The files list different categories"):
+        seen(tmp_path)

@@ -124,7 +124,7 @@ class Table(SplitFileReader):
             box, self.box_columns["box"] = "box", box
         if isinstance(boxes, list):
             boxes, self.box_columns["boxes"] = COLUMNS["boxes"], boxes
-        one = label if isinstance(label, str) else NO_COLUMN
+        one = label if isinstance(label, str) and label != box_labels else NO_COLUMN
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
         self.columns |= {} if choices is None else {"choices": choices}
