@@ -20,7 +20,8 @@ from vlcli import registry
 from vlcli.data import Example, Reader
 from vlcli.data.readers.captions import Captions, Karpathy
 from vlcli.data.readers.coco import CocoCaptions, CocoInstances
-from vlcli.data.readers.generic import Csv, ImageFolder, JsonLines
+from vlcli.data.readers.generic import Csv, JsonLines
+from vlcli.data.readers.picture_folder import ImageFolder
 from vlcli.data.readers.statements import NLVR2
 from vlcli.data.readers.vqa import VQA, soft_scores
 from vlcli.data.shapes import ShapesConfig, make_shapes

@@ -144,4 +144,22 @@ def categories_without_boxes(root: Path) -> None:
         write(root, f"{part}2019.json", {"images": images, "annotations": notes, "categories": kinds})
 
 
+@layout("multi-label", "csv", total=36, columns={"label": ["LabelName"]})
+def a_row_for_each_class_of_a_picture(root: Path) -> None:
+    """Open Images: several rows a picture, each with a class and whether people saw it."""
+    photos(root, [f"validation/{n:016x}.jpg" for n in range(45)])
+    rows = [[f"{n:016x}", "verification", kind, int(n % 5 > k)] for n in range(45) for k, kind in enumerate(KINDS)]
+    rows_of(root, "annotations.csv", ["ImageID", "Source", "LabelName", "Confidence"], rows)
+
+
+@layout("multi-label", "csv", counts={"train": 30, "test": 15}, columns={"label": ["tag"]})
+def a_row_for_each_tag_in_parts(root: Path) -> None:
+    """A table of pictures and tags out of a data base, with a column of the parts."""
+    names = photos(root, [f"img/{n}.jpg" for n in range(45)])
+    rows = [
+        [name, KINDS[(n + k) % 3], ("train", "test")[n >= 30]] for n, name in enumerate(names) for k in range(1 + n % 2)
+    ]
+    rows_of(root, "tags.csv", ["file", "tag", "part"], rows)
+
+
 JOINED = sorted(set(LAYOUTS) - BEFORE)

@@ -151,4 +151,51 @@ def tiny_imagenet(root: Path) -> None:
     write(root, "wnids.txt", "\n".join(kinds))
 
 
+@layout("image-classification", "class-lists", counts={"train": 24, "test": 12}, columns={"label": "file"})
+def a_list_for_each_class(root: Path) -> None:
+    """Stanford 40 Actions: a list for each class and part, and a table of the classes beside."""
+    kinds = ("cooking", "fishing", "taking_photos")
+    photos(root, [f"JPEGImages/{kind}_{n:03}.jpg" for kind in kinds for n in range(12)])
+    for kind in kinds:
+        for part, numbers in (("train", range(8)), ("test", range(8, 12))):
+            write(root, f"ImageSplits/{kind}_{part}.txt", "".join(f"{kind}_{n:03}.jpg\n" for n in numbers))
+    write(root, "ImageSplits/actions.txt", "action_name\tnumber\n" + "".join(f"{kind}\t12\n" for kind in kinds))
+
+
+@layout("multi-label", "class-lists", counts={"train": 40, "test": 20}, columns={"label": "file"})
+def lists_with_signs(root: Path) -> None:
+    """PASCAL VOC's ImageSets/Main without the boxes: 1, -1 and 0 for each class, and lists of the parts."""
+    names = [f"2008_{n:06}" for n in range(60)]
+    photos(root, [f"JPEGImages/{name}.jpg" for name in names])
+    for part, some in (("train", names[:40]), ("val", names[40:]), ("trainval", names)):
+        for k, kind in enumerate(("cat", "person", "tvmonitor")):
+            signs = [f"{name} {(' 1', '-1', ' 0', *4 * ['-1'])[(n + k) % 7]}\n" for n, name in enumerate(some)]
+            write(root, f"ImageSets/Main/{kind}_{part}.txt", "".join(signs))
+        write(root, f"ImageSets/Main/{part}.txt", "\n".join(some) + "\n")
+
+
+@layout("multi-label", "class-lists", total=45, columns={"label": "file"})
+def lists_of_numbers_for_each_class(root: Path) -> None:
+    """MIRFLICKR: lists of numbers, in a folder with a README; a quarter of the pictures are in none."""
+    photos(root, [f"mirflickr/im{n}.jpg" for n in range(1, 61)])
+    write(root, "annotations/README.txt", "Annotations of the collection.\nOne file for each topic.\n")
+    for k, kind in enumerate(("animals", "plant_life", "sky")):
+        write(root, f"annotations/{kind}.txt", "".join(f"{n}\n" for n in range(1, 61) if n % 4 in (k, 2)))
+
+
+@layout("image-classification", "folder", total=60, columns={"label": "name"})
+def classes_in_names(root: Path) -> None:
+    """Dogs vs. Cats: the class is in the names of train; those of test1 are numbers."""
+    photos(root, [f"train/{('cat', 'dog')[n % 2]}.{n // 2}.jpg" for n in range(60)])
+    photos(root, [f"test1/{n}.jpg" for n in range(10)])
+
+
+@layout("image-classification", "folder", counts={"train": 40, "test": 20}, columns={"label": "name"})
+def classes_in_names_of_parts(root: Path) -> None:
+    """Chest X-rays: words with blanks and hyphens, numbers with zeros or in brackets, in folders of two parts."""
+    kinds = ("COVID-19 viral", "normal", "bacterial")
+    for part, count in (("train", 40), ("test", 20)):
+        photos(root, [f"{part}/{kinds[n % 3]}{(f'_{n:03}', f' ({n})')[n % 2]}.png" for n in range(count)])
+
+
 LISTS = sorted(set(LAYOUTS) - BEFORE)

@@ -121,6 +121,7 @@ READ_IN_PART = {
             "numbered_in_two_folders",
         )
     ),
+    *(("cut", name) for name in ("a_list_for_each_class", "lists_with_signs", "lists_of_numbers_for_each_class")),
     ("cut", "csv_table"),
     ("cut", "tables_beside_class_folders"),
     *(("cut", name) for name in ("pascal_sentences", "texts_in_a_folder", "sentences_beside_pictures")),

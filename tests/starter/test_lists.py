@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.starter.layouts import LAYOUTS, answer, photos, write
+from tests.starter.layouts import LAYOUTS, answer, photos, rows_of, write
 from tests.starter.list_layouts import LISTS
 from tests.starter.side_layouts import SIDE
+from vlcli.builders.readers import build_reader
 from vlcli.data.holdout import select
 from vlcli.data.readers.generic import Csv, Pickle
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
 from vlcli.starter.look import look, plan_for
 from vlcli.starter.machine import Machine
+from vlcli.starter.plan import goals_of
 
 assert {*LISTS, *SIDE} <= set(LAYOUTS)
 
@@ -128,3 +130,65 @@ def test_classes_beside_sentences_are_named_with_the_option_that_learns_them(tmp
     assert plan.goal == "retrieval"
     assert any("--label genres learns them instead" in note for note in plan.notes)
     assert seen(tmp_path, label="genres").goal == "multi-label"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"{word}_{n:04}.jpg" for word in ("IMG", "DSC") for n in range(20)],  # two cameras
+        [f"clip{k}_{n:02}.jpg" for k in range(4) for n in range(10)],  # frames of films
+        [f"item{n}_{view}.jpg" for n in range(20) for view in ("front", "back")],
+        [f"{word}_{n}.jpg" for n, word in enumerate("abcdefghijklmnopqrstuvwxyz")],  # no two alike
+    ],
+    ids=["cameras", "films", "views", "titles"],
+)
+def test_words_in_names_that_are_no_classes(tmp_path, names):
+    photos(tmp_path, names)
+    with pytest.raises(DataError, match="Nothing in this folder"):
+        look(tmp_path)
+
+
+def test_a_picture_of_a_list_for_each_class_has_the_classes_of_the_files(tmp_path):
+    LAYOUTS["lists_with_signs"].make(tmp_path)
+    plan = seen(tmp_path)
+    reader = build_reader({**plan.source.entry, "split": "val"}, tmp_path)
+    said = {example.key: example.targets["labels"] for example in reader.examples()}
+    lines = {
+        kind: dict(line.split() for line in (tmp_path / f"ImageSets/Main/{kind}_val.txt").read_text().splitlines())
+        for kind in ("cat", "person", "tvmonitor")
+    }
+    expected = [[kind for kind, signs in lines.items() if signs[name] != "-1"] for name in lines["cat"]]
+    assert list(said.values()) == expected
+    assert reader.label_names() == ["cat", "person", "tvmonitor"]
+    assert [] in expected
+
+
+def test_a_picture_of_two_lists_of_single_classes_is_told(tmp_path):
+    LAYOUTS["a_list_for_each_class"].make(tmp_path)
+    entry = seen(tmp_path).source.entry
+    with (tmp_path / "ImageSplits/fishing_train.txt").open("a") as file:
+        file.write("cooking_003.jpg\n")
+    with pytest.raises(DataError, match="A picture has one class") as caught:
+        build_reader({**entry, "split": "train"}, tmp_path).examples()
+    assert caught.value.where.endswith("cooking_train.txt:4")
+    assert caught.value.got == "cooking, fishing"
+
+
+def test_boxes_of_pascal_voc_win_over_its_lists_of_classes(tmp_path):
+    LAYOUTS["lists_with_signs"].make(tmp_path)
+    for path in sorted((tmp_path / "JPEGImages").iterdir()):
+        box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+        size = "<size><width>24</width><height>18</height><depth>3</depth></size>"
+        text = f"<annotation><filename>{path.name}</filename>{size}<object><name>cat</name>{box}</object></annotation>"
+        write(tmp_path, f"Annotations/{path.stem}.xml", text)
+    goals = list(goals_of(look(tmp_path).sources))
+    assert goals[0] == "detection"
+
+
+def test_of_few_pictures_in_parts_some_are_held_out(tmp_path):
+    files = photos(tmp_path, [f"img/p{n}.jpg" for n in range(24)])
+    for part, names in (("train", files[:16]), ("test", files[16:])):
+        rows_of(tmp_path, f"{part}.csv", ["image", "label"], [[name, answer(n)] for n, name in enumerate(names)])
+    parts = seen(tmp_path).parts
+    assert sum(part.examples for part in parts.values()) == 24
+    assert all(part.examples for part in parts.values())

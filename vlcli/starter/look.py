@@ -98,6 +98,11 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
         UsageError: the data do not fit the goal.
     """
     goals = planning.goals_of(folder.sources)
+    if next(iter(goals)) == "image-classification" and wanted in (None, "multi-label"):
+        single = goals["image-classification"]
+        several = planning.in_several_classes(single, folder.root)
+        folder.sources = [*several, *(one for one in folder.sources if not several or one is not single)]
+        goals = planning.goals_of(folder.sources)
     if wanted is not None and wanted not in goals:
         raise UsageError("These data do not fit the task.", got=wanted, expected=", ".join(goals) or "no task fits")
     goal = wanted or next(iter(goals))

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from statistics import median
 
-_SECOND_CORE = 0.8
+_SECOND_CORE = 0.4
 """Speed that a further core adds to convolutions."""
 _LONG = 2.0
 """Seconds above which the first call counts, although it warms up."""
@@ -39,8 +40,8 @@ def this_machine() -> Machine:
     return Machine(cores, torch.cuda.get_device_name(0) if torch.cuda.is_available() else "")
 
 
-def fastest(work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest of up to three calls, on one thread or on the GPU.
+def usual_seconds(work: Callable[[], object]) -> float:
+    """Return the median seconds of up to five calls after the first, on one thread or on the GPU.
 
     On a CPU this is processor time, which leaves out other programs: a busy machine gives the same estimate.
     """
@@ -51,14 +52,14 @@ def fastest(work: Callable[[], object]) -> float:
     seconds: list[float] = []
     torch.set_num_threads(1)
     try:
-        while len(seconds) < 3 and sum(seconds) < _LONG:
+        while len(seconds) < 6 and sum(seconds) < _LONG:
             began = clock()
             work()
             torch.cuda.synchronize() if gpu else None
             seconds.append(clock() - began)
     finally:
         torch.set_num_threads(threads)
-    return min(seconds)
+    return median(seconds[1:] or seconds)
 
 
 @cache
@@ -79,5 +80,5 @@ def seconds_a_picture(arch: str, cores: int) -> float:
     gpu = torch.cuda.is_available()
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (427, 640, 3), np.uint8))
     extractor = registry.of(Extractor).build(spec).to("cuda" if gpu else "cpu")
-    seconds = fastest(lambda: extractor.extract([extractor.prepare(picture, None)]))
+    seconds = usual_seconds(lambda: extractor.extract([extractor.prepare(picture, None)]))
     return seconds / (1.0 if gpu else 1 + _SECOND_CORE * (cores - 1))

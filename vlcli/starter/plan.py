@@ -1,9 +1,10 @@
 """Chooses goal, held-out parts, sizes and epochs for a folder's data, and warns about the data."""
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
 from vlcli.data import Example, Reader, Recognised
 from vlcli.data.holdout import select
+from vlcli.data.readers.table import Table
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
 from vlcli.recipe.schema import Recipe
@@ -131,6 +133,35 @@ def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     return reader, list(reader.examples())
 
 
+_SAYS_WHETHER = re.compile(r"confidence|present|positive|relevant|verified|value", re.IGNORECASE)
+"""Names of columns that say whether a picture has the class of the row."""
+
+
+def in_several_classes(source: Recognised, root: Path) -> list[Recognised]:
+    """Return a table of classes as one of several classes a picture, if a fifth of its pictures have rows of several.
+
+    Rows of which a column such as ``Confidence`` says 0 where others say 1 are then left out.
+    """
+    reader, examples = read(source, root)
+    classes: dict[Any, set[str]] = defaultdict(set)
+    for example in examples:
+        classes[tuple(example.images)].add(str(example.targets.get("label")))
+    several = sum(len(some) > 1 for some in classes.values())
+    if not isinstance(reader, Table) or "labels" in source.entry or several <= len(classes) / 5:
+        return []
+    column = source.columns["label"]
+    reason = f"{several:,} of {len(classes):,} pictures have rows of several classes"
+    entry, parts = {**source.entry, "label": [column], "by_picture": True}, source.parts
+    rows = [row for file in reader.tables() for _, row in reader.rows(file)]
+    for name in rows[0]:
+        if _SAYS_WHETHER.search(name) and {str(row.get(name)) for row in rows} == {"0", "1"}:
+            entry["only"] = {name: "1"}
+            parts = {part: {**one, "only": {**one.get("only", {}), name: "1"}} for part, one in parts.items()}
+            reason += f"; where {name} is 0, they lack it"
+    columns, reasons = {**source.columns, "label": [column]}, {**source.reasons, "label": reason}
+    return [replace(source, kind="multilabel", entry=entry, columns=columns, parts=parts, reasons=reasons)]
+
+
 def whole(source: Recognised) -> dict[str, Any]:
     """Return the reader's entry that reads every part."""
     return {**source.entry, **({"split": source.splits} if source.splits else {})}
@@ -157,8 +188,10 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
 
 def _part(source: Recognised, options: dict[str, Any], examples: Sequence[Example], root: Path) -> Part:
     if source.parts:
-        reader = build_reader({**source.entry, **options}, root)
-        rows = list(reader.examples())
+        listed, _, share = str(options.get("take", "")).rpartition("& ")
+        take = listed.strip() or None if share.startswith(("first:", "after:")) else options.get("take")
+        reader = build_reader({**source.entry, **options, "take": take}, root)
+        rows = list(reader.examples()) if take == options.get("take") else select(reader.examples(), share, root)
     else:
         rows = select(examples, options["take"], root)
     names = {name for example in rows for name in example.images}

@@ -14,11 +14,14 @@ from vlcli.nn.model import DataSpec
 from vlcli.recipe.schema import Recipe, Training
 from vlcli.recipe.wiring import root_folder
 from vlcli.runner.trial_step import rehearse
-from vlcli.starter.machine import fastest, seconds_a_picture
+from vlcli.starter.machine import seconds_a_picture, usual_seconds
 from vlcli.starter.plan import Plan
 
 _SECOND_CORE = 0.5
-"""Speed that the cores beyond the first add to training: by threads, or by the control that trains beside its model."""
+"""Speed that the cores beyond the first add where a control trains beside its model.
+
+A training that runs alone gains as little from threads as it loses to the thread that loads its batches.
+"""
 _ROW = 4e-3
 """Seconds a training example costs in all rows beside the model."""
 _WRITTEN = 12
@@ -75,8 +78,10 @@ def times_of(plan: Plan, recipe: Recipe) -> Times:
     extracted = 0.0
     if plan.features != "pixels" and plan.goal != "detection":
         extracted = pictures * seconds_a_picture(plan.weights.arch if plan.weights else "tiny-conv", plan.machine.cores)
-    together = 1 + _SECOND_CORE * (plan.machine.cores > 1)
-    stops = any(isinstance(stage, Training) and stage.stop is not None for stage in recipe.stages.values())
+    trainings = {name: stage for name, stage in recipe.stages.items() if isinstance(stage, Training)}
+    first = [name for name, stage in trainings.items() if not set(stage.source) & set(trainings)]
+    together = 1 + _SECOND_CORE * (plan.machine.cores > 1 and len(first) > 1)
+    stops = any(stage.stop is not None for stage in trainings.values())
     return Times(extracted, trained / together, evaluated / together, stops)
 
 
@@ -106,7 +111,7 @@ def _count(reader: Reader, context: StageContext) -> int:
 
 
 def _step(context: StageContext, count: int, plan: Plan) -> float:
-    """Return the seconds of one step, its examples loaded."""
+    """Return the seconds of one step, loading included."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     regions = max(1, round(plan.candidates)) if plan.goal == "referring" else 36
     like = DataSpec(regions=regions, region_dim=2048 if plan.weights else 256)
@@ -119,4 +124,4 @@ def _step(context: StageContext, count: int, plan: Plan) -> float:
             optimizer.step()
             rehearsal.module.close_step()
 
-        return fastest(step)
+        return usual_seconds(step)

@@ -1,4 +1,4 @@
-"""Boxes whose four numbers stand in columns of their own, one box a row."""
+"""Tables with several rows for each picture: a box a row, or a class a row."""
 
 import json
 import math
@@ -69,4 +69,23 @@ def one_row_a_picture(
         if box is not None:
             first[boxes_column].append(box)
             first[class_column] += [] if row.get(class_column) is None else [row[class_column]]
+    yield from merged.values()
+
+
+def labels_a_picture(
+    rows: Rows, column: str, named_by: Sequence[str], wanted: Callable[[dict[str, Any]], bool]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the first row of each picture, with the list of the labels of all its rows.
+
+    Args:
+        column: of the label; it gets the lists.
+        named_by: the columns that name a picture.
+        wanted: rows for which this is false are left out.
+    """
+    merged: dict[Any, tuple[str, dict[str, Any]]] = {}
+    for where, row in rows:
+        if wanted(row):
+            name = tuple(str(row.get(one)) for one in named_by)
+            _, first = merged.setdefault(name, (where, row | {column: []}))
+            first[column] += [] if row.get(column) is None else [str(row[column])]
     yield from merged.values()

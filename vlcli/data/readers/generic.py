@@ -1,13 +1,11 @@
-"""One's own data with no class to write: JSON lines, JSON, CSV, Parquet and Arrow, and a folder of pictures."""
+"""One's own data with no class to write: JSON lines, JSON, CSV, Parquet and Arrow."""
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar
 
-from vlcli.data import Example, Folder, Reader
 from vlcli.data.files import (
     as_object,
-    index_images,
     inside,
     parse_json,
     parsed,
@@ -17,14 +15,11 @@ from vlcli.data.files import (
     rows_inside,
 )
 from vlcli.data.plain_pickle import load_plain
-from vlcli.data.readers.small import small_folder, small_table
-from vlcli.data.readers.split_file import FOLDER_MISSING
+from vlcli.data.readers.small import small_table
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.lists import SPACE, cell_lines
-from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
 from vlcli.errors import DataError, shown
-from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
 
@@ -178,146 +173,6 @@ class MetadataFolder(Csv):
         for where, row in rows:
             names = {name: row[name] for name in self.sources if isinstance(row.get(name), str)}
             yield where, row | {column: str(inside(file.parent, name).absolute()) for column, name in names.items()}
-
-
-_LABEL_MAPS = {"annotations", "annotation", "masks", "labels", "SegmentationClass", "gtFine"}
-"""Folders of pictures that label the pixels of other pictures."""
-
-
-class ImageFolder(Reader):
-    """A folder of pictures, subfolders included, without text: for extraction, or classes by subfolder.
-
-    Args:
-        split: fills ``{split}`` in ``images``.
-        images: the folder under the root.
-        label: number the subfolders as classes (``ImageNet``'s layout), sorted by name.
-        classes: a class is the ``first`` subfolder, or ``all``, the path of the folder that holds the picture.
-    """
-
-    recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
-    write_miniature = small_folder
-
-    @classmethod
-    def recognise(cls, folder: Folder) -> list[Recognised]:
-        pictures = folder.pictures
-        base = pictures.folder
-        if base in pictures.folders:
-            return []
-        paths = [Path(one).relative_to(base).parts for one in pictures.folders]
-        twice = all(len(path) > 1 and path[0] == path[1] for path in paths)  # seg_train/seg_train/forest
-        paths = [path[:1] + path[2:] for path in paths] if twice else paths
-        names = sorted({path[0] for path in paths})
-        parts = parts_of(names)
-        inner = {name: {path[1] if len(path) > 1 else "" for path in paths if path[0] == name} for name in names}
-        unlike = [name for name in names if parts and not inner[name] & inner[_train_folder(parts)]]
-        if unlike and (known := parts_of([name for name in names if name not in unlike])):
-            parts, inner = known, {name: inner[name] for name in names if name not in unlike}
-        elif unlike:
-            base = str(PurePosixPath(base, _train_folder(parts)))
-            names, parts = sorted(inner[_train_folder(parts)]), {}
-        classes = set().union(*inner.values()) if parts else set(names)
-        if len(classes) < 2 or "" in classes or _LABEL_MAPS & classes:
-            return []
-        images = str(PurePosixPath(base, *["{split}"] * (1 + twice))) if parts else base
-        entry = {"name": "folder", "images": images, "label": True}
-        title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
-        columns, reasons = {"image": "file", "label": "folder"}, {"parts": "the folders are named after the parts"}
-        record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
-        record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
-        shared = [] if parts or unlike else sorted(inner[names[0]])
-        if len(shared) >= max(2, len(names)) and all(sorted(one) == shared for one in inner.values()):
-            what = f"{comma_list(names, 4)} hold folders of the same names, such as {comma_list(shared, 3)}"
-            return [Recognised("", {}, [], question=f"{what}: call init on one of them", fallback=True)]
-        of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]
-        innermost = [path[-1] for path in of_classes if not parts or len(path) > 1]
-        if all(len(path) > 1 for path in of_classes):
-            if not parts and len(set(innermost)) == len(innermost) > len(classes):
-                entry["classes"], record.title = "all", f"{len(innermost)} folders of pictures in {base}"
-                record.reasons["classes"] = "the folders of pictures lie in further folders"
-            elif len(set(innermost)) > 1:
-                deeper = comma_list(sorted(set(innermost)), 3)
-                record.notes.append(
-                    f"folders in those of the classes, such as {deeper}, count for nothing: classes=all"
-                )
-        return [record if parts else _with_lists(folder, record, classes)]
-
-    def __init__(
-        self,
-        root: Path,
-        *,
-        images: str = "images",
-        label: bool = False,
-        classes: Literal["first", "all"] = "first",
-        **options: Any,
-    ) -> None:
-        super().__init__(root, images=images, **options)
-        self.classes = classes
-        self.folders = [inside(self.root, images.replace("{split}", name)) for name in self.split_names]
-        self.folders, self.with_label = list(dict.fromkeys(self.folders)), label
-        self._names: list[str] = []
-
-    def files(self) -> list[Path]:
-        return []
-
-    def listed_folders(self) -> list[Path]:
-        return self.folders
-
-    def require(self) -> None:
-        for folder in self.folders:
-            if not folder.is_dir():
-                hint = "point `root` at the folder that holds it, or name it: images=FOLDER"
-                raise DataError(FOLDER_MISSING, where=str(folder), hint=hint)
-
-    def read(self) -> list[Example]:
-        paths = [(folder, path) for folder in self.folders for some in index_images(folder).values() for path in some]
-        paths.sort(key=lambda pair: str(pair[1]))
-        self._names = sorted({self._class_of(*pair) for pair in paths}) if self.with_label else []
-        return [self._example(*pair) for pair in paths]
-
-    def label_names(self) -> list[str]:
-        self.examples()
-        return self._names
-
-    def _example(self, folder: Path, path: Path) -> Example:
-        name = self.note(image_id(path), str(path.absolute()))
-        targets = {"label": self._names.index(self._class_of(folder, path))} if self.with_label else {}
-        return Example(name, None, [name], targets=targets)
-
-    def _class_of(self, folder: Path, path: Path) -> str:
-        parts = path.relative_to(folder).parts[:-1]
-        if not parts:
-            what = "A picture lies in no subfolder, so it has no class."
-            raise DataError(what, where=str(path), expected=f"{folder}/CLASS/FILE")
-        return parts[0] if self.classes == "first" else "/".join(parts)
-
-
-def _train_folder(parts: dict[str, dict[str, Any]]) -> str:
-    named = parts["train"]["split"]
-    return str(named if isinstance(named, str) else named[0])
-
-
-def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recognised:
-    """Choose the parts by lists of CLASS/PICTURE, where the folder has them: text files named after the parts."""
-    lists: dict[str, str] = {}
-    names = folder.files("*.txt", "*.lst", "*.list", "*.json")
-    for name in sorted(names, key=lambda one: (one.endswith(".json"), one)):
-        part, document = part_in(PurePosixPath(name).name), folder.document(name)
-        lines = folder.lines(name, 200) if document is None else list(document) if isinstance(document, dict) else []
-        named = sum(line.split("/")[0] in classes and ("/" in line or document is not None) for line in map(str, lines))
-        if not part or named <= len(lines) / 2:
-            continue
-        if document is None and part not in lists:
-            lists[part] = name
-        else:
-            record.unused.append(f"{name}: another list of the parts")
-            record.files.append(name)
-    if "train" in lists and len(lists) > 1:
-        record.fallback, record.files = False, [*record.files, *lists.values()]
-        record.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
-        record.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
-    else:
-        record.files, record.unused = [], []
-    return record
 
 
 class Xlsx(Csv):

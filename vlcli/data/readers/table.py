@@ -13,7 +13,7 @@ from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import sentence
 from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
-from vlcli.data.readers.box_columns import BoxFormat, one_row_a_picture, with_box
+from vlcli.data.readers.box_columns import BoxFormat, labels_a_picture, one_row_a_picture, with_box
 from vlcli.data.readers.cells import (
     ROLES,
     ColumnType,
@@ -52,6 +52,7 @@ class Table(SplitFileReader):
         label: column of the class: a number, or a word that is numbered (see ``labels``). A list of columns gives a row
             several labels (task ``multi-label``): each column says of one class whether the row has it (0 or 1), or,
             ``[COLUMN]``, one column holds the classes' names, as a list or as words separated by ";".
+        by_picture: rows of one picture are one example, which has the labels of all; with ``label: [COLUMN]``.
         box: column of the box that the sentence speaks of, ``[x1, y1, x2, y2]`` in pixels of the first picture, or a
             list of four columns of numbers; None: none.
         boxes: column of the first picture's boxes; without it they are those of the column ``box``. A list of four
@@ -99,6 +100,7 @@ class Table(SplitFileReader):
         image: str | list[str] = COLUMNS["image"],
         text: str | list[str] = COLUMNS["text"],
         label: str | list[str] = COLUMNS["label"],
+        by_picture: bool = False,
         box: str | list[str] | None = None,
         boxes: str | list[str] = COLUMNS["boxes"],
         box_format: BoxFormat = "xyxy",
@@ -128,7 +130,7 @@ class Table(SplitFileReader):
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
         self.columns |= {} if choices is None else {"choices": choices}
-        self.several_columns = [] if isinstance(label, str) else list(label)
+        self.several_columns, self.by_picture = [] if isinstance(label, str) else list(label), by_picture
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self.language, self.correct, self.types = language, correct, types
         check_types(types)
@@ -185,6 +187,8 @@ class Table(SplitFileReader):
         if (four := self.box_columns.get("boxes")) is not None:
             into = (self.columns["boxes"], self.columns["box_labels"])
             rows = one_row_a_picture(rows, four, self.box_format, into, lambda row: str(row.get(self.sources[0])))
+        if self.by_picture and len(self.several_columns) == 1:
+            rows = labels_a_picture(rows, self.several_columns[0], self._named_by, self._is_wanted)
         return rows
 
     def _sentences(self, row: dict[str, Any]) -> list[Any]:

@@ -1,0 +1,128 @@
+"""Pictures whose classes are told by a text file for each class (Stanford 40 Actions, PASCAL VOC, MIRFLICKR)."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+from vlcli.data import Folder, Recognised
+from vlcli.data.files import inside, numbered_lines
+from vlcli.data.readers.table import Table
+from vlcli.data.recognition.folder import SAMPLED
+from vlcli.data.recognition.pictures import Naming
+from vlcli.data.recognition.recognised import part_in, part_of, parts_of
+from vlcli.errors import DataError
+from vlcli.plain import comma_list
+
+_LINE = re.compile(r"(\S.*?)(?:\s+([+-]?[01]))?")
+_ABOUT = re.compile(r"readme|licen[sc]e", re.IGNORECASE)
+_PART = re.compile(r"(.+)_([a-z]+)\.txt", re.IGNORECASE)
+_TRIED, _NAMED = 50, 0.9
+"""Lines of a file at which ``init`` looks, and the share that must name pictures of the folder."""
+_MOST_PARTS = 4
+"""Lists of the parts themselves beside those of their classes."""
+
+
+class ClassLists(Table):
+    """Pictures with classes: for each class a text file that lists its pictures, one a line.
+
+    A number below 0 after a picture says that it lacks the class (PASCAL VOC's ``ImageSets/Main``; 0, a difficult one
+    there, counts as having it). The columns are ``image`` and ``label``; ``label: [label]`` gives a picture every class
+    of which a file lists it, or none (task ``multi-label``).
+
+    Args:
+        file: the files under the root; ``{class}`` in their name is the class.
+    """
+
+    usual: ClassVar[tuple[str, ...]] = ("{class}_{split}.txt",)
+    format: ClassVar[str] = "class-lists"
+    recognise_order: ClassVar[int] = -1
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        homes: dict[PurePosixPath, list[str]] = {}
+        for name in folder.files("*.txt"):
+            homes.setdefault(PurePosixPath(name).parent, []).append(name)
+        records = [_in_folder(folder, home, names) for home, names in homes.items() if len(names) > 1]
+        return [record for record in records if record is not None and record.kind]
+
+    def files(self) -> list[Path]:
+        return [path for template in self.tables() for path in _lists(template) or [template]]
+
+    def tables(self) -> list[Path]:
+        template = self.file or self.usual[0]
+        return list(dict.fromkeys(inside(self.root, template.replace("{split}", name)) for name in self.split_names))
+
+    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+        for where, image, classes in _pictures(_lists(file)):
+            if len(classes) != 1 and not self.several_columns:
+                hint = "read several classes of a picture by label=[label]"
+                raise DataError(
+                    "A picture has one class.", where=where, got=comma_list(classes, 4) or "none", hint=hint
+                )
+            yield where, {"image": image, "label": classes if self.several_columns else classes[0]}
+
+
+def _in_folder(folder: Folder, home: PurePosixPath, names: list[str]) -> Recognised | None:
+    lists = [name for name in names if _naming(folder, name, _names_in(folder, name, _TRIED)) is not None]
+    of_parts = [hit for name in lists if (hit := _PART.fullmatch(PurePosixPath(name).name)) and part_of(hit[2])]
+    if not lists or (of_parts and len(of_parts) < len(lists) - _MOST_PARTS):
+        return None
+    file, splits = ("{class}_{split}.txt", sorted({hit[2] for hit in of_parts})) if of_parts else ("{class}.txt", [])
+    templates = [folder.root / home / file.replace("{split}", split) for split in splits or [""]]
+    rows = [(image, classes) for template in templates for _, image, classes in _pictures(_lists(template))]
+    naming = _naming(folder, lists[0], [image for image, _ in rows][:SAMPLED])
+    if len({one for _, classes in rows for one in classes}) < 2 or naming is None:
+        return None
+    kind = "labels" if all(len(classes) == 1 for _, classes in rows) else "multilabel"
+    entry: dict[str, Any] = {"name": ClassLists.format, "file": (home / file).as_posix()}
+    entry |= {"label": ["label"]} if kind == "multilabel" else {}
+    entry |= {"image": naming.sources[0]} if naming.sources != ("image",) else {}
+    entry |= {"images": naming.folder} if naming.folder != "images" else {}
+    record = Recognised(kind, entry, names, {"image": "picture", "label": "file"}, parts_of(splits))
+    record.title = f"{len(of_parts or lists):,} lists of classes in {home}"
+    record.unused = [f"{name}: it lists no pictures of the folder" for name in names if name not in lists]
+    record.fallback = True  # boxes of the same pictures say more (PASCAL VOC)
+    if record.parts:
+        record.reasons["parts"] = "the lists are named after the parts"
+    elif splits:
+        entry["split"] = splits
+    return record
+
+
+def _lists(template: Path) -> dict[Path, str]:
+    """Return the class of every list that fits a template, by file; files that tell of the data are none."""
+    front, _, back = template.name.partition("{class}")
+    names = {
+        path: path.name[len(front) : len(path.name) - len(back)] for path in template.parent.glob(f"{front}*{back}")
+    }
+    no_class = _ABOUT.match if back != ".txt" else lambda name: _ABOUT.match(name) or part_in(name)
+    return {path: name for path, name in sorted(names.items()) if name and not no_class(name)}
+
+
+def _pictures(lists: dict[Path, str]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield where each picture is named first, its name, and its classes."""
+    places: dict[str, str] = {}
+    classes: dict[str, list[str]] = {}
+    for file, name in lists.items():
+        for where, line in numbered_lines(file):
+            hit = _LINE.fullmatch(line)
+            image, has = (line, True) if hit is None else (hit[1], hit[2] != "-1")
+            places.setdefault(image, where)
+            known = classes.setdefault(image, [])
+            known += [name] if has and name not in known else []
+    yield from ((places[image], image, known) for image, known in classes.items())
+
+
+def _names_in(folder: Folder, list_file: str, most: int) -> list[str]:
+    hits = [_LINE.fullmatch(line) for line in folder.lines(list_file, most)]
+    return [hit[1] for hit in hits if hit]
+
+
+def _naming(folder: Folder, list_file: str, names: list[str]) -> Naming | None:
+    """Return how a list names pictures of the folder; None where it names few."""
+    beside = (folder.root / list_file).parent
+    if any(" " in name or "\t" in name for name in names) and not all(map(folder.is_picture, names)):
+        return None  # a table of two columns
+    naming = folder.pictures.named_by("image", names, beside) or folder.pictures.by_template("image", names)
+    return naming if naming is not None and naming.share > _NAMED else None

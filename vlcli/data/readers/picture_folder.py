@@ -1,0 +1,198 @@
+"""A folder of pictures: for extraction, or with classes by the names of subfolders or of the pictures."""
+
+import re
+from collections import Counter
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Literal
+
+from vlcli.data import Example, Folder, Reader
+from vlcli.data.files import index_images, inside
+from vlcli.data.readers.small import small_folder
+from vlcli.data.readers.split_file import FOLDER_MISSING
+from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
+from vlcli.errors import DataError
+from vlcli.images.boxes import image_id
+from vlcli.plain import comma_list
+
+_LABEL_MAPS = {"annotations", "annotation", "masks", "labels", "SegmentationClass", "gtFine"}
+"""Folders of pictures that label the pixels of other pictures."""
+
+
+class ImageFolder(Reader):
+    """A folder of pictures, subfolders included, without text: for extraction, or classes by subfolder or name.
+
+    Args:
+        split: fills ``{split}`` in ``images``.
+        images: the folder under the root.
+        label: number the subfolders as classes (``ImageNet``'s layout), sorted by name.
+        classes: a class is the ``first`` subfolder, or ``all``, the path of the folder that holds the picture, or
+            ``name``, the words before the number that ends the picture's name (``cat.0.jpg``).
+    """
+
+    recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
+    write_miniature = small_folder
+
+    @classmethod
+    def recognise(cls, folder: Folder) -> list[Recognised]:
+        pictures = folder.pictures
+        base = pictures.folder
+        if base in pictures.folders:
+            return _classes_by_name(folder)
+        paths = [Path(one).relative_to(base).parts for one in pictures.folders]
+        twice = all(len(path) > 1 and path[0] == path[1] for path in paths)  # seg_train/seg_train/forest
+        paths = [path[:1] + path[2:] for path in paths] if twice else paths
+        names = sorted({path[0] for path in paths})
+        parts = parts_of(names)
+        inner = {name: {path[1] if len(path) > 1 else "" for path in paths if path[0] == name} for name in names}
+        unlike = [name for name in names if parts and not inner[name] & inner[_train_folder(parts)]]
+        if unlike and (known := parts_of([name for name in names if name not in unlike])):
+            parts, inner = known, {name: inner[name] for name in names if name not in unlike}
+        elif unlike:
+            base = str(PurePosixPath(base, _train_folder(parts)))
+            names, parts = sorted(inner[_train_folder(parts)]), {}
+        classes = set().union(*inner.values()) if parts else set(names)
+        if len(classes) < 2 or "" in classes or _LABEL_MAPS & classes:
+            return _classes_by_name(folder)
+        images = str(PurePosixPath(base, *["{split}"] * (1 + twice))) if parts else base
+        entry = {"name": "folder", "images": images, "label": True}
+        title = f"folders of pictures in {base}" if parts else f"{len(names)} folders of pictures in {base}"
+        columns, reasons = {"image": "file", "label": "folder"}, {"parts": "the folders are named after the parts"}
+        record = Recognised("labels", entry, [], columns, parts, reasons, title=title, fallback=True)
+        record.notes += [f"the pictures in {', '.join(unlike)} lie in no folder of a class"] if unlike else []
+        shared = [] if parts or unlike else sorted(inner[names[0]])
+        if len(shared) >= max(2, len(names)) and all(sorted(one) == shared for one in inner.values()):
+            what = f"{comma_list(names, 4)} hold folders of the same names, such as {comma_list(shared, 3)}"
+            return [Recognised("", {}, [], question=f"{what}: call init on one of them", fallback=True)]
+        of_classes = [path[bool(parts) :] for path in paths if path[0] not in unlike]
+        innermost = [path[-1] for path in of_classes if not parts or len(path) > 1]
+        if all(len(path) > 1 for path in of_classes):
+            if not parts and len(set(innermost)) == len(innermost) > len(classes):
+                entry["classes"], record.title = "all", f"{len(innermost)} folders of pictures in {base}"
+                record.reasons["classes"] = "the folders of pictures lie in further folders"
+            elif len(set(innermost)) > 1:
+                deeper = comma_list(sorted(set(innermost)), 3)
+                record.notes.append(
+                    f"folders in those of the classes, such as {deeper}, count for nothing: classes=all"
+                )
+        return [record if parts else _with_lists(folder, record, classes)]
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        images: str = "images",
+        label: bool = False,
+        classes: Literal["first", "all", "name"] = "first",
+        **options: Any,
+    ) -> None:
+        super().__init__(root, images=images, **options)
+        self.classes = classes
+        self.folders = [inside(self.root, images.replace("{split}", name)) for name in self.split_names]
+        self.folders, self.with_label = list(dict.fromkeys(self.folders)), label
+        self._names: list[str] = []
+
+    def files(self) -> list[Path]:
+        return []
+
+    def listed_folders(self) -> list[Path]:
+        return self.folders
+
+    def require(self) -> None:
+        for folder in self.folders:
+            if not folder.is_dir():
+                hint = "point `root` at the folder that holds it, or name it: images=FOLDER"
+                raise DataError(FOLDER_MISSING, where=str(folder), hint=hint)
+
+    def read(self) -> list[Example]:
+        paths = [(folder, path) for folder in self.folders for some in index_images(folder).values() for path in some]
+        paths.sort(key=lambda pair: str(pair[1]))
+        self._names = sorted({self._class_of(*pair) for pair in paths}) if self.with_label else []
+        return [self._example(*pair) for pair in paths]
+
+    def label_names(self) -> list[str]:
+        self.examples()
+        return self._names
+
+    def _example(self, folder: Path, path: Path) -> Example:
+        name = self.note(image_id(path), str(path.absolute()))
+        targets = {"label": self._names.index(self._class_of(folder, path))} if self.with_label else {}
+        return Example(name, None, [name], targets=targets)
+
+    def _class_of(self, folder: Path, path: Path) -> str:
+        if self.classes == "name":
+            if not (word := word_before_number(path.stem)):
+                raise DataError("The name of a picture says no class.", where=str(path), expected="CLASS_NUMBER")
+            return word
+        parts = path.relative_to(folder).parts[:-1]
+        if not parts:
+            what = "A picture lies in no subfolder, so it has no class."
+            raise DataError(what, where=str(path), expected=f"{folder}/CLASS/FILE")
+        return parts[0] if self.classes == "first" else "/".join(parts)
+
+
+_WORD = re.compile(r"(.*[^\W\d_])[\s._-]*\(?\d+\)?")
+_CAMERAS = re.compile(
+    r"(img|image|dsc[nf]?|picture|pic|photo|foto|bild|frame|scan|screenshot|file|page|sample|pxl|gopr|dji|mvi|p)s?",
+    re.I,
+)
+"""Words before numbers that cameras and programs write."""
+
+
+def word_before_number(stem: str) -> str:
+    """Return the words before the number that ends a name; empty where a name has another form."""
+    hit = _WORD.fullmatch(stem)
+    return hit[1] if hit else ""
+
+
+def _classes_by_name(folder: Folder) -> list[Recognised]:
+    """Return pictures called by their classes and a number (``cat.0.jpg``): in one folder, or in those of parts."""
+    words: dict[str, list[str]] = {}
+    for path in map(PurePosixPath, folder.pictures.paths):
+        words.setdefault(str(path.parent), []).append(word_before_number(path.stem))
+    homes = sorted(home for home, some in words.items() if all(some))
+    parts = parts_of([PurePosixPath(home).name for home in homes]) if len(homes) > 1 else {}
+    counts = Counter(word for home in homes for word in words[home])
+    apart = len({re.sub(r"\d+", "", word).casefold() for word in counts}) == len(counts)  # not clip1_3, clip2_3
+    if not 1 < len(counts) <= counts.total() / 5 or not apart or any(map(_CAMERAS.fullmatch, counts)):
+        return []
+    if not (parts or len(homes) == 1) or len({PurePosixPath(home).parent for home in homes}) > 1:
+        return []
+    images = str(PurePosixPath(homes[0]).parent / "{split}") if parts else homes[0]
+    entry = {"name": "folder", "images": images, "label": True, "classes": "name"}
+    reasons = {"classes": f"the pictures are called by words and a number: {comma_list(sorted(counts), 4)}"}
+    reasons |= {"parts": "the folders are named after the parts"} if parts else {}
+    title = f"{counts.total():,} pictures called by {len(counts)} words"
+    record = Recognised("labels", entry, [], {"image": "file", "label": "name"}, parts, reasons, title=title)
+    record.fallback = True
+    others = sorted(home for home in words if home not in homes)
+    record.notes += [f"the names of the pictures in {comma_list(others, 4)} say no class: not used"] if others else []
+    return [record]
+
+
+def _train_folder(parts: dict[str, dict[str, Any]]) -> str:
+    named = parts["train"]["split"]
+    return str(named if isinstance(named, str) else named[0])
+
+
+def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recognised:
+    """Choose the parts by lists of CLASS/PICTURE, where the folder has them: text files named after the parts."""
+    lists: dict[str, str] = {}
+    names = folder.files("*.txt", "*.lst", "*.list", "*.json")
+    for name in sorted(names, key=lambda one: (one.endswith(".json"), one)):
+        part, document = part_in(PurePosixPath(name).name), folder.document(name)
+        lines = folder.lines(name, 200) if document is None else list(document) if isinstance(document, dict) else []
+        named = sum(line.split("/")[0] in classes and ("/" in line or document is not None) for line in map(str, lines))
+        if not part or named <= len(lines) / 2:
+            continue
+        if document is None and part not in lists:
+            lists[part] = name
+        else:
+            record.unused.append(f"{name}: another list of the parts")
+            record.files.append(name)
+    if "train" in lists and len(lists) > 1:
+        record.fallback, record.files = False, [*record.files, *lists.values()]
+        record.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
+        record.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
+    else:
+        record.files, record.unused = [], []
+    return record
