@@ -83,17 +83,18 @@ def in_vlcli() -> Start:
     from vlcli import registry
     from vlcli.builders.readers import build_reader
     from vlcli.data.pipeline import Pipeline
-    from vlcli.data.transforms import Transform
+    from vlcli.data.transforms import Transform, TransformInput
     from vlcli.nn.model import InputSpec
 
+    needs = InputSpec(pixels=True, size=(SIDE, SIDE), mean=MEAN, std=STD)
+    spec = {"name": "imagenet", "augment": "", "jitter": 0.0, "erasing": 0.0}
+    cut = registry.of(Transform).build(spec, needs)
+    cut.train(TransformInput(Image.new("RGB", (SIDE, SIDE))), np.random.default_rng())  # imports timm
     pipelines: dict[Path, Pipeline] = {}
 
     def start(given: Given, epoch: int, state: Any) -> Iterator[tuple[list[int], Any]]:
         if given.root not in pipelines:
-            needs = InputSpec(pixels=True, size=(SIDE, SIDE), mean=MEAN, std=STD)
-            spec = {"name": "imagenet", "augment": "", "jitter": 0.0, "erasing": 0.0}
             reader = build_reader({"name": "folder", "images": "images", "label": True}, given.root)
-            cut = registry.of(Transform).build(spec, needs)
             pipelines[given.root] = Pipeline([reader], needs=needs, transform=cut, training=True)
         options = {"shuffle": True, "epoch": epoch, "workers": given.workers, "start_batch": state or 0}
         for number, batch in enumerate(pipelines[given.root].loader(given.batch, **options), (state or 0) + 1):

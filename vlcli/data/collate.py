@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from vlcli.data.inputs import FILLS
 from vlcli.data.sample import ImageSample, Sample, TextSample
@@ -253,7 +254,7 @@ def collate_pixels(images: Sequence[ImageSample]) -> Pixels:
     height, width = sides.max(0).tolist()
     mask = None
     if (sides == sides[0]).all():
-        stacked = torch.from_numpy(np.stack(arrays))
+        stacked = default_collate(list(map(torch.from_numpy, arrays)))  # in a worker into memory that it shares
     else:
         stacked = _canvas(arrays, (3, height, width), 0, np.float32)
         mask = _canvas([np.ones(array.shape[1:], bool) for array in arrays], (height, width), 0, np.bool_)

@@ -144,7 +144,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image = Image.fromarray(np.clip(values, 0, 255).round().astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" and image.format == "JPEG" else image.convert("RGB")
 
 
 def is_deep(mode: str) -> bool:
