@@ -16,6 +16,8 @@ from typing import Any
 
 from vlcli.errors import VlcliError
 
+THREAD = "vlcli-batches"
+"""Name of the thread that makes batches."""
 PATIENCE = 2.0
 """Seconds that ``close`` waits for a batch in progress."""
 LOOK = 1.0
@@ -37,23 +39,25 @@ class Ahead(Iterator[Any]):
     Args:
         source: used by one thread at a time.
         workers: processes that must be alive.
+        threaded: False makes every item in the calling thread, when it is asked for.
     """
 
-    def __init__(self, source: Iterator[Any], workers: Sequence[BaseProcess] = ()) -> None:
+    def __init__(self, source: Iterator[Any], workers: Sequence[BaseProcess] = (), threaded: bool = True) -> None:
         self._source, self._begun, self._closed, self.workers = source, bool(workers), False, workers
+        self._threaded = threaded
         self._thread: threading.Thread | None = None
         self._made: SimpleQueue[Any] = SimpleQueue()
         self._taken = threading.Semaphore(0)
         self._end: _End | None = None
 
     def __next__(self) -> Any:
-        if not self._begun:
+        if not self._begun or not self._threaded:
             self._begun = True
             return next(self._source)
         if self._end is not None:
             raise StopIteration
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="vlcli-batches", daemon=True)
+            self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
             self._thread.start()
         item = self._wait()
         if not isinstance(item, _End):

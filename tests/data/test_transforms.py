@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,10 +16,12 @@ from PIL import Image
 from timm.data import create_transform
 
 from vlcli import registry
+from vlcli.ahead import THREAD
+from vlcli.builders.readers import build_reader
 from vlcli.data import Example, Reader
 from vlcli.data.images import to_array
 from vlcli.data.pipeline import Pipeline
-from vlcli.data.transforms import TransformInput, crop, flip, may_flip, resize
+from vlcli.data.transforms import Transform, TransformInput, crop, flip, may_flip, resize
 from vlcli.data.transforms.base import lent, mirrored, mirrored_targets
 from vlcli.data.transforms.detection import scaled_size
 from vlcli.data.transforms.vl_augment import OPERATIONS, apply, randaugment
@@ -276,3 +282,55 @@ def test_a_label_map_that_does_not_fit(placed: Placed) -> None:
     Image.new("L", (3, 3)).save(placed.root / "m2.png")
     with pytest.raises(DataError, match="does not fit"):
         pipeline(placed).batch([2])
+
+
+class Seen(Transform):
+    """Notes the threads that change pictures."""
+
+    threads: ClassVar[list[str]] = []
+
+    def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
+        self.threads.append(threading.current_thread().name)
+        if self.draws:
+            with lent(rng):
+                torch.rand(1)
+        return scene
+
+
+@pytest.mark.parametrize(("draws", "says_so"), [(False, False), (True, True), (True, False)])
+def test_pictures_that_borrow_generators_are_not_changed_while_the_model_trains(draws, says_so, tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    for number in range(8):
+        picture(seed=number).save(tmp_path / f"images/{number}.png")
+    monkeypatch.setattr(Seen, "draws", draws, raising=False)
+    monkeypatch.setattr(Seen, "borrows_generators", says_so)
+    monkeypatch.setattr(Seen, "threads", [])
+    reader = build_reader({"name": "folder", "images": "images"}, tmp_path)
+    loader = Pipeline([reader], needs=NEEDS, transform=Seen(NEEDS), training=True).loader(2)
+    if draws and not says_so:
+        with pytest.raises(ComponentError, match="borrows the global generators") as caught:
+            list(loader)
+        assert "borrows_generators = True" in caught.value.expected
+    else:
+        list(loader)
+        assert set(Seen.threads) == ({"MainThread"} if draws else {"MainThread", THREAD})  # the first batch in this one
+
+
+def test_the_built_in_transforms_say_whether_they_borrow_generators(tmp_path, monkeypatch):
+    borrowed = []
+
+    @contextmanager
+    def noting(rng):
+        borrowed.append(1)
+        with lent(rng):
+            yield
+
+    for name in registry.names("transforms"):
+        kind = registry.of(Transform).load(name)
+        monkeypatch.setattr(sys.modules[kind.__module__], "lent", noting, raising=False)
+        transform = registry.of(Transform).build(name, NEEDS)
+        borrowed.clear()
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            transform.finish(to_array(transform.train(TransformInput(picture()), rng).image, None, MEAN, STD), rng)
+        assert kind.borrows_generators == bool(borrowed), name

@@ -115,10 +115,18 @@ class BatchLoader:
         unreadable: filled with the reason why an example could not be read, by example.
         workers: processes that load; 0 loads in this one, a batch ahead in a thread.
         context: how workers start.
+        threaded: False: without workers, each batch is made when it is asked for, in the calling thread.
     """
 
-    def __init__(self, data: BatchSource, unreadable: dict[str, str], workers: int, context: str | None) -> None:
-        self._epoch, self._unreadable, self.busy = _Epoch(), unreadable, False
+    def __init__(
+        self,
+        data: BatchSource,
+        unreadable: dict[str, str],
+        workers: int,
+        context: str | None,
+        threaded: bool = True,
+    ) -> None:
+        self._epoch, self._unreadable, self.busy, self._threaded = _Epoch(), unreadable, False, threaded
         self._workers: list[BaseProcess] = []
         self._end = weakref.finalize(self, _kill, self._workers)
         _loaders.add(self)
@@ -151,7 +159,7 @@ class BatchLoader:
     def __iter__(self) -> Iterator[Batch]:
         self.busy = True
         if self._source.num_workers == 0:
-            source = Ahead(iter(self._source), multiprocessing.active_children())
+            source = Ahead(iter(self._source), multiprocessing.active_children(), self._threaded)
         else:
             source = from_workers(self._source, self._workers)
             self._workers[:] = source.workers

@@ -85,6 +85,8 @@ class Pipeline(Dataset[Sample]):
         check_sources(needs, tokenizer, store, concepts, data_spec)
         images = Images(list(readers), needs, store, concepts, transform)
         augments = training and transform is not None and needs.pixels
+        # A thread that draws from the global generators would change the model's dropout, which draws from them too.
+        self._borrows_generators = augments and transform is not None and transform.borrows_generators
         sentences = Sentences(tokenizer, needs.text, length)
         self.dataset = Examples(readers, sentences, images, seed=seed, missing=missing, augments=augments)
         check_shapes(self.examples, needs, self.dataset.names, self.dropped)
@@ -216,7 +218,8 @@ class Pipeline(Dataset[Sample]):
         loader = self._loaders.get((workers, context))
         if loader is None or loader.busy:
             # A copy without loaders: in a cycle, workers would be told to stop too late and be waited for in vain.
-            loader = self._loaders[workers, context] = BatchLoader(copy(self), self.unreadable, workers, context)
+            loader = BatchLoader(copy(self), self.unreadable, workers, context, threaded=not self._borrows_generators)
+            self._loaders[workers, context] = loader
         return loader.over(batches)
 
     def batch(self, codes: Sequence[int], epoch: int = 0) -> Batch:

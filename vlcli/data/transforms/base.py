@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from vlcli.ahead import THREAD
+from vlcli.errors import ComponentError
 from vlcli.nn.model import InputSpec
 
 _SIDES = re.compile(r"(left|right)", re.IGNORECASE)
@@ -70,6 +73,8 @@ class Transform:
     paper: ClassVar[str] = ""
     # Whether the transform decides on the size of pictures for a model that takes any.
     sizes: ClassVar[bool] = False
+    # Whether ``train`` calls :func:`lent`: without workers, its pictures are then made between two steps.
+    borrows_generators: ClassVar[bool] = False
 
     def __init__(self, needs: InputSpec, *, flip: float = 0.0) -> None:
         self.needs, self.flip = needs, flip
@@ -137,7 +142,18 @@ class Transform:
 
 @contextmanager
 def lent(rng: np.random.Generator) -> Iterator[None]:
-    """Seeds the global generators of random, numpy and torch from ``rng`` for library code; restores them after."""
+    """Seeds the global generators of random, numpy and torch from ``rng`` for library code; restores them after.
+
+    Dropout draws from the same generators: a transform that uses this sets ``borrows_generators``.
+
+    Raises:
+        ComponentError: the transform has not, and the model trains beside.
+    """
+    if threading.current_thread().name == THREAD:
+        raise ComponentError(
+            "A transform borrows the global generators while the model draws from them.",
+            expected="borrows_generators = True in the class of the transform",
+        )
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     seeds = rng.integers(2**31, size=3)
     try:

@@ -102,6 +102,7 @@ class Segmentation(Transform):
     """
 
     paper = "BEiT, Bao et al. 2022, appendix (ADE20K); the settings are those of mmsegmentation"
+    borrows_generators = True
 
     def __init__(
         self,

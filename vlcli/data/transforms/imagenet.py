@@ -39,6 +39,7 @@ class ImageNet(Transform):
 
     paper = "DeiT, Touvron et al., ICML 2021, Table 9; timm"
     sizes = True
+    borrows_generators = True
 
     def __init__(
         self,

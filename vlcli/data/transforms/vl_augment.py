@@ -74,6 +74,7 @@ class VLAugment(Transform):
     """
 
     paper = "ALBEF, Li et al., NeurIPS 2021, section 4; VLMo, Bao et al., NeurIPS 2022, section 4.1"
+    borrows_generators = True
 
     def __init__(
         self,
