@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch.utils.data import get_worker_info
 
 from vlcli.ahead import THREAD
 from vlcli.errors import ComponentError
@@ -144,7 +145,7 @@ class Transform:
 def lent(rng: np.random.Generator) -> Iterator[None]:
     """Seeds the global generators of random, numpy and torch from ``rng`` for library code; restores them after.
 
-    Dropout draws from the same generators: a transform that uses this sets ``borrows_generators``.
+    Worker processes keep the seeds, since nothing else draws there. Dropout draws from the same generators: a transform that uses this sets ``borrows_generators``.
 
     Raises:
         ComponentError: the transform has not, and the model trains beside.
@@ -154,7 +155,8 @@ def lent(rng: np.random.Generator) -> Iterator[None]:
             "A transform borrows the global generators while the model draws from them.",
             expected="borrows_generators = True in the class of the transform",
         )
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    worker = get_worker_info() is not None  # where nothing else draws
+    states = None if worker else (random.getstate(), np.random.get_state(), torch.get_rng_state())
     seeds = rng.integers(2**31, size=3)
     try:
         random.seed(int(seeds[0]))
@@ -162,9 +164,10 @@ def lent(rng: np.random.Generator) -> Iterator[None]:
         torch.default_generator.manual_seed(int(seeds[2]))
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
+        if states is not None:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            torch.set_rng_state(states[2])
 
 
 BICUBIC, BILINEAR = Image.Resampling.BICUBIC, Image.Resampling.BILINEAR
