@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vlcli.cli import app
+from vlcli.data.transforms.imagenet import ImageNet
 from vlcli.plugin_kit.checks import conform
 from vlcli.plugin_kit.conformance import FAILED, PASSED, chosen, of_folder
 
@@ -50,6 +51,14 @@ def test_a_new_package_conforms_from_its_folder(package):
     found = [result for entry in of_folder(package) for result in conform(entry, quick=True)]
     assert {(result.kind, result.check) for result in found} >= {("models", "masks"), ("tasks", "interface")}
     assert [str(result) for result in found if result.state != PASSED] == []
+
+
+def test_a_transform_that_borrows_generators_must_say_so(monkeypatch):
+    (entry,) = [one for one in BUILT_IN if (one.kind, one.name) == ("transforms", "imagenet")]
+    monkeypatch.setattr(ImageNet, "borrows_generators", False)
+    (failed,) = failures(entry)
+    assert "pictures" in failed
+    assert "borrows_generators = True" in failed
 
 
 WRONG = {

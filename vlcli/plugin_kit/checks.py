@@ -3,6 +3,7 @@
 import copy
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vlcli import registry
+from vlcli.ahead import THREAD
 from vlcli.data.reader import Reader
 from vlcli.engine.training_module import TrainingModule, build_training_module
 from vlcli.errors import VlcliError
@@ -199,6 +201,9 @@ def pictures(entry: Entry) -> None:
     if first.shape != second.shape or not (first == second).all():
         raise Failure("two pictures from the same random numbers", "one")
     transform.evaluate(scene)
+    if not transform.borrows_generators:  # the thread that makes batches refuses transforms that do
+        with ThreadPoolExecutor(1, THREAD) as pool:
+            pool.submit(transform.train, scene, np.random.default_rng(7)).result()
 
 
 _pair: list[Pair] = []

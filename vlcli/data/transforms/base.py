@@ -145,12 +145,13 @@ class Transform:
 def lent(rng: np.random.Generator) -> Iterator[None]:
     """Seeds the global generators of random, numpy and torch from ``rng`` for library code; restores them after.
 
-    Worker processes keep the seeds, since nothing else draws there. Dropout draws from the same generators: a transform that uses this sets ``borrows_generators``.
+    Worker processes keep the seeds, since nothing else draws there. Dropout draws from the same generators: a transform
+    that uses this sets ``borrows_generators``.
 
     Raises:
         ComponentError: the transform has not, and the model trains beside.
     """
-    if threading.current_thread().name == THREAD:
+    if threading.current_thread().name.startswith(THREAD):
         raise ComponentError(
             "A transform borrows the global generators while the model draws from them.",
             expected="borrows_generators = True in the class of the transform",
