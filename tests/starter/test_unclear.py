@@ -329,3 +329,14 @@ def test_parts_of_different_categories_are_refused(tmp_path):
         write(tmp_path, f"{part}2019.json", {"images": images, "annotations": notes, "categories": listed})
     with pytest.raises(DataError, match="The files list different categories"):
         seen(tmp_path)
+
+
+def test_a_folder_and_a_number_in_two_columns_name_pictures_of_equal_names(tmp_path):
+    names = photos(tmp_path, [f"serie{n % 4}/{n // 4:02}.png" for n in range(60)])
+    rows = [[f"serie{n % 4}", f"{n // 4:02}", answer(n)] for n in range(60)]
+    rows_of(tmp_path, "etichette.csv", ["cartella", "numero", "colore"], rows)
+    plan = seen(tmp_path)
+    assert plan.source.entry["image"] == "{cartella}/{numero}"
+    assert plan.source.columns["label"] == "colore"
+    shown = {path.relative_to(tmp_path).as_posix(): row.target for row in plan.rows for path in row.files}
+    assert shown == {name: answer(n) for n, name in enumerate(names) if name in shown}

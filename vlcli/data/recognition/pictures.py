@@ -16,8 +16,8 @@ from vlcli.data.recognition.recognised import part_in
 from vlcli.images.files import BadImageError, read_size
 
 _SAMPLE = 40
-_AMBIGUOUS = 100
-"""How far a name that several files fit differs from them: more than any that one file fits."""
+_AMBIGUOUS = 10**9
+"""How far a name that several files fit differs from them: more than all names that one file fits."""
 _CALLED = re.compile(r"(image|img|photo|foto|picture|jpe?g)s?(images)?\Z", re.IGNORECASE)
 _FEW_FOLDERS = 20
 _PAIRED = 200
@@ -42,12 +42,14 @@ class Naming(NamedTuple):
         folder: under the root, to which the names are relative.
         share: of the values that name a picture that is there.
         also: other folders in which as many are.
+        ambiguous: whether several files fit some values.
     """
 
     sources: tuple[str, ...]
     folder: str
     share: float
     also: tuple[str, ...] = ()
+    ambiguous: bool = False
 
 
 class Pictures:
@@ -128,7 +130,7 @@ class Pictures:
             matches |= {folder: self._matches(folder, names, by_number) for folder in of_part}
         best = max(matches, key=lambda folder: matches[folder])
         share = matches[best][0] / len(names)
-        return Naming(sources, best, share) if share >= 0.5 else None
+        return Naming(sources, best, share, (), matches[best][1] <= -_AMBIGUOUS) if share >= 0.5 else None
 
     def _matches(self, folder: str, names: list[str], by_number: bool) -> tuple[int, int]:
         """Return how many names match a file under a folder, and minus their distance from the files' names in all."""
