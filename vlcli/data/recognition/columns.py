@@ -316,8 +316,8 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     able = {wanted: left.get(wanted, [])} if wanted else left
     named = {name: pictures.named_by(name, values, beside, part_in(table.path.name)) for name, values in able.items()}
     namings = {name: one for name, one in named.items() if one is not None}
-    if not wanted and all(one.share < 1 or one.also or one.ambiguous for one in namings.values()):  # a folder may have a column
-        both = pictures.by_two_columns(table.rows, list(left), beside)
+    if not wanted and all(one.share < 1 or one.also or one.ambiguous for one in namings.values()):
+        both = pictures.by_two_columns(table.rows, list(left), beside)  # a folder may have a column
         if both is not None and all(
             both.share > one.share or one.ambiguous or (one.also and not both.also) for one in namings.values()
         ):
