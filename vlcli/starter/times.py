@@ -26,6 +26,8 @@ _ROW = 4e-3
 """Seconds a training example costs in all rows beside the model."""
 _WRITTEN = 12
 """Forward passes that a caption costs in beam search."""
+_STAGE = 3.0
+"""Seconds until a stage's process has started, two at a time."""
 _START = 7.0
 """Seconds of processor time in which the program starts and looks at the data, and writes its tables at the end."""
 
@@ -82,7 +84,7 @@ def times_of(plan: Plan, recipe: Recipe) -> Times:
     first = [name for name, stage in trainings.items() if not set(stage.source) & set(trainings)]
     together = 1 + _SECOND_CORE * (plan.machine.cores > 1 and len(first) > 1)
     stops = any(stage.stop is not None for stage in trainings.values())
-    return Times(extracted, trained / together, evaluated / together, stops)
+    return Times(extracted, trained / together, evaluated / together + _STAGE * len(recipe.stages), stops)
 
 
 def _trained(recipe: Recipe, plan: Plan, folder: Path) -> tuple[float, float]:
