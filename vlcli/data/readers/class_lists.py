@@ -54,7 +54,7 @@ class ClassLists(Table):
         return list(dict.fromkeys(inside(self.root, template.replace("{split}", name)) for name in self.split_names))
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        for where, image, classes in _pictures(_lists(file)):
+        for where, image, classes in _pictures(_lists(file), self.encoding):
             if len(classes) != 1 and not self.several_columns:
                 hint = "read several classes of a picture by label=[label]"
                 raise DataError(
@@ -100,12 +100,12 @@ def _lists(template: Path) -> dict[Path, str]:
     return {path: name for path, name in sorted(names.items()) if name and not no_class(name)}
 
 
-def _pictures(lists: dict[Path, str]) -> Iterator[tuple[str, str, list[str]]]:
+def _pictures(lists: dict[Path, str], encoding: str = "utf-8") -> Iterator[tuple[str, str, list[str]]]:
     """Yield where each picture is named first, its name, and its classes."""
     places: dict[str, str] = {}
     classes: dict[str, list[str]] = {}
     for file, name in lists.items():
-        for where, line in numbered_lines(file):
+        for where, line in numbered_lines(file, encoding):
             hit = _LINE.fullmatch(line)
             image, has = (line, True) if hit is None else (hit[1], hit[2] != "-1")
             places.setdefault(image, where)
