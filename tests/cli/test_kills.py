@@ -117,16 +117,18 @@ def test_kills_at_any_moment_change_nothing(chains, kills):
     done = folders = 0
     while done < kills:
         folders += 1
-        name, left = f"killed-{kills}-{folders}", min(4, kills - done)
+        name, left, fresh = f"killed-{kills}-{folders}", min(4, kills - done), True
         while left:
-            process = chains.start(name)
+            process, begun = chains.start(name), time.monotonic()
             try:
-                process.wait(draw.uniform(0.3, 1.0) * chains.seconds)
+                process.wait(draw.uniform(0.2, 0.95) * chains.seconds)
             except subprocess.TimeoutExpired:
                 os.kill(process.pid, signal.SIGKILL)
                 done, left = done + 1, left - 1
             else:
                 left = 0  # it was at its end already
+                chains.seconds = min(chains.seconds, time.monotonic() - begun) if fresh else chains.seconds
+            fresh = False
             process.communicate(timeout=60)
         assert differing(chains.whole, chains.finish(name)) == [], name
 

@@ -115,3 +115,28 @@ def test_what_a_killed_forced_run_replaced_goes_when_the_new_one_stands(world, m
     assert (folder / "tune.old-1").is_dir()
     assert go(only="tune")["tune"].action == "resume"
     assert not (folder / "tune.old-1").exists()
+
+
+@pytest.mark.parametrize("left", [(), (".stage.json.copy",)], ids=["no record", "the first record's copy"])
+def test_a_folder_in_which_a_killed_run_made_nothing_is_not_kept_aside(world, left):
+    folder = world / "runs/mine/regions"
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).write_text("{")
+    assert go(until="regions")["regions"].action == "run"
+    assert [path.name for path in folder.parent.iterdir() if ".old-" in path.name] == []
+
+
+def test_a_forced_run_that_is_killed_while_it_reads_the_data_has_moved_nothing(world, monkeypatch):
+    go()
+    folder = world / "runs/mine"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.import_module("vlcli.recipe.digests"), "data_digests", killed)
+        with pytest.raises(KeyboardInterrupt):
+            go(only="tune", force=True)
+    assert stage_record.read(folder / "tune").status == "done"
+    assert not (folder / "tune.old-1").exists()

@@ -247,9 +247,9 @@ def taken(what: str, where: Path, lock: Path) -> VlcliError:
 
 
 def aside(folder: Path) -> Path | None:
-    """Renames a stage folder to ``<name>.old-N``; returns None if there was none."""
-    if not folder.exists():
-        return None
+    """Renames a stage folder to ``<name>.old-N``; returns None if there was none, or one in which nothing was made."""
+    if not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {COPY}):
+        return None  # a process was killed before its first record
     number = 1
     while (target := folder.with_name(f"{folder.name}.old-{number}")).exists():
         number += 1

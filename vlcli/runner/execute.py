@@ -4,8 +4,8 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -93,13 +93,9 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
     named = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
     paths = [path for path in named if path is not None]
     sources = {*context.inputs.values(), *filter(stage_record.has_record, paths)}
-    with (
-        stage_record.locked(step.folder),
-        stage_record.read_locked(sorted(sources)),
-        _made_room(step, planner.options, progress) as (context.resume, replaces),
-    ):
-        record = _begin(planner, step, states, context, paths)
-        record.replaces = replaces
+    with stage_record.locked(step.folder), stage_record.read_locked(sorted(sources)):
+        record = _begin(planner, step, states, context, paths)  # reads every data file: before the folder changes
+        context.resume, record.replaces = _make_room(step, planner.options, progress)
         stage_record.write(step.folder, record)
         started = time.monotonic()
 
@@ -131,20 +127,18 @@ def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage
         return record
 
 
-@contextmanager
-def _made_room(step: PlannedStage, options: RunOptions, progress: Progress) -> Iterator[tuple[bool, str]]:
+def _make_room(step: PlannedStage, options: RunOptions, progress: Progress) -> tuple[bool, str]:
     # what a forced run replaces is removed once the new artifact stands; anything else stays as STAGE.old-N
     leftovers.sweep_stage(step.folder)
     old = stage_record.read(step.folder)
     if old is not None and old.key == step.key and (step.action == "resume" or step.goes_on):
-        yield True, old.replaces
-        return
+        return True, old.replaces
     moved = stage_record.aside(step.folder)
     if moved is not None and (old is None or step.lost):
         progress.info(f"{step.name}: what was in the folder is kept as {moved.name}")
     step.folder.mkdir(parents=True, exist_ok=True)
     forced = moved is not None and options.force and old is not None and old.key == step.key
-    yield False, moved.name if forced and moved is not None else ""
+    return False, moved.name if forced and moved is not None else ""
 
 
 def _begin(
