@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from tests.features._world import MeanColour, make_images, one_box, same
+from vlcli.detection import extraction
 from vlcli.detection.extraction import extract_images
 from vlcli.detection.extractor import Preparation, grid_boxes
 from vlcli.errors import DataError
@@ -186,3 +187,27 @@ def test_given_sets_share_a_file(tmp_path):
     grids, ones = FeatureStore(tmp_path / "f.h5", "grid"), FeatureStore(tmp_path / "f.h5", "given")
     assert (grids.count("im000"), ones.count("im000")) == (4, 1)
     assert not same(grids.read("im000"), ones.read("im000"))
+
+
+@pytest.mark.parametrize("resumed", [0, 4])
+def test_a_store_that_does_not_fit_on_the_disk_is_told_of_after_the_first_pictures(tmp_path, monkeypatch, resumed):
+    class Heard(Silent):
+        def __init__(self):
+            self.warned = []
+
+        def warn(self, message):
+            self.warned.append(message)
+
+    images = make_images(tmp_path / "images", 12)
+    extract_images(images[:1], MeanColour(), tmp_path / "one.h5")
+    each = sum(array.nbytes for array in FeatureStore(tmp_path / "one.h5").read(images[0][0]).arrays().values())
+    needed = each * (12 - resumed - 2 + 12)  # the parts that are still to come, and the store
+    for free in (needed, needed - 1):
+        path, heard = tmp_path / f"{free}.h5", Heard()
+        if resumed:
+            extract_images(images[:resumed], MeanColour(), path)
+        with monkeypatch.context() as patch:
+            patch.setattr(extraction, "free_bytes", lambda _, free=free: free)
+            extract_images(images, MeanColour(), path, batch_size=2, progress=heard)
+        assert [line for line in heard.warned if "twice as much" in line] == heard.warned
+        assert len(heard.warned) == (free < needed)

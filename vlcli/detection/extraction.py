@@ -41,7 +41,7 @@ from vlcli.detection.jobs import (
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
-from vlcli.features.writer import FeatureWriter
+from vlcli.features.writer import FeatureWriter, free_bytes
 from vlcli.images.boxes import BoxList
 from vlcli.images.labels import Labels
 from vlcli.progress import Progress, ProgressTask, Silent
@@ -51,6 +51,7 @@ __all__ = ["WINDOW", "ExtractionReport", "Share", "extract_images"]
 # Images looked through at a time for equal input sizes. Part of the result's definition: batches are cut from the whole
 # list, never from what is left of it, so that a resumed run extracts in the very same batches.
 WINDOW = 1024
+TOLD = 1e8  # Bytes of a store that are told once the first pictures are done
 LOOKED = 64  # Remote headers that one task of a cluster reads
 
 
@@ -187,8 +188,11 @@ class _Run:
         with closing(parts):
             for part in parts:
                 self.seconds += part.seconds
+                first = not self.written
                 self._fail(part.failures, task)
                 self._keep(part.records, writer, task)
+                if first and self.written and not self.share.rank:
+                    self._tell_size(writer)
 
     def _here(self, batches: Iterator[list[Job]], workers: int) -> Generator[Extracted, None, None]:
         with closing(self._decoded(batches, workers)) as decoded:
@@ -217,6 +221,16 @@ class _Run:
                 else:
                     self.written += 1
                     self._tick(task)
+
+    def _tell_size(self, writer: FeatureWriter) -> None:
+        each, left = writer.bytes / self.written, self.left * self.share.count
+        store, free = each * (left + len(writer)), free_bytes(writer.path.parent)
+        told = f"the store will take about {store / 1e9:.1f} GB, twice as much while its parts are joined"
+        if free < each * left + store:
+            hint = "it stops when the disk is full, and goes on from there once there is room"
+            self.progress.warn(f"{told}; {free / 1e9:.1f} GB are free: {hint}")
+        elif store > TOLD:
+            self.progress.info(f"{told}; {free / 1e9:.1f} GB are free")
 
     def _tick(self, task: ProgressTask) -> None:
         # How many fall to this process is known only about: the bar ends where it was said to end.

@@ -11,6 +11,7 @@ finishes it. A killed run may go on with another number of processes.
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,14 +52,20 @@ def written_whole(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def free_bytes(folder: Path) -> int:
+    """Return the free bytes of the disk that holds a folder."""
+    return shutil.disk_usage(folder).free
+
+
 def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
     # HDF5 wraps the system's error in its own text, so the number alone does not tell.
     words = any(text in str(error) for text in ("No space left", "errno = 28"))
     full = words or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else "the feature store cannot be written"
-    free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
+    free = free_bytes(path.parent) if path.parent.exists() else 0
     hint = "free some space and run the same command again: it continues where it stopped"
-    return VlcliError(what, where=str(path), got=f"{error} ({free / 1e9:.1f} GB free)", hint=hint)
+    reason = os.strerror(errno.ENOSPC) if words else str(error)  # HDF5's text has lines of file descriptors
+    return VlcliError(what, where=str(path), got=f"{reason} ({free / 1e9:.1f} GB free)", hint=hint)
 
 
 class FeatureWriter:
@@ -75,6 +82,9 @@ class FeatureWriter:
         resume: continue an interrupted or finished store; False starts anew (the old file stays until ``finish``).
         rank: of this process among those that write together; only 0 clears up and finishes.
         background: write segments in a thread.
+
+    Attributes:
+        bytes: of the arrays that this process has appended.
     """
 
     def __init__(
@@ -101,6 +111,7 @@ class FeatureWriter:
         self._since = monotonic()
         self._begun = False
         self._layout: dict[str, int] | None = None
+        self.bytes = 0
         self.rank = rank
         self._pool = ThreadPoolExecutor(1, "features") if background else None
         self._writing: Future[None] | None = None
@@ -181,6 +192,7 @@ class FeatureWriter:
                 expected=str(self._layout),
             )
         self._pending.append(record)
+        self.bytes += sum(array.nbytes for array in record.arrays().values())
         self.done.add(record.id)
         most, longest = self._flush_every, self._flush_seconds
         if not self._begun:
