@@ -130,7 +130,7 @@ def network(root: Path, count: int) -> dict[str, Any]:
     return {"seconds": (time.perf_counter() - begun) * count / len(items)}
 
 
-def killed(root: Path, output: Path, count: int, seconds: float) -> dict[str, Any]:
+def killed(root: Path, output: Path, seconds: float) -> dict[str, Any]:
     """Kill the extraction at shares of an undisturbed run's time, and run it to the end."""
     total, last = 0.0, 0.0
     for share in KILLS:
@@ -163,14 +163,14 @@ def main() -> None:
         root, outputs = Path(temporary), Path(temporary, "runs")
         draw(root, options.count)
         reference, seconds = None, 0.0
-        print("| row | pictures a second | cores | memory in ten parts of the run, MB | store, MB | records that differ |")
+        print("| row | pictures a second | cores | memory in ten parts, MB | store, MB | records that differ |")
         print("| --- | --- | --- | --- | --- | --- |")
         for name in options.rows.split(","):
             output = outputs / name
             if name == "network":
                 row = network(root, options.count)
             elif name == "killed":
-                row = killed(root, output, options.count, seconds)
+                row = killed(root, output, seconds)
             elif name == "full":
                 row = full(root, output, 2 * store_of(outputs / "folder").stat().st_size)
             elif name == "processes":

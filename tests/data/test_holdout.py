@@ -65,7 +65,13 @@ def test_listed_images(tmp_path: Path) -> None:
     assert images_of(select(rows, "not-in:ids.txt", tmp_path)) == {"a"}
 
 
-@pytest.mark.parametrize("take", ["last:3", "first:", "first:x", "in:", "first", "first:1:y"])
+def test_named_images() -> None:
+    rows = [Example(name, "s", [name]) for name in ("train_1", "b/train_2", "test_train_3", "Train_4")]
+    assert images_of(select(rows, "named:train_*", Path())) == {"train_1", "b/train_2"}
+    assert images_of(select(rows, "not-named:train_* & named:t*", Path())) == {"test_train_3"}
+
+
+@pytest.mark.parametrize("take", ["last:3", "first:", "first:x", "in:", "first", "first:1:y", "named:"])
 def test_unclear_parts_are_refused(take: str) -> None:
     with pytest.raises(DataError, match="not clear"):
         select([Example("a", "s", ["a"])], take, Path())

@@ -20,7 +20,7 @@ def init(
     image: Annotated[str | None, typer.Option(help="The column that names the pictures.")] = None,
     text: Annotated[str | None, typer.Option(help="The column of sentences or questions.")] = None,
     answer: Annotated[str | None, typer.Option(help="The column of answers.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of classes.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of classes, or several of 0 and 1: A,B.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="A page of twelve examples and their pictures.")] = None,
     force: options.Replace = False,
     json_: options.Json = False,

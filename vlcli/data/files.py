@@ -20,6 +20,15 @@ _GZIP = b"\x1f\x8b"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
+FEWEST_ROWS = 10
+"""Rows below which lists of one length in an object are no columns of a table, but captions of pictures."""
+
+
+def is_picture_file(name: str) -> bool:
+    """Return whether a name ends like the file of a picture."""
+    return Path(name).suffix.lower() in IMAGE_SUFFIXES
+
+
 def inside(root: Path, path: str | Path) -> Path:
     """Return ``path`` under ``root``; absolute paths stay as they are.
 
@@ -280,8 +289,9 @@ def parsed(cell: str) -> Any:
 def records_of(content: Any, where: str) -> list[Any]:
     """Return the rows of a JSON document.
 
-    They are a list's entries, an object's values, or the entries of the lists in an object: of all of them where all
-    have the same fields, else of the first. A row without the field ``key`` gets that of its object or list there.
+    They are a list's entries, an object's values, the entries of the lists in an object (of all of them where all have
+    the same fields, else of the first), or what stands at one place of all columns (as pandas writes a table). A row
+    without the field ``key`` gets that of its object or list there.
 
     Raises:
         DataError: there are none.
@@ -294,11 +304,22 @@ def records_of(content: Any, where: str) -> list[Any]:
             return [{"key": key} | row if isinstance(row, dict) else row for key in lists for row in lists[key]]
         if lists:
             return next(iter(lists.values()))
+        if columns := _columns_of(content):
+            return [dict(zip(content, cells, strict=True)) for cells in zip(*columns, strict=True)]
         if content and _are_objects(content.values()):
             return [{"key": key} | row for key, row in content.items()]
     raise DataError(
         "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
     )
+
+
+def _columns_of(content: dict[str, Any]) -> list[list[Any]]:
+    """Return the columns of a table that is written column by column, as lists or as objects of row numbers."""
+    columns = list(content.values())
+    if columns and _are_objects(columns) and list(columns[0]) == list(map(str, range(len(columns[0])))):
+        columns = [list(one.values()) for one in columns if list(one) == list(columns[0])]
+    long = [one for one in columns if isinstance(one, list) and len(one) >= max(FEWEST_ROWS, len(content))]
+    return long if len(long) == len(content) and len(set(map(len, long))) == 1 else []
 
 
 def _are_objects(values: Collection[Any]) -> bool:

@@ -11,6 +11,7 @@
 ``in:FILE=PART``      those of a part: lines of FILE that end in PART (``0001.jpg 0``, ``0001.jpg,train``), or the list
                       PART of a JSON document
 ``not-in:FILE``       all the others
+``named:train_*``     images whose id fits a pattern (of an id that is a path, its last part); ``not-named:`` the others
 ``A & B``             of the images that A chooses, those that B chooses: ``in:train.txt & first:0.9``
 ====================  =====================================================================================
 
@@ -24,6 +25,8 @@ shows side by side (NLVR2) count as one.
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from vlcli.data.files import inside, parse_json, read_text, value
@@ -75,11 +78,10 @@ def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]
 
 def _select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
     kind, _, rest = take.partition(":")
-    groups = _groups(examples)
-    if kind in ("in", "not-in") and rest:
-        listed = _listed(root, rest)
-        pairs = zip(groups, examples, strict=True)
-        chosen = {group for group, example in pairs if any(map(listed.has, example.images))}
+    groups = groups_of(examples)
+    if kind.removeprefix("not-") in ("in", "named") and rest:
+        has = _listed(root, rest).has if kind.endswith("in") else partial(_fits, pattern=rest)
+        chosen = {group for group, example in zip(groups, examples, strict=True) if any(map(has, example.images))}
     else:
         try:
             chosen = _drawn(set(groups), kind, rest.split(":"))
@@ -88,11 +90,11 @@ def _select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int
                 "It is not clear which part of the data is meant.",
                 where="take",
                 got=take,
-                expected="first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE or not-in:FILE; "
-                "several joined by ' & '",
+                expected="first:N, after:N, first:SHARE, after:SHARE, between:SHARE:SHARE, in:FILE, not-in:FILE or "
+                "named:PATTERN; several joined by ' & '",
                 hint="a share has a point, e.g. first:0.9",
             ) from None
-    wanted = kind in ("first", "between", "in")
+    wanted = kind in ("first", "between", "in", "named")
     return [row for row, group in enumerate(groups) if (group in chosen) is wanted]
 
 
@@ -113,6 +115,10 @@ def _drawn(groups: set[str], kind: str, words: list[str]) -> set[str]:
     return {group for group in groups if low <= number(group) < high}
 
 
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatchcase(PurePosixPath(name).name, pattern)
+
+
 class _Listed:
     """Finds image ids in a list of file names; ids that are paths are compared folder by folder, from the right."""
 
@@ -126,7 +132,7 @@ class _Listed:
         return any(parts[at:] in self.paths for at in range(len(parts))) if len(parts) > 1 else name in self.stems
 
 
-def _groups(examples: Sequence[Example]) -> list[str]:
+def groups_of(examples: Sequence[Example]) -> list[str]:
     """Return each example's group: the smallest id among the images linked to its first; a text without image's own."""
     parent: dict[str, str] = {}
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
 from vlcli.data import Example, Reader, Recognised
-from vlcli.data.holdout import select
+from vlcli.data.holdout import groups_of, select
 from vlcli.data.readers.table import Table
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
@@ -183,7 +183,9 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
         empty = [part for part, one in parts.items() if not one.examples]
         if not empty:
             return parts
-    raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=f"{number} pictures")
+    got, hint = f"{number} pictures in {len(set(groups_of(examples)))} groups", "name the parts in a column: split"
+    expected = f"{FEWEST} groups of pictures that no row shows together, since no picture may be in two parts"
+    raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=got, expected=expected, hint=hint)
 
 
 def _part(source: Recognised, options: dict[str, Any], examples: Sequence[Example], root: Path) -> Part:

@@ -17,6 +17,7 @@ from vlcli.data.files import first_object
 from vlcli.data.recognition.columns import is_hinted
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import part_in, part_of
+from vlcli.data.recognition.values import columns_in
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id
@@ -344,7 +345,8 @@ def check_columns(folder: Folder) -> None:
         [*table.columns, *(table.document if isinstance(table.document, dict) else ())] for table in folder.tables()
     ]
     known = list(dict.fromkeys(name for some in names for name in some))
-    absent = [column for column in folder.columns.values() if column not in known]
+    named = [name for column in folder.columns.values() for name in columns_in(column, known)]
+    absent = [name for name in named if name not in known]
     if absent:
         close = [near[0] for name in absent if (near := get_close_matches(name, known, n=1, cutoff=0.5))]
         hint = f"did you mean {' and '.join(map(repr, close))}?" if close else ""

@@ -7,12 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Recognised
 from vlcli.data.concepts import captions_by_image
-from vlcli.data.files import first_object, read_json, read_text, text_lines, value
+from vlcli.data.files import first_object, is_picture_file, read_json, read_text, text_lines, value
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.readers.coco import CocoCaptions
 from vlcli.data.readers.split_file import SplitFileReader
-from vlcli.data.recognition.lists import is_picture_file
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list

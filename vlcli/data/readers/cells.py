@@ -5,13 +5,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from vlcli.data.checks import sentence
-from vlcli.data.files import parsed, read_text
+from vlcli.data.files import is_picture_file, parsed, read_text
 from vlcli.data.readers.vqa import soft_scores
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList
@@ -214,21 +214,24 @@ def choices(items: list[Any], correct: Any, where: str) -> dict[str, Any]:
     """Return the targets of a question with choices: ``choices``, and where it is known ``choice`` and ``answers``.
 
     Args:
-        correct: the place of the right one, counted from 0, or the right one itself; None: unknown.
+        correct: the right one, its place counted from 0, or its letter (A is the first); None: unknown.
     """
     words = [str(item) for item in items]
     if len(words) < 2:
         raise DataError("The question has no choices.", where=where, got=shown(items), expected="two or more")
     if correct is None:
         return {"choices": words}
-    index = int(correct) if str(correct).isdecimal() and str(correct) not in words else None
-    word = str(correct) if index is None else words[index] if index < len(words) else ""
+    word = str(correct)
     if word not in words:
-        expected = f"0 to {len(words) - 1}, or one of {', '.join(words)}"
+        index = int(word) if word.isdecimal() else LETTERS.find(word.upper()) if len(word) == 1 else -1
+        word = words[index] if 0 <= index < len(words) else ""
+    if not word:
+        expected = f"0 to {len(words) - 1}, A to {LETTERS[len(words) - 1]}, or one of {', '.join(words)}"
         raise DataError("The right choice is none of the choices.", where=where, got=shown(correct), expected=expected)
     return {"choices": words, "choice": word, "answers": {table_form(word): 1.0}}
 
 
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 UNKNOWN = -1
 _FLAGS = {"1": 1, "1.0": 1, "true": 1, "yes": 1, "0": 0, "0.0": 0, "false": 0, "no": 0, "-1": UNKNOWN, "-1.0": UNKNOWN}
 
@@ -304,7 +307,8 @@ def filled(template: str, row: Mapping[str, Any], where: str) -> str:
     """Return the file name of a row.
 
     Args:
-        template: text with ``{column}``, or ``{column:012}`` for a number with zeros in front up to that many digits.
+        template: text with ``{column}``, or ``{column:012}`` for a number with zeros in front up to that many digits;
+            where the template goes on, the ending of a cell that is a picture's name is left out.
     """
 
     def value(field: re.Match[str]) -> str:
@@ -316,8 +320,10 @@ def filled(template: str, row: Mapping[str, Any], where: str) -> str:
         if isinstance(cell, bool) or not isinstance(cell, str | int):
             got, expected = shown(cell), "text or a whole number"
             raise DataError(f"The column {column!r} makes no file name.", where=where, got=got, expected=expected)
-        return str(cell).zfill(int(field[2] or 0))
+        word = str(cell).zfill(int(field[2] or 0))
+        return str(PurePosixPath(word).with_suffix("")) if ends and is_picture_file(word) else word
 
+    ends = is_picture_file(template)
     return _FIELD.sub(value, template)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -36,7 +37,7 @@ class ImageFolder(Reader):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         pictures = folder.pictures
         base = pictures.folder
-        if base in pictures.folders:
+        if base in pictures.folders or _is_divided(pictures.paths, base):
             return _classes_by_name(folder)
         paths = [Path(one).relative_to(base).parts for one in pictures.folders]
         twice = all(len(path) > 1 and path[0] == path[1] for path in paths)  # seg_train/seg_train/forest
@@ -172,6 +173,15 @@ def _classes_by_name(folder: Folder) -> list[Recognised]:
 def _train_folder(parts: dict[str, dict[str, Any]]) -> str:
     named = parts["train"]["split"]
     return str(named if isinstance(named, str) else named[0])
+
+
+def _is_divided(paths: Iterable[str], base: str) -> bool:
+    """Return whether folders in folders hold the pictures whose names begin with theirs (``0/2/f/02f6f33d.jpg``)."""
+    inner = [PurePosixPath(path).relative_to(base) for path in paths]
+    return all(
+        len(path.parts) > 2 and max(map(len, path.parts[:-1])) <= 2 and path.name.startswith("".join(path.parts[:-1]))
+        for path in inner
+    )
 
 
 def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recognised:

@@ -8,10 +8,19 @@ from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.checks import by_id
-from vlcli.data.files import IMAGE_SUFFIXES, first_object, index_images, inside, read_json, text_lines, value
+from vlcli.data.files import (
+    IMAGE_SUFFIXES,
+    first_object,
+    index_images,
+    inside,
+    is_picture_file,
+    read_json,
+    text_lines,
+    value,
+)
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.generic import as_data_sets
-from vlcli.data.recognition.lists import SUFFIXES, is_picture_file
+from vlcli.data.recognition.lists import SUFFIXES
 from vlcli.data.recognition.recognised import part_in
 from vlcli.data.recognition.tables import TableFile, spread
 from vlcli.errors import DataError
@@ -269,5 +278,7 @@ def _path(line: str) -> str:
 
 def _lists_paths(folder: Folder, name: str) -> bool:
     paths = [_path(line) for line in folder.lines(name, 200)]
-    there = sum("/" in path and (is_picture_file(path) or folder.is_picture(path)) for path in paths)
+    known = {PurePosixPath(inner).name for inner in folder.pictures.folders}  # "1 1 bicycle/110_0.jpg" is no path
+    inside = [path for path in paths if PurePosixPath(path).parent.name in known]
+    there = sum("/" in path and (is_picture_file(path) or folder.is_picture(path)) for path in inside)
     return 2 * there > len(paths)

@@ -61,8 +61,8 @@ class Table(SplitFileReader):
             ``cxcywh``, as torchvision calls them.
         box_labels: column of their classes.
         answers: column of the answers.
-        choices: column of the choices of a question (task ``multiple-choice``), as a list; None: none.
-        correct: column of the right choice: its place, counted from 0, or the choice itself.
+        choices: column of the choices of a question (task ``multiple-choice``), as a list, or a column for each choice.
+        correct: column of the right choice: its place, counted from 0, its letter, or the choice itself.
         extra: further columns to keep as targets.
         labels: the words of the label column in the order of their numbers, or a file with one of them a line, which
             may be numbered; None: all that occur, sorted.
@@ -106,7 +106,7 @@ class Table(SplitFileReader):
         box_format: BoxFormat = "xyxy",
         box_labels: str = COLUMNS["box_labels"],
         answers: str = COLUMNS["answers"],
-        choices: str | None = None,
+        choices: str | list[str] | None = None,
         correct: str = "correct_choice_idx",
         extra: list[str] = [],  # noqa: B006
         labels: str | list[str] | None = None,
@@ -129,7 +129,8 @@ class Table(SplitFileReader):
         one = label if isinstance(label, str) and label != box_labels else NO_COLUMN
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
-        self.columns |= {} if choices is None else {"choices": choices}
+        self.columns |= {"choices": choices} if isinstance(choices, str) else {}
+        self.choice_columns = choices if isinstance(choices, list) else []
         self.several_columns, self.by_picture = [] if isinstance(label, str) else list(label), by_picture
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self.language, self.correct, self.types = language, correct, types
@@ -320,7 +321,7 @@ class Table(SplitFileReader):
 
     def _check_columns(self, where: str, row: dict[str, Any]) -> None:
         named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN, "")]
-        named += self.texts[1:] + self.several_columns + self.extra + list(self.only)
+        named += self.texts[1:] + self.several_columns + self.choice_columns + self.extra + list(self.only)
         named += [column for four in self.box_columns.values() for column in four]
         pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
@@ -349,7 +350,8 @@ class Table(SplitFileReader):
             targets |= self._several.of(row, where)
         if cell["answers"] is not None:
             targets |= cells.answers(self._cell(row, "answers", where), where, self.language == "english")
-        if (choices := cell.get("choices")) is not None:
+        options = [row[name] for name in self.choice_columns if row.get(name) not in (None, "")]
+        if (choices := options or cell.get("choices")) is not None:
             if isinstance(choices, str):
                 choices = [word.strip() for word in choices.split(self.several)]
             targets = cells.choices(as_list(choices), row.get(self.correct), where) | targets

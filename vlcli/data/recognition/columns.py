@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from vlcli.data.recognition.lists import is_picture_file
+from vlcli.data.files import is_picture_file
+from vlcli.data.recognition.choices import are_choices, choice_columns
 from vlcli.data.recognition.pictures import Naming, Pictures
-from vlcli.data.recognition.recognised import part_in
+from vlcli.data.recognition.recognised import part_in, parts_by
 from vlcli.data.recognition.tables import TableFile
 from vlcli.data.recognition.values import (
     FEW,
     MOST_LABELS,
     are_answers,
     are_boxes,
+    are_flags,
     are_word_lists,
     as_number,
+    columns_in,
     count_words,
     has_repeats,
     is_address,
@@ -27,6 +30,7 @@ from vlcli.data.recognition.values import (
     is_short,
     is_split,
     is_verdict,
+    names_mark,
 )
 from vlcli.plain import as_list
 
@@ -57,7 +61,6 @@ _FOURS = (
     ("xywh", ("left", "top", "width", "height")),
 )
 """Names of four columns that hold a box, with their format."""
-_FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
 _ASKS = re.compile(
     r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
     r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
@@ -75,7 +78,7 @@ class Meaning:
         pictures: how the pictures are named; None where no column names any.
         more_texts: columns of further sentences, whose names differ by a number.
         separator: between several sentences in one cell; empty where each has one.
-        choices: column of the choices of which ``answers`` holds the place, counted from 0.
+        choices: column of the choices of which ``answers`` holds the place, counted from 0; or a column for each.
         labels: columns of several labels: flags, one a class, or a single one that holds the classes' names.
         several: separates these names in a cell; empty where cells are lists.
         boxes: column of boxes, or four columns of one box a row, in ``box_format``.
@@ -89,7 +92,7 @@ class Meaning:
     more_texts: Sequence[str] = ()
     separator: str = ""
     answers: str | None = None
-    choices: str | None = None
+    choices: str | list[str] | None = None
     label: str | None = None
     labels: Sequence[str] = ()
     several: str = ""
@@ -129,14 +132,17 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     values = {name: [one for one in table.values(name) if one not in ([], {})] for name in table.columns}
     left = {name: column for name, column in values.items() if column}
     meaning = Meaning(_pictures(table, pictures, left, wanted.get("image")))
-    meaning.split = _take(left, "split", is_split)
+    numbered = (name for name in left if parts_by(list(map(str, left[name])), name))
+    meaning.split = _take(left, "split", is_split) or next(numbered, None)
+    left.pop(meaning.split or "", None)
     chosen = {role: wanted[role] for role in ("text", "answers", "label") if role in wanted}
     if chosen:
         _choose(meaning, left, chosen)
     else:
         _guess(meaning, table, left)
     if (answers := meaning.answers) is not None:
-        meaning.choices = _take(left, "", lambda lists: _are_choices(lists, table.values(answers)))
+        meaning.choices = _take(left, "", lambda lists: are_choices(lists, table.values(answers)))
+        meaning.choices = meaning.choices or choice_columns(table, left, answers)
     meaning.unclear = _empty(meaning, values) or meaning.unclear
     meaning.unused = [name for name in left if not is_row_number(left[name])]
     return meaning
@@ -145,7 +151,12 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
 def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
     """Take the columns that the user names."""
     for role, column in chosen.items():
-        if role == "label" and (mark := _names_mark(left.get(column, ()))) is not None:
+        if len(several := columns_in(column, left)) > 1:
+            meaning.labels = several
+            if wrong := [name for name in several if role != "label" or not are_flags(left.pop(name))]:
+                meaning.unclear = f"several columns of a --{role} say 0 or 1, true or false: {wrong[0]} does not"
+            continue
+        if role == "label" and (mark := names_mark(left.get(column, ()))) is not None:
             meaning.labels, meaning.several = [column], mark
         else:
             setattr(meaning, role, column)
@@ -229,14 +240,6 @@ def _are_questions(texts: Sequence[Any]) -> bool:
     return sum(asked) > len(texts) / 2
 
 
-def _are_choices(lists: Sequence[Any], answers: Sequence[Any]) -> bool:
-    """Return whether cells are lists of choices, and every answer is the place of one."""
-    if not are_word_lists(lists) or len(lists) != len(answers):
-        return False
-    rows = zip(answers, lists, strict=True)
-    return all(type(place) is int and 0 <= place < len(words) and place not in words for place, words in rows)
-
-
 def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[Any]], bool]) -> str | None:
     """Take the column of answers or labels: the one that is named so, else the only one that can be it."""
     able = [name for name in left if fits(left[name])]
@@ -269,29 +272,16 @@ def _in_words(left: Left, name: str) -> str:
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
     for name, values in left.items():
-        if is_hinted("tags", name) and (mark := _names_mark(values)) is not None:
+        if is_hinted("tags", name) and (mark := names_mark(values)) is not None:
             meaning.labels, meaning.several = [name], mark
-    flags = [name for name in left if {str(value).lower() for value in left[name]} <= _FLAGS]
+    flags = [name for name in left if are_flags(left[name])]
     able = {name for name in left if is_label_like(left[name])}
-    if not meaning.labels and not named and len(flags) > 1 and able and able <= set(flags):
+    most = able <= set(flags) or len(flags) > max(2, 2 * len(able - set(flags)))  # CheXpert: sex beside findings
+    if not meaning.labels and not named and len(flags) > 1 and able and most:
         meaning.labels = flags
     for name in meaning.labels:
         left.pop(name)
     return bool(meaning.labels)
-
-
-def _names_mark(values: Sequence[Any]) -> str | None:
-    """Return the separator of several classes in cells; empty where cells are lists, None where they hold one class."""
-    if values and are_word_lists(values):
-        return ""
-    texts = [value for value in values if isinstance(value, str)]
-    for mark in ("|", ";", ",", " ") if len(texts) == len(values) else ():
-        cells = [[part.strip() for part in text.split(mark)] for text in texts]
-        names = [name for parts in cells for name in parts]
-        many = sum(len(parts) > 1 for parts in cells) > len(cells) / 10
-        if many and len(set(names)) <= min(MOST_LABELS, len(names) / 3):
-            return mark
-    return None
 
 
 def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
@@ -336,7 +326,9 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
         for name in naming.sources:
             left.pop(name, None)
         return naming
-    by_part = ((name, pictures.by_template(name, values)) for name, values in able.items() if not is_split(values))
+    parts = {name: values for name, values in able.items() if not is_split(values)}
+    whole = [name for name, values in parts.items() if values and all(map(is_picture_file, map(str, values)))]
+    by_part = ((name, pictures.by_template(name, parts[name])) for name in (whole or parts))
     hinted = [name for name in able if wanted or is_hinted("picture", name)]
     by_number = ((name, pictures.named_by(name, able[name], beside, by_number=True)) for name in hinted)
     for name, found in chain(by_part, by_number):

@@ -1,6 +1,7 @@
 """Gives readers the files, documents, tables and pictures of a folder, each parsed once."""
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -133,7 +134,7 @@ class Folder:
         """Choose the parts of a data set by lists of its pictures beside its first file or below.
 
         They are text files named after parts, a picture a line; a table of pictures and their parts; or a JSON document
-        with a list for each part. Nothing changes where there are none.
+        with a list for each part; else the names of the pictures say them. Nothing changes where there are none.
         """
         beside = Path(record.files[0]).parent.as_posix()
         lists: dict[str, str] = {}
@@ -149,7 +150,18 @@ class Folder:
             record.parts = {part: {"take": f"in:{place}"} for part, place in lists.items()}
             record.reasons["parts"] = f"{', '.join(files)} list the pictures of the parts"
             record.files += files
+        elif patterns := self._parts_in_names():
+            record.parts = {part: {"take": f"named:{pattern}"} for part, pattern in patterns.items()}
+            record.reasons["parts"] = f"the names of the pictures say them: {', '.join(patterns.values())}"
         return record
+
+    def _parts_in_names(self) -> dict[str, str]:
+        """Return patterns by part where the name of every picture begins with a word for a part."""
+        hits = [re.match(r"([A-Za-z]+)[-_]", name) for name in self.pictures.by_id]
+        starts = {hit[0] for hit in hits if hit}
+        parts = {part_of(start[:-1]): f"{start}*" for start in sorted(starts)}
+        one_each = all(hits) and "" not in parts and len(parts) == len(starts)
+        return parts if one_each and {"train"} < set(parts) else {}
 
     def part_lists(self, name: str) -> dict[str, str]:
         """Return ``FILE=WORD`` by part, for the words by which a table or a JSON document divides pictures."""

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from vlcli.data.english import is_english
-from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file
 from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
-from vlcli.data.recognition.recognised import Recognised, parts_of, split_names
+from vlcli.data.recognition.recognised import Recognised, part_of, parts_by, parts_of, split_names
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.recognition.values import FEW, are_word_lists, as_number, count_words, is_label_like
+from vlcli.data.recognition.values import FEW, are_word_lists, as_number, columns_in, count_words, is_label_like
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list, comma_list
 
@@ -43,7 +43,28 @@ def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised
     for table in tables:
         said = count_words(table.values(table.header[-1])) >= 3 if len(table.header) == 2 else None
         groups.setdefault((said, *sorted(table.columns), table.each, table.separator, table.encoding), []).append(table)
-    return [record for group in groups.values() for record in _data_sets(folder, group)]
+    merged: list[list[TableFile]] = []
+    for group in groups.values():
+        home = next((other for other in merged if _is_one(folder, other, group) or _is_one(folder, group, other)), None)
+        if home is None:
+            merged.append(group)
+        else:
+            home[:] = [*home, *group] if len(home[0].columns) < len(group[0].columns) else [*group, *home]
+    return [record for group in merged for record in _data_sets(folder, group)]
+
+
+def _is_one(folder: Folder, first: Sequence[TableFile], more: Sequence[TableFile]) -> bool:
+    """Return whether tables with further columns are other parts of a data set (TallyQA's test)."""
+    few, many = first[0], more[0]
+    if (few.reader, few.each, few.separator, few.encoding) != (many.reader, many.each, many.separator, many.encoding):
+        return False
+    if few.header or many.header or not set(few.columns) < set(many.columns):
+        return False
+    splits = split_names([folder.name(one.path) for one in (*first, *more)])[1]
+    if not all(map(part_of, splits)) or len(set(splits)) < len(splits):
+        return False
+    meaning = meaning_of(few, folder.pictures, {})
+    return meaning.pictures is not None and not meaning.unclear and bool(_kind(meaning))
 
 
 def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
@@ -96,7 +117,8 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
     table = group[0] if len(group) == 1 else replace(group[0], rows=[row for one in group for row in one.rows])
     record = Recognised("", {"name": table.reader}, [folder.name(one.path) for one in group])
     shown = ", ".join(map(repr, table.columns[:12])) or "none"
-    if lacking := [column for column in folder.columns.values() if column not in table.columns]:
+    named = [name for column in folder.columns.values() for name in columns_in(column, table.columns)]
+    if lacking := [column for column in named if column not in table.columns]:
         record.unused = [f"{record.where}: it lacks the column {lacking[0]} (columns: {shown})"]
         return record
     meaning = meaning_of(table, folder.pictures, folder.columns)
@@ -149,6 +171,7 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
     if not record.parts and meaning.split is not None:
         words = list(dict.fromkeys(str(value) for value in table.values(meaning.split)))
         named = {part: one["split"] for part, one in parts_of(words).items()}
+        named = named or parts_by(list(map(str, table.values(meaning.split))), meaning.split)
         record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
         record.reasons["parts"] = f"the column {meaning.split} names the parts"
     if record.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
@@ -169,10 +192,18 @@ def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: 
         return {}
     most = max(map(int, numbers))
     for name in folder.files("*class*.txt", "*categor*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
+        if name in record.files or not _are_names(folder.lines(name)):
+            continue
         if most < len(folder.lines(name)) + (min(map(int, numbers)) > 0):
             record.files.append(name)
             return {"labels": name}
     return {}
+
+
+def _are_names(lines: Sequence[str]) -> bool:
+    """Return whether lines can be names of classes: no pictures, and no count before them (DeepFashion)."""
+    counted = bool(lines) and lines[0].strip() in (str(len(lines) - 1), str(len(lines) - 2))
+    return not counted and not any(is_picture_file(word) for line in lines[:100] for word in line.split()[:1])
 
 
 def _split_images(folder: Folder, record: Recognised, group: Sequence[TableFile]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Recognises text files that are lists: a picture a line and what is said of it, without a header."""
 
+import codecs
 import csv
 import io
 import re
@@ -8,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from vlcli.data.files import IMAGE_SUFFIXES
+from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file
 from vlcli.errors import DataError
 
 SUFFIXES = (".txt", ".lst", ".list")
@@ -65,11 +66,6 @@ def _are_pictures(column: Sequence[str], is_picture: IsPicture) -> bool:
     return 2 * sum(map(is_picture, column)) > len(column) and (is_picture(column[0]) or first == second)
 
 
-def is_picture_file(cell: str) -> bool:
-    """Return whether a cell ends like the file name of a picture."""
-    return Path(cell).suffix.lower() in IMAGE_SUFFIXES
-
-
 def lines_by_blanks(text: str, separator: str, count: int) -> Iterator[tuple[int, list[str]]]:
     """Yield number and cells of the lines that are not blank.
 
@@ -113,12 +109,21 @@ def cell_lines(text: str, separator: str, count: int, where: str) -> Iterator[tu
 def _first_lines(path: Path) -> list[str]:
     lines: list[str] = []
     with suppress(OSError), path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            file.seek(0)
+            text = file.read(8192 * _LOOKED_AT).decode("utf-16", "ignore")
+            return list(filter(None, map(str.strip, text.splitlines()[:_LOOKED_AT])))
+        file.seek(0)
         lines = [file.readline(4096).decode("utf-8", "replace") for _ in range(_LOOKED_AT)]
     whole = [line.strip() for line in lines if line.endswith("\n")]  # the last one may be cut
     return list(filter(None, whole)) or list(filter(None, map(str.strip, lines)))
 
 
 def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | None:
+    header, *rows = map(str.split, lines or [""])
+    named = len(header) > 1 and all(map(str.isidentifier, header)) and {len(header)} == set(map(len, rows))
+    if named and any(all(map(is_picture_file, column)) for column in zip(*rows, strict=True)):
+        return ListForm(" ", [])  # Stanford Online Products
     if (
         len(lines) > 2
         and lines[0].isdecimal()

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from vlcli.data.files import index_images
+from vlcli.data.files import index_images, is_picture_file
 from vlcli.data.picture_index import AmbiguousNameError, PictureIndex
 from vlcli.data.recognition.recognised import part_in
 from vlcli.images.files import BadImageError, read_size
@@ -165,7 +165,8 @@ class Pictures:
 
     def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
         """Return file names of which a column's values are a part; one template a picture of the row."""
-        sample = list(dict.fromkeys(str(value) for value in values if isinstance(value, str | int)))
+        texts = [str(value) for value in values if isinstance(value, str | int)]
+        sample = list(dict.fromkeys(text.rpartition(".")[0] if is_picture_file(text) else text for text in texts))
         sample = [value for value in sample if re.fullmatch(r"[\w.-]{1,80}", value)]
         sample = sample[:: max(1, len(sample) // _SAMPLE)][:_SAMPLE]
         if len(sample) < 3:

@@ -57,10 +57,12 @@ def parts_by(values: Sequence[str], name: str) -> dict[str, str]:
 
     Args:
         values: of the column.
-        name: of the column and its file: only under a name such as ``partition`` are 0, 1 and 2 the parts (CelebA).
+        name: of the column and its file: only under a name such as ``partition`` are 0, 1 and 2 the parts (CelebA), or
+            1, 2 and 3 with most rows in the first (OCR-VQA); folds are none.
     """
-    distinct = sorted(set(values))
-    if distinct == ["0", "1", "2"] and _PARTITION.search(name.lower()):
+    distinct, name = sorted(set(values)), name.lower()
+    counted = distinct == ["1", "2", "3"] and "fold" not in name and max(distinct, key=list(values).count) == "1"
+    if (distinct == ["0", "1", "2"] or counted) and _PARTITION.search(name):
         return dict(zip(("train", "validation", "test"), distinct, strict=True))
     words = {part_of(word): word for word in reversed(distinct) if part_of(word)}
     return words if len(words) == len(distinct) > 1 else {}

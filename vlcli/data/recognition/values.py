@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ MOST_LABELS = 200
 FEW = 10
 """Rows below which different values in every row mean nothing."""
 
+_FLAGS = {"0", "1", "0.0", "1.0", "-1", "-1.0", "true", "false", "yes", "no"}
 _NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 """Letters of languages that write no spaces: Thai, Lao, Japanese, Chinese."""
 
@@ -111,3 +112,28 @@ def as_number(value: Any) -> float | None:
         return number if math.isfinite(number := float(value)) else None
     except (TypeError, ValueError):
         return None
+
+
+def are_flags(values: Sequence[Any]) -> bool:
+    """Return whether values say yes or no, as numbers or words; -1: unknown."""
+    return {str(value).lower() for value in values} <= _FLAGS
+
+
+def names_mark(values: Sequence[Any]) -> str | None:
+    """Return the separator of several classes in cells; empty where cells are lists, None where they hold one class."""
+    if values and are_word_lists(values):
+        return ""
+    texts = [value for value in values if isinstance(value, str)]
+    for mark in ("|", ";", ",", " ") if len(texts) == len(values) else ():
+        cells = [[part.strip() for part in text.split(mark)] for text in texts]
+        names = [name for parts in cells for name in parts]
+        many = sum(len(parts) > 1 for parts in cells) > len(cells) / 10
+        if many and len(set(names)) <= min(MOST_LABELS, len(names) / 3):
+            return mark
+    return None
+
+
+def columns_in(text: str, known: Container[str]) -> list[str]:
+    """Return the columns that an option names: a column, or several with commas between them."""
+    parts = [part.strip() for part in text.split(",")]
+    return parts if text not in known and all(part in known for part in parts) else [text]
