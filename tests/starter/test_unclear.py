@@ -436,7 +436,9 @@ def test_parts_that_are_numbers(tmp_path, column, used):
     ]
     rows_of(tmp_path, "qa.csv", ["image", "question", "answer", column], rows)
     plan = seen(tmp_path)
-    assert ({part: one.examples for part, one in plan.parts.items()} == dict(train=28, validation=6, test=6)) is used
+    assert (
+        {part: one.examples for part, one in plan.parts.items()} == {"train": 28, "validation": 6, "test": 6}
+    ) is used
 
 
 @pytest.mark.parametrize("answers", ["letters", "words", "places"])
@@ -468,6 +470,25 @@ def test_a_document_that_holds_a_table_column_by_column(tmp_path, form):
     plan = seen(tmp_path)
     assert plan.source.columns == {"image": "file", "label": "kind"}
     assert {row.target for row in plan.rows} == {"red", "green", "blue", "yellow"}
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_list_of_pictures_with_several_classes_in_words(tmp_path, several):
+    words = [f"{answer(n)} {['cup', 'hat', 'shoe'][n % 3]}" for n in range(40)]
+    if several:
+        words = [" ".join(["bag", "cup", "hat", "shoe"][k] for k in range(4) if n % 15 + 1 >> k & 1) for n in range(40)]
+    names = pictures(tmp_path)
+    write(tmp_path, "list.txt", "".join(f"{name} {text}\n" for name, text in zip(names, words, strict=True)))
+    assert seen(tmp_path).goal == ("multi-label" if several else "image-classification")
+
+
+def test_short_questions_with_it_are_english(tmp_path):
+    rows = [
+        [name, ["is it red?", "is it big?"][n % 2], ["yes", "no"][n % 3 > 0]]
+        for n, name in enumerate(pictures(tmp_path))
+    ]
+    rows_of(tmp_path, "qa.csv", ["image", "question", "answer"], rows)
+    assert "language" not in seen(tmp_path).source.entry
 
 
 def test_a_list_that_excel_wrote_as_unicode_text(tmp_path):

@@ -136,11 +136,12 @@ def part_of_speech(word: str) -> str:
 # Words that most English sentences have one of, and other languages rarely.
 _OF_SENTENCES = frozenset(
     {"the", "of", "and", "are", "what", "which", "who", "whose", "where", "when", "why", "how", "many", "there", "this"}
-    | {"that", "these", "does", "did", "with", "from", "on", "color", "colour"}
+    | {"that", "these", "does", "did", "with", "from", "on", "it", "they", "you", "has", "have", "color"}
+    | {"colour"}
 )
 
 
 def is_english(sentences: Iterable[str]) -> bool:
-    """Whether at least half of some sentences hold one of twenty-five frequent English words."""
+    """Whether at least half of some sentences hold one of thirty frequent English words."""
     hits = [not _OF_SENTENCES.isdisjoint(sentence.lower().replace("?", " ").split()) for sentence in sentences]
     return 2 * sum(hits) >= len(hits)

@@ -20,6 +20,36 @@ IsPicture = Callable[[str], bool]
 """Tells whether a cell names a picture of the folder, with or without its ending."""
 _LOOKED_AT = 50
 _ENDINGS = "|".join(map(re.escape, sorted(IMAGE_SUFFIXES)))
+_OF_SENTENCES = set(
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "in",
+        "on",
+        "at",
+        "and",
+        "with",
+        "is",
+        "are",
+        "ein",
+        "eine",
+        "der",
+        "die",
+        "das",
+        "im",
+        "un",
+        "une",
+        "le",
+        "la",
+        "les",
+        "el",
+        "los",
+        "il",
+        "lo",
+    ]
+)
 _NUMBERS = re.compile(r"[-+.\d\s]+")
 _NAMED = re.compile(rf"(.*?(?:{_ENDINGS}))\s+(\S.*)", re.IGNORECASE)
 
@@ -143,7 +173,16 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
     counts, numbers = {len(words.split()) for words in rest}, all(map(_NUMBERS.fullmatch, rest))
     if numbers and len(counts) == 1 and counts != {1}:
         return ListForm(SPACE, ["image", *(f"value{number}" for number in range(2, counts.pop() + 2))])
-    return ListForm(FIRST_SPACE, ["image", "labels" if numbers and counts != {1} else "value"])
+    several = counts != {1} if numbers else _are_combined(rest)
+    return ListForm(FIRST_SPACE, ["image", "labels" if several else "value"])
+
+
+def _are_combined(texts: Sequence[str]) -> bool:
+    """Return whether texts combine a few words in more ways than there are words, as classes do, not sentences."""
+    words = [text.lower().split() for text in texts]
+    known = {word for some in words for word in some}
+    once = all(len(set(some)) == len(some) for some in words)
+    return once and known.isdisjoint(_OF_SENTENCES) and len(set(map(tuple, words))) > 2 * len(known)
 
 
 def _cells(lines: Sequence[str], mark: str) -> list[list[str]]:
