@@ -20,36 +20,26 @@ IsPicture = Callable[[str], bool]
 """Tells whether a cell names a picture of the folder, with or without its ending."""
 _LOOKED_AT = 50
 _ENDINGS = "|".join(map(re.escape, sorted(IMAGE_SUFFIXES)))
-_OF_SENTENCES = set(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "in",
-        "on",
-        "at",
-        "and",
-        "with",
-        "is",
-        "are",
-        "ein",
-        "eine",
-        "der",
-        "die",
-        "das",
-        "im",
-        "un",
-        "une",
-        "le",
-        "la",
-        "les",
-        "el",
-        "los",
-        "il",
-        "lo",
-    ]
-)
+_OF_SENTENCES = {
+    "a",
+    "an",
+    "the",
+    "of",
+    "in",
+    "on",
+    "at",
+    "and",
+    "with",
+    "is",
+    "are",
+    "ein",
+    "eine",
+    "der",
+    "die",
+    "das",
+    "im",
+}
+_OF_SENTENCES |= {"un", "une", "le", "la", "les", "el", "los", "il", "lo"}
 _NUMBERS = re.compile(r"[-+.\d\s]+")
 _NAMED = re.compile(rf"(.*?(?:{_ENDINGS}))\s+(\S.*)", re.IGNORECASE)
 
