@@ -53,8 +53,9 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free bytes of the disk that holds a folder."""
-    return shutil.disk_usage(folder).free
+    """Return the free bytes of the disk that holds a folder, or will hold it once it is made."""
+    path = folder.absolute()
+    return shutil.disk_usage(next(one for one in (path, *path.parents) if one.exists())).free
 
 
 def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
@@ -62,7 +63,7 @@ def _disk_error(error: OSError | RuntimeError, path: Path) -> VlcliError:
     words = any(text in str(error) for text in ("No space left", "errno = 28"))
     full = words or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else "the feature store cannot be written"
-    free = free_bytes(path.parent) if path.parent.exists() else 0
+    free = free_bytes(path.parent)
     hint = "free some space and run the same command again: it continues where it stopped"
     reason = os.strerror(errno.ENOSPC) if words else str(error)  # HDF5's text has lines of file descriptors
     return VlcliError(what, where=str(path), got=f"{reason} ({free / 1e9:.1f} GB free)", hint=hint)

@@ -1,0 +1,176 @@
+"""Layouts that fell when they were tried first: names, parts, choices and classes that are written in other ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.starter.layouts import answer, photos, rows_of, write
+from tests.starter.test_unclear import pictures, seen
+from vlcli.errors import DataError, VlcliError
+from vlcli.starter.look import look
+
+
+def test_a_list_of_names_to_which_the_files_add_something(tmp_path):
+    names = photos(tmp_path, [f"faces/{part}_{n:03}_crop.png" for part in ("train", "test") for n in range(30)])
+    lines = [f"{Path(name).stem.removesuffix('_crop')}.png {n % 4 + 1}" for n, name in enumerate(names)]
+    write(tmp_path, "labels/list.txt", "\n".join(lines) + "\n")
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.columns["image"]) == ("image-classification", "{image}_crop.png")
+    assert [path.is_file() for row in plan.rows for path in row.files] == [True] * 12
+    parts = {part: one.examples for part, one in plan.parts.items()}
+    assert (parts["test"], parts["train"] + parts["validation"]) == (30, 30)  # the names of the pictures say them
+
+
+def test_names_that_begin_with_a_part_and_other_words_say_no_parts(tmp_path):
+    names = photos(tmp_path, [f"img/{word}_{n}.png" for word in ("train", "test", "tram") for n in range(20)])
+    rows_of(tmp_path, "t.csv", ["image", "label"], [[Path(name).name, answer(n)] for n, name in enumerate(names)])
+    assert "named" not in str(seen(tmp_path).source.parts)
+
+
+FINDINGS = ["edema", "fracture", "mass", "nodule", "scar"]
+
+
+def findings(root: Path, flags: list[str]) -> None:
+    rows = [
+        [name, "mf"[n % 2], *(flags[(n * 7 + k * k) % len(flags)] for k in range(5))]
+        for n, name in enumerate(pictures(root))
+    ]
+    rows_of(root, "findings.csv", ["image", "sex", *FINDINGS], rows)
+
+
+def test_many_columns_of_flags_are_the_labels_beside_one_of_classes(tmp_path):
+    findings(tmp_path, ["", "1.0", "0.0", "-1.0"])
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.columns["label"]) == ("multi-label", FINDINGS)
+    assert any("--label sex" in note for note in plan.notes)
+    assert seen(tmp_path, label="sex").goal == "image-classification"
+
+
+def test_several_columns_of_flags_are_named_by_commas(tmp_path):
+    findings(tmp_path, ["1", "0"])
+    assert seen(tmp_path, label="mass, scar").source.columns["label"] == ["mass", "scar"]
+    with pytest.raises(DataError, match="sex does not"):
+        look(tmp_path, {"label": "mass,sex"})
+    with pytest.raises(VlcliError, match="No table has such a column"):
+        look(tmp_path, {"label": "mass,sca"})
+
+
+def test_a_table_of_blanks_whose_pictures_come_last(tmp_path):
+    names = photos(tmp_path, [f"chairs/{n:03}_{n % 3}.jpg" for n in range(60)])
+    for part, chosen in (("train", names[:40]), ("test", names[40:])):
+        rows = [f"{n + 1} {n * 7 % 4} {name}" for n, name in enumerate(chosen)]
+        write(tmp_path, f"list_{part}.txt", "\n".join(["number kind path", *rows]) + "\n")
+    plan = seen(tmp_path)
+    assert (plan.source.columns["image"], plan.source.columns["label"]) == ("path", "kind")
+    assert plan.parts["test"].examples == 20
+
+
+def test_folders_named_by_the_first_letters_of_the_pictures_are_no_classes(tmp_path):
+    hashes = [f"{n * 7919 % 4096:03x}{n:05x}" for n in range(48)]
+    photos(tmp_path, [f"photos/{name[0]}/{name[1]}/{name}.jpg" for name in hashes])
+    rows_of(tmp_path, "places.csv", ["id", "place"], [[name, f"{n % 3}00"] for n, name in enumerate(hashes)])
+    assert seen(tmp_path).source.columns == {"image": "id", "label": "place"}
+
+
+@pytest.mark.parametrize(
+    "beside", ["4\nname kind\ncoat 1\nhat 1\nshoe 2\nbelt 3", "4\ncoat\nhat\nshoe\nbelt", "a.jpg 1\nb.jpg 2\nc.jpg 3"]
+)
+def test_a_file_beside_that_is_no_list_of_names_gives_classes_none(tmp_path, beside):
+    names = pictures(tmp_path)
+    lines = "\n".join(f"img/{name} {n * 7 % 4 + 1}" for n, name in enumerate(names))
+    write(tmp_path, "list_category_img.txt", f"{len(names)}\nimage_name category_label\n{lines}\n")
+    write(tmp_path, "category_list.txt", beside + "\n")
+    assert "labels" not in seen(tmp_path).source.entry
+
+
+@pytest.mark.parametrize("further", [True, False])
+def test_parts_of_which_one_has_a_further_column(tmp_path, further):
+    names = pictures(tmp_path, 60)
+    rows = [{"image": name, "question": "How many cups are there?", "answer": n % 5} for n, name in enumerate(names)]
+    more = [{**row, "simple": n % 2 == 0} for n, row in enumerate(rows[40:])]
+    write(tmp_path, "train.json", rows[:40])
+    write(tmp_path, "test.json", more if further else [{"image": row["image"]} for row in more])
+    plan = seen(tmp_path)
+    train = plan.parts["train"].examples + plan.parts["validation"].examples
+    assert train + (plan.parts["test"].examples if not further else 0) == 40
+    assert further == (plan.parts["test"].examples == 20)
+
+
+@pytest.mark.parametrize(("column", "used"), [("split", True), ("fold", False), ("size", False)])
+def test_parts_that_are_numbers(tmp_path, column, used):
+    rows = [
+        [name, ["What is it?", "Which one?"][n % 2], answer(n), 1 if n < 28 else 2 + n % 2]
+        for n, name in enumerate(pictures(tmp_path))
+    ]
+    rows_of(tmp_path, "qa.csv", ["image", "question", "answer", column], rows)
+    plan = seen(tmp_path)
+    assert (
+        {part: one.examples for part, one in plan.parts.items()} == {"train": 28, "validation": 6, "test": 6}
+    ) is used
+
+
+@pytest.mark.parametrize("answers", ["letters", "words", "places"])
+def test_choices_in_columns_of_their_own(tmp_path, answers):
+    rows = []
+    for n, name in enumerate(pictures(tmp_path)):
+        options, right = [answer(n + k) for k in range(3)], n * 7 % 3
+        said = {"letters": "ABC"[right], "words": options[right], "places": right}[answers]
+        rows.append([name, "What is it?", *options, said])
+    names = ["option_0", "option_1", "option_2"] if answers == "places" else ["A", "B", "C"]
+    rows_of(tmp_path, "mc.csv", ["image", "question", *names, "answer"], rows)
+    plan = seen(tmp_path)
+    assert (plan.goal, plan.source.entry["choices"], plan.source.entry["correct"]) == ("vqa", names, "answer")
+    assert {row.target for row in plan.rows} == {"red", "green", "blue", "yellow"}
+
+
+def test_places_of_choices_that_count_from_one_are_not_taken(tmp_path):
+    rows = [[name, "What is it?", "cup", "hat", 1 + n % 2] for n, name in enumerate(pictures(tmp_path))]
+    rows_of(tmp_path, "mc.csv", ["image", "question", "option1", "option2", "answer"], rows)
+    assert "choices" not in seen(tmp_path).source.entry
+
+
+@pytest.mark.parametrize("form", ["lists", "objects"])
+def test_a_document_that_holds_a_table_column_by_column(tmp_path, form):
+    columns = {"file": pictures(tmp_path), "kind": [answer(n) for n in range(40)]}
+    if form == "objects":
+        columns = {name: {str(n): cell for n, cell in enumerate(cells)} for name, cells in columns.items()}
+    write(tmp_path, "table.json", columns)
+    plan = seen(tmp_path)
+    assert plan.source.columns == {"image": "file", "label": "kind"}
+    assert {row.target for row in plan.rows} == {"red", "green", "blue", "yellow"}
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_list_of_pictures_with_several_classes_in_words(tmp_path, several):
+    words = [f"{answer(n)} {['cup', 'hat', 'shoe'][n % 3]}" for n in range(40)]
+    if several:
+        words = [" ".join(["bag", "cup", "hat", "shoe"][k] for k in range(4) if n % 15 + 1 >> k & 1) for n in range(40)]
+    names = pictures(tmp_path)
+    write(tmp_path, "list.txt", "".join(f"{name} {text}\n" for name, text in zip(names, words, strict=True)))
+    assert seen(tmp_path).goal == ("multi-label" if several else "image-classification")
+
+
+def test_short_questions_with_it_are_english(tmp_path):
+    rows = [
+        [name, ["is it red?", "is it big?"][n % 2], ["yes", "no"][n % 3 > 0]]
+        for n, name in enumerate(pictures(tmp_path))
+    ]
+    rows_of(tmp_path, "qa.csv", ["image", "question", "answer"], rows)
+    assert "language" not in seen(tmp_path).source.entry
+
+
+def test_a_list_that_excel_wrote_as_unicode_text(tmp_path):
+    lines = ["Bild\tArt", *(f"{name}\t{['Käfer', 'Öhi'][n % 2]}" for n, name in enumerate(pictures(tmp_path)))]
+    (tmp_path / "liste.txt").write_bytes("\r\n".join(lines).encode("utf-16"))
+    plan = seen(tmp_path)
+    assert (plan.source.columns, plan.source.entry["encoding"]) == ({"image": "Bild", "label": "Art"}, "utf-16")
+
+
+def test_pictures_that_rows_link_into_one_group_are_not_divided(tmp_path):
+    names = pictures(tmp_path)
+    rows = [[name, names[(n + 1) % 40], n % 2] for n, name in enumerate(names)]
+    rows_of(tmp_path, "pairs.csv", ["left", "right", "same"], rows)
+    with pytest.raises(DataError, match="40 pictures in 1 groups"):
+        seen(tmp_path)
