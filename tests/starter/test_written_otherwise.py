@@ -98,6 +98,24 @@ def test_parts_of_which_one_has_a_further_column(tmp_path, further):
     assert further == (plan.parts["test"].examples == 20)
 
 
+def test_a_test_without_labels_is_no_part(tmp_path):
+    names = pictures(tmp_path, 60)
+    rows = [
+        {"image": name, "text": f"a {answer(n)} thing on the table", "label": n % 2} for n, name in enumerate(names)
+    ]
+    for part, chosen in (("train", rows[:30]), ("dev", rows[30:45])):
+        write(tmp_path, f"{part}.jsonl", chosen)
+    write(tmp_path, "test.jsonl", [{key: row[key] for key in ("image", "text")} for row in rows[45:]])
+    plan = seen(tmp_path)
+    assert (plan.goal, sum(part.examples for part in plan.parts.values())) == ("classification", 45)
+
+
+def test_pictures_of_a_test_without_rows_are_no_part(tmp_path):
+    names = photos(tmp_path, [f"img/{part}_{n}.png" for part in ("Train", "Test") for n in range(30)])
+    rows_of(tmp_path, "t.csv", ["image", "label"], [[Path(name).stem, answer(n)] for n, name in enumerate(names[:30])])
+    assert sum(part.examples for part in seen(tmp_path).parts.values()) == 30
+
+
 @pytest.mark.parametrize(("column", "used"), [("split", True), ("fold", False), ("size", False)])
 def test_parts_that_are_numbers(tmp_path, column, used):
     rows = [

@@ -130,11 +130,11 @@ class Folder:
             record.question = f"{record.where}: fewer than half of its pictures are in the folder (such as {first})"
         return record
 
-    def with_lists(self, record: Recognised) -> Recognised:
+    def with_lists(self, record: Recognised, names: Iterable[str] = ()) -> Recognised:
         """Choose the parts of a data set by lists of its pictures beside its first file or below.
 
         They are text files named after parts, a picture a line; a table of pictures and their parts; or a JSON document
-        with a list for each part; else the names of the pictures say them. Nothing changes where there are none.
+        with a list for each part; else the names of its pictures say them. Nothing changes where there are none.
         """
         beside = Path(record.files[0]).parent.as_posix()
         lists: dict[str, str] = {}
@@ -150,18 +150,10 @@ class Folder:
             record.parts = {part: {"take": f"in:{place}"} for part, place in lists.items()}
             record.reasons["parts"] = f"{', '.join(files)} list the pictures of the parts"
             record.files += files
-        elif patterns := self._parts_in_names():
+        elif patterns := _parts_in(names):
             record.parts = {part: {"take": f"named:{pattern}"} for part, pattern in patterns.items()}
             record.reasons["parts"] = f"the names of the pictures say them: {', '.join(patterns.values())}"
         return record
-
-    def _parts_in_names(self) -> dict[str, str]:
-        """Return patterns by part where the name of every picture begins with a word for a part."""
-        hits = [re.match(r"([A-Za-z]+)[-_]", name) for name in self.pictures.by_id]
-        starts = {hit[0] for hit in hits if hit}
-        parts = {part_of(start[:-1]): f"{start}*" for start in sorted(starts)}
-        one_each = all(hits) and "" not in parts and len(parts) == len(starts)
-        return parts if one_each and {"train"} < set(parts) else {}
 
     def part_lists(self, name: str) -> dict[str, str]:
         """Return ``FILE=WORD`` by part, for the words by which a table or a JSON document divides pictures."""
@@ -218,3 +210,12 @@ def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
     homes = [str(Path(first).parent) for first in folder.files(names[0])]
     wanted = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
     return [(home, files) for home, files in wanted if set(files) <= set(folder.every)]
+
+
+def _parts_in(names: Iterable[str]) -> dict[str, str]:
+    """Return patterns by part where every name of a picture begins with a word for a part."""
+    hits = [re.match(r"([A-Za-z]+)[-_]", Path(name).name) for name in names]
+    starts = {hit[0] for hit in hits if hit}
+    parts = {part_of(start[:-1]): f"{start}*" for start in sorted(starts)}
+    one_each = all(hits) and "" not in parts and len(parts) == len(starts)
+    return parts if one_each and {"train"} < set(parts) else {}

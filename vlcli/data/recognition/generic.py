@@ -63,8 +63,8 @@ def _is_one(folder: Folder, first: Sequence[TableFile], more: Sequence[TableFile
     splits = split_names([folder.name(one.path) for one in (*first, *more)])[1]
     if not all(map(part_of, splits)) or len(set(splits)) < len(splits):
         return False
-    meaning = meaning_of(few, folder.pictures, {})
-    return meaning.pictures is not None and not meaning.unclear and bool(_kind(meaning))
+    one, other = (meaning_of(table, folder.pictures, {}) for table in (few, many))  # a label may be what test lacks
+    return one.pictures is not None and not one.unclear and bool(_kind(one)) and one.columns == other.columns
 
 
 def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
@@ -132,7 +132,10 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         record.entry |= _entry(record, table, meaning) | _class_names(folder, record, table, meaning) | in_parts
         record.notes += _notes(record.where, table, meaning, in_parts=bool(in_parts))
         if not record.parts:
-            folder.with_lists(record)
+            source = meaning.pictures.sources[0]
+            begun = source in table.columns or source.startswith("{")
+            column = re.sub(r"\{([^{}:]+).*", r"\1", source)
+            folder.with_lists(record, map(str, table.values(column)) if begun else ())
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
         if meaning.text is not None and len(meaning.pictures.sources) > 1 and not meaning.unclear:
