@@ -190,5 +190,5 @@ def test_pictures_that_rows_link_into_one_group_are_not_divided(tmp_path):
     names = pictures(tmp_path)
     rows = [[name, names[(n + 1) % 40], n % 2] for n, name in enumerate(names)]
     rows_of(tmp_path, "pairs.csv", ["left", "right", "same"], rows)
-    with pytest.raises(DataError, match="40 pictures in 1 groups"):
+    with pytest.raises(DataError, match="40 pictures; groups: 1"):
         seen(tmp_path)

@@ -136,8 +136,8 @@ def part_of_speech(word: str) -> str:
 # Words that most English sentences have one of, and other languages rarely.
 _OF_SENTENCES = frozenset(
     {"the", "of", "and", "are", "what", "which", "who", "whose", "where", "when", "why", "how", "many", "there", "this"}
-    | {"that", "these", "does", "did", "with", "from", "on", "it", "they", "you", "has", "have", "color"}
-    | {"colour"}
+    | {"that", "these", "does", "did", "with", "from", "on", "it", "they", "you", "has", "have"}
+    | {"color", "colour"}
 )
 
 

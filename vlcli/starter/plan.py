@@ -183,7 +183,7 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
         empty = [part for part, one in parts.items() if not one.examples]
         if not empty:
             return parts
-    got, hint = f"{number} pictures in {len(set(groups_of(examples)))} groups", "name the parts in a column: split"
+    got, hint = f"{number} pictures; groups: {len(set(groups_of(examples)))}", "name the parts in a column: split"
     expected = f"{FEWEST} groups of pictures that no row shows together, since no picture may be in two parts"
     raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=got, expected=expected, hint=hint)
 

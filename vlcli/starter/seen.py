@@ -345,8 +345,7 @@ def check_columns(folder: Folder) -> None:
         [*table.columns, *(table.document if isinstance(table.document, dict) else ())] for table in folder.tables()
     ]
     known = list(dict.fromkeys(name for some in names for name in some))
-    named = [name for column in folder.columns.values() for name in columns_in(column, known)]
-    absent = [name for name in named if name not in known]
+    absent = [name for name in columns_in(folder.columns.values(), known) if name not in known]
     if absent:
         close = [near[0] for name in absent if (near := get_close_matches(name, known, n=1, cutoff=0.5))]
         hint = f"did you mean {' and '.join(map(repr, close))}?" if close else ""

@@ -177,7 +177,7 @@ def _train_folder(parts: dict[str, dict[str, Any]]) -> str:
 
 def _is_divided(paths: Iterable[str], base: str) -> bool:
     """Return whether folders in folders hold the pictures whose names begin with theirs (``0/2/f/02f6f33d.jpg``)."""
-    inner = [PurePosixPath(path).relative_to(base) for path in paths]
+    inner = (PurePosixPath(path).relative_to(base) for path in paths)
     return all(
         len(path.parts) > 2 and max(map(len, path.parts[:-1])) <= 2 and path.name.startswith("".join(path.parts[:-1]))
         for path in inner

@@ -350,7 +350,9 @@ class Table(SplitFileReader):
             targets |= self._several.of(row, where)
         if cell["answers"] is not None:
             targets |= cells.answers(self._cell(row, "answers", where), where, self.language == "english")
-        options = [row[name] for name in self.choice_columns if row.get(name) not in (None, "")]
+        options = ["" if row.get(name) is None else row[name] for name in self.choice_columns]
+        while options and options[-1] == "":  # only at the end: a letter is the place of its column
+            options.pop()
         if (choices := options or cell.get("choices")) is not None:
             if isinstance(choices, str):
                 choices = [word.strip() for word in choices.split(self.several)]

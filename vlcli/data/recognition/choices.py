@@ -25,7 +25,8 @@ def choice_columns(table: TableFile, left: dict[str, list[Any]], answers: str) -
     for names in groups.values():
         letters = {name[-1].upper() for name in names}
         letters = set() if "1" in letters and "0" not in letters else letters  # readers count places from 0
-        rows = [(str(row[answers]), [str(row.get(name)) for name in names]) for row in table.rows if row.get(answers)]
+        given = [row for row in table.rows if row.get(answers) not in (None, "")]
+        rows = [(str(row[answers]), [str(row.get(name)) for name in names]) for row in given]
         if len(names) > 1 and all(word.upper() in letters or word in words for word, words in rows):
             for name in names:
                 del left[name]

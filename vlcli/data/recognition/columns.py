@@ -151,7 +151,7 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
 def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
     """Take the columns that the user names."""
     for role, column in chosen.items():
-        if len(several := columns_in(column, left)) > 1:
+        if len(several := columns_in([column], left)) > 1:
             meaning.labels = several
             if wrong := [name for name in several if role != "label" or not are_flags(left.pop(name))]:
                 meaning.unclear = f"several columns of a --{role} say 0 or 1, true or false: {wrong[0]} does not"

@@ -63,7 +63,9 @@ def _is_one(folder: Folder, first: Sequence[TableFile], more: Sequence[TableFile
     splits = split_names([folder.name(one.path) for one in (*first, *more)])[1]
     if not all(map(part_of, splits)) or len(set(splits)) < len(splits):
         return False
-    one, other = (meaning_of(table, folder.pictures, {}) for table in (few, many))  # a label may be what test lacks
+    one, other = (
+        meaning_of(table, folder.pictures, folder.columns) for table in (few, many)
+    )  # a label may be what test lacks
     return one.pictures is not None and not one.unclear and bool(_kind(one)) and one.columns == other.columns
 
 
@@ -117,7 +119,7 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
     table = group[0] if len(group) == 1 else replace(group[0], rows=[row for one in group for row in one.rows])
     record = Recognised("", {"name": table.reader}, [folder.name(one.path) for one in group])
     shown = ", ".join(map(repr, table.columns[:12])) or "none"
-    named = [name for column in folder.columns.values() for name in columns_in(column, table.columns)]
+    named = columns_in(folder.columns.values(), table.columns)
     if lacking := [column for column in named if column not in table.columns]:
         record.unused = [f"{record.where}: it lacks the column {lacking[0]} (columns: {shown})"]
         return record
@@ -132,10 +134,8 @@ def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
         record.entry |= _entry(record, table, meaning) | _class_names(folder, record, table, meaning) | in_parts
         record.notes += _notes(record.where, table, meaning, in_parts=bool(in_parts))
         if not record.parts:
-            source = meaning.pictures.sources[0]
-            begun = source in table.columns or source.startswith("{")
-            column = re.sub(r"\{([^{}:]+).*", r"\1", source)
-            folder.with_lists(record, map(str, table.values(column)) if begun else ())
+            column = re.sub(r"\{([^{}:]+).*", r"\1", meaning.pictures.sources[0])  # none where a name begins otherwise
+            folder.with_lists(record, map(str, table.values(column)))
     else:
         why = meaning.unclear or "no column holds sentences, labels that occur more than once, or boxes"
         if meaning.text is not None and len(meaning.pictures.sources) > 1 and not meaning.unclear:

@@ -20,26 +20,7 @@ IsPicture = Callable[[str], bool]
 """Tells whether a cell names a picture of the folder, with or without its ending."""
 _LOOKED_AT = 50
 _ENDINGS = "|".join(map(re.escape, sorted(IMAGE_SUFFIXES)))
-_OF_SENTENCES = {
-    "a",
-    "an",
-    "the",
-    "of",
-    "in",
-    "on",
-    "at",
-    "and",
-    "with",
-    "is",
-    "are",
-    "ein",
-    "eine",
-    "der",
-    "die",
-    "das",
-    "im",
-}
-_OF_SENTENCES |= {"un", "une", "le", "la", "les", "el", "los", "il", "lo"}
+_OF_SENTENCES = re.compile(r"an?|the|of|in|on|at|and|with|is|are|eine?|der|die|das|im|une?|l[aeo]s?|el|il")
 _NUMBERS = re.compile(r"[-+.\d\s]+")
 _NAMED = re.compile(rf"(.*?(?:{_ENDINGS}))\s+(\S.*)", re.IGNORECASE)
 
@@ -172,7 +153,7 @@ def _are_combined(texts: Sequence[str]) -> bool:
     words = [text.lower().split() for text in texts]
     known = {word for some in words for word in some}
     once = all(len(set(some)) == len(some) for some in words)
-    return once and known.isdisjoint(_OF_SENTENCES) and len(set(map(tuple, words))) > 2 * len(known)
+    return once and not any(map(_OF_SENTENCES.fullmatch, known)) and len(set(map(tuple, words))) > 2 * len(known)
 
 
 def _cells(lines: Sequence[str], mark: str) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -133,7 +133,10 @@ def names_mark(values: Sequence[Any]) -> str | None:
     return None
 
 
-def columns_in(text: str, known: Container[str]) -> list[str]:
-    """Return the columns that an option names: a column, or several with commas between them."""
-    parts = [part.strip() for part in text.split(",")]
-    return parts if text not in known and all(part in known for part in parts) else [text]
+def columns_in(options: Iterable[str], known: Container[str]) -> list[str]:
+    """Return the columns that options name: each a column, or several with commas between them."""
+    columns = []
+    for text in options:
+        parts = [part.strip() for part in text.split(",")]
+        columns += parts if text not in known and all(part in known for part in parts) else [text]
+    return columns
