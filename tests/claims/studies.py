@@ -56,8 +56,11 @@ def registered(tmp_path: Path, *claims: str) -> list[Registered]:
     return read(file)
 
 
-def looker(values: dict[str, list[float]]):
-    """Measured accuracies by row, one per seed from 0 on; a text in place of the list is the error of a row."""
+def looker(values: dict[str, list[float]], **more: float):
+    """Measured accuracies by row, one per seed from 0 on; a text in place of the list is the error of a row.
+
+    ``more`` holds metrics that are equal for all rows and seeds.
+    """
 
     def look(cell: Cell) -> Measured | None:
         found = values.get(cell.row)
@@ -65,6 +68,6 @@ def looker(values: dict[str, list[float]]):
             return Measured("", "failed", error=found)
         if found is None or cell.seed >= len(found):
             return None
-        return Measured("", metrics={"": {"top1": found[cell.seed]}}, seconds=10.0)
+        return Measured("", metrics={"": {"top1": found[cell.seed], **more}}, seconds=10.0)
 
     return look

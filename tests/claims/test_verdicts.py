@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tests.claims.studies import UNTESTED, claim, looker, registered
+import pytest
+from scipy import stats
+
+from tests.claims.studies import HEAD, UNTESTED, claim, looker, registered
+from vlcli.claims.load import read
 from vlcli.claims.page import render
+from vlcli.claims.results_file import cells_of
 from vlcli.claims.verdicts import as_row, counts, judge
 from vlcli.claims.words import short
 
@@ -77,6 +82,70 @@ def test_an_undecided_difference_may_be_surely_smaller_than_the_registered_one(t
     assert "| *smaller than expected* | 1 | 1 |" in text
     assert "<br>smaller than 0.1 |" in text
     assert next(row for row in short([found["close"]]))[-1].startswith("smaller than 0.1, ")
+
+
+def test_smaller_than_expected_is_corrected_over_the_table(tmp_path):
+    rows = {"old": OLD, "close": [0.72, 0.71, 0.72, 0.76, 0.74]}
+    one = claim("close", ("close", "old"))
+    alone = words(tmp_path, one, rows=rows)["close"]
+    contrast = alone.difference
+    assert -0.1 < contrast.low < contrast.high < 0.1
+    others = [claim(f"more-{number}", (f"row{number}", "old")) for number in range(60)]
+    among = words(tmp_path, one, *others, rows=rows)["close"]
+    assert (alone.smaller, among.smaller) == (True, False)
+    assert among.p_smaller == pytest.approx(61 * alone.p_smaller)
+    pairs = [new - old for new, old in zip(rows["close"], OLD, strict=True)]
+    sides = [stats.ttest_1samp(pairs, -0.1, alternative="greater"), stats.ttest_1samp(pairs, 0.1, alternative="less")]
+    assert alone.p_smaller == pytest.approx(max(float(side.pvalue) for side in sides))
+
+
+BOARD = "worlds: {board: Pictures of one shape on a board of nine cells.}"
+
+
+@pytest.mark.parametrize(
+    ("old", "chance", "word"),
+    [(0.06, 0.05, "not judged"), (0.5, 0.05, "undecided"), (0.98, 0.05, "not judged"), (0.06, None, "undecided")],
+)
+def test_a_row_near_chance_or_the_ceiling_judges_nothing(tmp_path, old, chance, word):
+    noise = (0.004, -0.003, 0.002, 0.0, -0.001)
+    rows = {"old": [old + one for one in noise], "new": [old - 2 * one for one in noise]}
+    look = looker(rows) if chance is None else looker(rows, **{"chance/top1": chance})
+    [one] = judge(registered(tmp_path, claim("one", ("new", "old"))), look)
+    assert one.word == word
+    assert one.share == (None if chance is None else pytest.approx((old - chance) / (1 - chance), abs=0.01))
+    assert not (one.smaller and word == "not judged")
+    if word == "not judged":
+        text = render([one])
+        assert "### Not judged (1)" in text
+        assert f"second row {one.share:.0%} of the way from chance to the ceiling" in text
+        assert short([one])[0][-1] in text
+
+
+def test_a_difference_that_is_found_counts_even_from_chance(tmp_path):
+    rows = {"old": [0.05, 0.06, 0.05, 0.04, 0.05], "new": NEW}
+    [one] = judge(registered(tmp_path, claim("one", ("new", "old"))), looker(rows, **{"chance/top1": 0.05}))
+    assert one.word == "reproduced"
+
+
+def test_a_world_may_register_chance_and_ceiling(tmp_path):
+    board = "worlds: {board: {about: Pictures of one shape on a board of nine cells., chance: 0.1, ceiling: 0.75}}"
+    file = tmp_path / "claims.yaml"
+    file.write_text((HEAD + claim("one", ("alike", "old"))).replace(BOARD, board))
+    [one] = judge(read(file), looker(ROWS, **{"chance/top1": 0.5}))
+    assert one.word == "not judged"
+    assert one.share == pytest.approx((0.718 - 0.1) / 0.65)
+
+
+@pytest.mark.parametrize(("planted", "word"), [([0.5, 0.51, 0.52, 0.5, 0.53], "undecided"), (OLD[::-1], "not judged")])
+def test_a_planted_difference_must_be_found(tmp_path, planted, word):
+    one = claim("one", ("alike", "old")).replace("metric: top1, ", "metric: top1, planted: known, ")
+    claims = registered(tmp_path, one)
+    assert judge(claims, looker(ROWS))[0].word == "not run"
+    assert [cell.row for cell in cells_of(claims[0], 1)] == ["alike", "old", "known"]
+    [judged] = judge(claims, looker({**ROWS, "known": planted}))
+    assert judged.word == word
+    if word == "not judged":
+        assert "the planted difference was not found" in render([judged])
 
 
 def test_fewer_seeds_by_option(tmp_path):

@@ -16,7 +16,7 @@ from vlcli.recipe.fields import Section
 from vlcli.recipe.load import registered_file
 from vlcli.recipe.yaml import Document
 from vlcli.registry import entries, names
-from vlcli.registry.bounds import Positive, Seed
+from vlcli.registry.bounds import Positive, Seed, Share
 
 ID = r"^[a-z0-9][a-z0-9-]*$"
 """Identifiers: lower-case letters, digits and hyphens, so that they can be typed and used as names of files."""
@@ -25,6 +25,7 @@ REAL = "real"
 """Part of the page on which claims stand that real photographs test; their worlds are named ``real/NAME``."""
 
 Direction = Literal["higher", "lower"]
+EarlierVerdict = Literal["reproduced", "opposite", "undecided", "not judged"]
 Sentence = Annotated[str, Field(min_length=10, max_length=1000)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Rows = tuple[Name, Name]
@@ -41,6 +42,20 @@ class Power(Section):
     deviation: Positive
 
 
+class World(Section):
+    """The data of a small recipe.
+
+    Attributes:
+        chance: score of a model that has not learnt the relation in question; None: of guessing, as the evaluate stage
+            measured it (``chance/METRIC``), if it did.
+        ceiling: the best possible score.
+    """
+
+    about: Sentence
+    chance: float | None = None
+    ceiling: float = 1.0
+
+
 class Small(Section):
     """How a claim is tested: two rows of a small recipe, the first for the first of the published rows.
 
@@ -49,6 +64,8 @@ class Small(Section):
         world: one of the file's worlds, in which the effect should show; ``real/NAME``: photographs, which lie in the
             recipe's ``root``.
         minutes: of one core that a row takes with one seed, as estimated.
+        planted: a third row, known to differ from the second by the registered difference; where this is not found
+            either, the claim is not judged.
         seeds: that decide; None: the file's. So with ``power``.
     """
 
@@ -60,6 +77,12 @@ class Small(Section):
     seeds: Seeds | None = None
     power: Power | None = None
     minutes: Positive | None = None
+    planted: Name | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The rows that run: two, and the planted one."""
+        return (*self.rows, self.planted) if self.planted else self.rows
 
     @field_validator("rows")
     @classmethod
@@ -110,7 +133,7 @@ class Earlier(Section):
 
     settings: Sentence
     seeds: Seeds
-    verdicts: Annotated[dict[str, tuple[Literal["reproduced", "opposite", "undecided"], float]], Field(min_length=1)]
+    verdicts: Annotated[dict[str, tuple[EarlierVerdict, float]], Field(min_length=1)]
 
 
 class ClaimsFile(Section):
@@ -120,7 +143,9 @@ class ClaimsFile(Section):
         paper: short name, as in ``vlcli reproduce PAPER``.
         settings_seeds: seeds with which the settings of the small recipes were chosen; none of them judges.
         seeds: that decide, where a claim names none itself.
-        worlds: descriptions by the name that claims use.
+        judged_between: shares of the way from chance to the ceiling between which the second row of a claim must lie
+            for a difference that is not found to count as undecided.
+        worlds: by the name that claims use; a sentence is the world's ``about``.
         earlier: registrations before this one, oldest first.
     """
 
@@ -129,9 +154,17 @@ class ClaimsFile(Section):
     settings_seeds: Seeds
     seeds: Seeds
     power: Power
-    worlds: Annotated[dict[str, Sentence], Field(default_factory=dict)]
+    judged_between: tuple[Share, Share] = (0.1, 0.9)
+    worlds: Annotated[dict[str, World], Field(default_factory=dict)]
     earlier: Annotated[list[Earlier], Field(default_factory=list)]
     claims: Annotated[list[Claim], Field(min_length=1, max_length=1000)]
+
+    @field_validator("worlds", mode="before")
+    @classmethod
+    def _described(cls, worlds: object) -> object:
+        if not isinstance(worlds, dict):
+            return worlds
+        return {name: {"about": world} if isinstance(world, str) else world for name, world in worlds.items()}
 
     @field_validator("seeds", "settings_seeds")
     @classmethod
@@ -154,6 +187,12 @@ class Registered:
     def small(self) -> Small | None:
         """How the claim is tested; None where it cannot be."""
         return None if isinstance(self.claim.small, str) else self.claim.small
+
+    @property
+    def world(self) -> World:
+        """The world in which the claim is tested."""
+        assert self.small is not None
+        return self.file.worlds[self.small.world]
 
     @property
     def is_real(self) -> bool:
@@ -201,7 +240,7 @@ def as_row(one: Registered) -> dict[str, Any]:
         return facts
     tested = small.model_dump(exclude_none=True) | {"seeds": one.seeds, "power": one.power.model_dump()}
     test = f"{small.recipe}:{small.rows[0]} against {small.rows[1]}, {small.metric}"
-    return facts | {"small": tested | {"about": one.file.worlds[small.world]}, "test": test}
+    return facts | {"small": tested | {"about": one.file.worlds[small.world].about}, "test": test}
 
 
 def of_paper(reference: str) -> list[Registered]:

@@ -97,7 +97,7 @@ def _section(word: str, listed: Sequence[Judged]) -> list[str]:
             lines.append(f"- {said} {numbers} {claim.reason if word == 'not in small' else waiting + words.cost(one)}")
         return [*lines, ""]
     columns = ["claim", "published", "measured", "difference", "p"]
-    columns += ["seeds that would decide"] if word == "undecided" else []
+    columns += {"undecided": ["seeds that would decide"], "not judged": ["why"]}.get(word, [])
     rows = [f"| {' | '.join(_cells(one, word))} |" for one in listed]
     return [*lines, f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows, ""]
 
@@ -116,11 +116,12 @@ def _cells(one: Judged, word: str) -> list[str]:
     ]
     if word == "undecided":
         cells.append("<br>".join(filter(None, (words.seeds(one), words.size(one)))))
+    cells += [words.room(one)] if word == "not judged" else []
     return [cell.replace("|", "\\|") for cell in cells]
 
 
-COLOURS = {"reproduced": "#2b5c9e", "opposite": "#c2571a", "undecided": "#777777"}
-MARKS = {"reproduced": "o", "opposite": "D", "undecided": "s"}
+COLOURS = {"reproduced": "#2b5c9e", "opposite": "#c2571a", "undecided": "#777777", "not judged": "#bbbbbb"}
+MARKS = {"reproduced": "o", "opposite": "D", "undecided": "s", "not judged": "x"}
 
 
 def plot(judged: Sequence[Judged], file: Path) -> bool:

@@ -193,7 +193,7 @@ def check(claims: Iterable[Registered], tables: Tables) -> None:
             what = f"the recipe cannot be used: {error}"
             problems.setdefault(recipe, Problem(one.claim.id, what, one.place, recipe))
             continue
-        for row in one.small.rows:
+        for row in one.small.cells:
             if row not in rows:
                 hint = did_you_mean(row, rows, 1, 0.4)
                 what = f"the recipe {recipe} has no such row"

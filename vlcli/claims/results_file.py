@@ -56,7 +56,7 @@ def cells_of(one: Registered, count: int | None = None) -> list[Cell]:
     """Returns the cells that decide a claim, seed by seed; none where it cannot be tested in small."""
     if one.small is None:
         return []
-    return [Cell(one.small.recipe, row, seed) for seed in seeds_of(one, count) for row in one.small.rows]
+    return [Cell(one.small.recipe, row, seed) for seed in seeds_of(one, count) for row in one.small.cells]
 
 
 def all_cells(claims: Iterable[Registered], count: int | None = None) -> list[Cell]:

@@ -9,11 +9,13 @@ from typing import Any, Literal
 from vlcli.claims.load import Registered
 from vlcli.claims.results_file import Cell, Measured, seeds_of
 from vlcli.tables.results import RowResults, RunResults
-from vlcli.tables.statistics import ALPHA, Contrast, Estimate, adjusted, contrast, estimate
+from vlcli.tables.statistics import ALPHA, Contrast, Estimate, adjusted, contrast, equivalence, estimate
 
-Word = Literal["reproduced", "opposite", "undecided", "failed", "not run", "not in small"]
-WORDS: tuple[Word, ...] = ("reproduced", "opposite", "undecided", "failed", "not run", "not in small")
+Word = Literal["reproduced", "opposite", "undecided", "not judged", "failed", "not run", "not in small"]
+WORDS: tuple[Word, ...] = ("reproduced", "opposite", "undecided", "not judged", "failed", "not run", "not in small")
 DECIDED = ("reproduced", "opposite")
+COMPLETE = (*DECIDED, "undecided", "not judged")
+"""Verdicts on claims whose rows have run with all seeds."""
 Look = Callable[[Cell], Measured | None]
 """What a cell measured, or None."""
 
@@ -27,6 +29,9 @@ class Judged:
         wanted: number of seeds that decide.
         difference: first row minus second, paired by seed.
         p: after Holm's correction over the claims of the paper's table.
+        p_smaller: of the statement that the difference lies within plus and minus the registered one, corrected alike.
+        chance: score of guessing in the metric; None where it is not known.
+        planted: difference of the planted row to the second row.
     """
 
     registered: Registered
@@ -37,6 +42,9 @@ class Judged:
     second: Estimate | None = None
     difference: Contrast | None = None
     p: float | None = None
+    p_smaller: float | None = None
+    chance: float | None = None
+    planted: Contrast | None = None
     error: str = ""
 
     @property
@@ -47,21 +55,31 @@ class Judged:
     @property
     def follows(self) -> bool | None:
         """Whether the difference has the published direction, sure or not; None where not all seeds have run."""
-        if self.difference is None or self.word not in (*DECIDED, "undecided"):
+        if self.difference is None or self.word not in COMPLETE:
             return None
         return self.sign * self.difference.difference > 0
 
     @property
     def smaller(self) -> bool:
-        """Whether the 95 % interval of an undecided difference lies within plus and minus the registered one.
+        """Whether an undecided difference is surely smaller than the registered one, in either direction.
 
-        This is a test of equivalence by two one-sided t tests, each at .025.
+        This is a test of equivalence by two one-sided t tests, each at .025 after Holm's correction.
         """
-        measured = self.difference
-        if self.word != "undecided" or measured is None or measured.low is None or measured.high is None:
-            return False
-        expected = self.registered.power.difference
-        return -expected < measured.low and measured.high < expected
+        return self.word == "undecided" and self.p_smaller is not None and self.p_smaller < ALPHA / 2
+
+    @property
+    def share(self) -> float | None:
+        """Where the second row's mean lies between chance (0) and the ceiling (1); None where chance is not known."""
+        if self.second is None or self.chance is None:
+            return None
+        return (self.second.mean - self.chance) / (self.registered.world.ceiling - self.chance)
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the world can show a difference: the second row has room, and a planted difference is found."""
+        low, high = self.registered.file.judged_between
+        has_room = self.share is None or low <= self.share <= high
+        return has_room and (self.planted is None or _p_of(self.planted) < ALPHA)
 
     @property
     def seeds_to_decide(self) -> int | None:
@@ -74,7 +92,8 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
 
     A claim is judged once both rows have run with all its seeds. Holm's correction counts all claims of a paper's table
     that can be tested in small, those on real photographs apart; one that has not run counts with a p value of 1, so
-    that a verdict does not depend on what was run before it.
+    that a verdict does not depend on what was run before it. A claim is not judged where no difference is found and the
+    second row is near chance or the ceiling, or a planted difference is not found either.
 
     Args:
         claims: all claims of the papers in question, also those that are not to be run.
@@ -87,12 +106,14 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
             tables[one.file.paper, one.claim.table, one.is_real].append(one.claim.id)
     for listed in tables.values():
         corrected = adjusted([_p(measured[name]) for name in listed])
-        for name, p in zip(listed, corrected, strict=True):
+        equivalent = adjusted([_p_smaller(measured[name]) for name in listed])
+        for name, p, p_smaller in zip(listed, corrected, equivalent, strict=True):
             one_judged = measured[name]
             if one_judged.word == "undecided" and one_judged.difference is not None and p is not None:
                 positive = one_judged.difference.difference * one_judged.sign > 0
-                word: Word = "undecided" if p >= ALPHA else "reproduced" if positive else "opposite"
-                measured[name] = replace(one_judged, word=word, p=p)
+                found: Word = "reproduced" if positive else "opposite"
+                word: Word = found if p < ALPHA else "undecided" if one_judged.is_visible else "not judged"
+                measured[name] = replace(one_judged, word=word, p=p, p_smaller=p_smaller)
     return [measured[one.claim.id] for one in claims]
 
 
@@ -106,7 +127,7 @@ def _measure(one: Registered, look: Look, count: int | None) -> Judged:
     if small is None:
         return Judged(one, "not in small")
     seeds = seeds_of(one, count)
-    cells = {row: [(seed, look(Cell(small.recipe, row, seed))) for seed in seeds] for row in small.rows}
+    cells = {row: [(seed, look(Cell(small.recipe, row, seed))) for seed in seeds] for row in small.cells}
     measured = [cell for ran in cells.values() for _, cell in ran if cell is not None]
     labels = (label for cell in measured for label in cell.metrics if label and small.metric.startswith(f"{label}/"))
     label = next(labels, "")  # of the evaluate stage that the metric's name begins with
@@ -120,20 +141,31 @@ def _measure(one: Registered, look: Look, count: int | None) -> Judged:
                 metrics = cell.metrics.get(label, {})
                 runs.append(RunResults(seed, cell.state, metrics, Path(folder) if folder else None, cell.error))
         rows.append(RowResults(row, runs))
-    both = set(rows[0].values(metric)) & set(rows[1].values(metric))
+    both = set.intersection(*(set(row.values(metric)) for row in rows))
     failed = (run.error or run.state for row in rows for run in row.runs if run.state in ("failed", "refused"))
     error = next(failed, "")
     word: Word = "failed" if error else "not run" if len(both) < len(seeds) else "undecided"
-    first, second = (estimate(row, metric) for row in rows)
-    difference = contrast(rows[0], rows[1], metric) if both else None
-    return Judged(one, word, len(both), len(seeds), first, second, difference, None, error)
+    first, second = (estimate(row, metric) for row in rows[:2])
+    differences = [contrast(row, rows[1], metric) if both else None for row in (rows[0], *rows[2:])]
+    guessed = estimate(rows[1], f"chance/{metric.removeprefix('mean/')}")
+    chance = one.world.chance if one.world.chance is not None or guessed is None else guessed.mean
+    judged = Judged(one, word, len(both), len(seeds), first, second, differences[0], chance=chance, error=error)
+    return replace(judged, planted=differences[-1]) if small.planted else judged
 
 
 def _p(one: Judged) -> float:
     # 1 for a claim that has not run
-    difference = one.difference
-    if one.word != "undecided" or difference is None:
+    return 1.0 if one.word != "undecided" or one.difference is None else _p_of(one.difference)
+
+
+def _p_smaller(one: Judged) -> float:
+    if one.word != "undecided" or one.difference is None:
         return 1.0
+    p = equivalence(one.difference, one.registered.power.difference)
+    return 1.0 if p is None else p
+
+
+def _p_of(difference: Contrast) -> float:
     if difference.p is not None:
         return difference.p
     return 0.0 if difference.difference and difference.count > 1 else 1.0  # every seed has the same difference
@@ -146,5 +178,5 @@ def as_row(one: Judged) -> dict[str, Any]:
     for name in ("first", "second", "difference"):
         value = getattr(one, name)
         facts[name] = None if value is None else asdict(value)
-    facts["smaller_than_expected"] = one.smaller
-    return facts | {"seeds_to_decide": one.seeds_to_decide, "done": one.word in (*DECIDED, "undecided")}
+    facts |= {"smaller_than_expected": one.smaller, "chance": one.chance, "share_of_range": one.share}
+    return facts | {"seeds_to_decide": one.seeds_to_decide, "done": one.word in COMPLETE}

@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 
-from vlcli.claims.verdicts import DECIDED, Judged, Word
+from vlcli.claims.verdicts import COMPLETE, DECIDED, Judged, Word
 from vlcli.tables.statistics import Estimate
 
 MEANING: dict[Word, str] = {
     "reproduced": "the difference has the published direction, p below .05 after Holm's correction",
     "opposite": "the difference has the opposite direction, p below .05 after Holm's correction",
     "undecided": "the rows have run with all seeds and do not differ surely in either direction",
+    "not judged": (
+        "the rows do not differ surely, and the world could not show it: the second row is within a tenth of the range"
+        " from chance or from the ceiling, or a difference that was planted was not found either"
+    ),
     "failed": "a row ended with an error",
     "not run": "not all seeds of both rows have run yet",
     "not in small": "the question cannot be put to a small world; the reason stands beside it",
@@ -16,8 +20,8 @@ MEANING: dict[Word, str] = {
 """What each verdict means."""
 MORE = {
     "smaller than expected": (
-        "undecided, but the whole interval lies within the difference for which the number of seeds was registered, in"
-        " either direction: there is no effect of this size"
+        "undecided, but surely within the difference for which the number of seeds was registered, in either direction"
+        " (two one-sided tests, each below .025 after Holm's correction): there is no effect of this size; not decided"
     ),
     "decided": "reproduced or opposite, of the claims that can be tested in small",
     "published direction": (
@@ -122,6 +126,14 @@ def size(one: Judged) -> str:
     return f"smaller than {one.registered.power.difference:g}" if one.smaller else ""
 
 
+def room(one: Judged) -> str:
+    """Why a claim is not judged."""
+    low, high = one.registered.file.judged_between
+    if one.share is None or low <= one.share <= high:
+        return "the planted difference was not found"
+    return f"second row {one.share:.0%} of the way from chance to the ceiling"
+
+
 def history(judged: Sequence[Judged]) -> list[str]:
     """A sentence or more on each earlier registration of a paper: its verdicts and its settings."""
     lines: list[str] = []
@@ -129,7 +141,8 @@ def history(judged: Sequence[Judged]) -> list[str]:
         return lines
     for one in judged[0].registered.file.earlier:
         verdicts: list[str] = [verdict for verdict, _ in one.verdicts.values()]
-        spread = ", ".join(f"{verdicts.count(word)} {word}" for word in (*DECIDED, "undecided"))
+        named = dict.fromkeys((*DECIDED, "undecided", *verdicts))
+        spread = ", ".join(f"{verdicts.count(word)} {word}" for word in named)
         numbers = ", ".join(map(str, one.seeds))
         lines.append(f"An earlier registration (seeds {numbers}) ended with {spread}. {one.settings}")
     return lines
@@ -139,9 +152,11 @@ def short(judged: Sequence[Judged]) -> list[list[str]]:
     """A line for each claim that has run, for the terminal."""
     rows = []
     for one in judged:
-        if one.word in (*DECIDED, "undecided", "failed"):
+        if one.word in (*COMPLETE, "failed"):
             more = one.error
             if one.word == "undecided":
                 more = ", ".join(filter(None, (size(one), f"{seeds(one)} seeds would decide")))
+            if one.word == "not judged":
+                more = room(one)
             rows.append([one.registered.claim.id, one.word, difference(one), more])
     return rows

@@ -79,7 +79,7 @@ def _paper(name: str, listed: Sequence[Judged]) -> dict[str, Any]:
         "name": name,
         "title": words.title(listed),
         "history": words.history(listed),
-        "worlds": list({world: file.worlds[world] for world, file in tested}.items()),
+        "worlds": list({world: file.worlds[world].about for world, file in tested}.items()),
         "zero": None if span is None else span.at(0.0),
         "ticks": [] if span is None else span.ticks,
         "claims": [_shown(one, span) for one in listed],
@@ -104,6 +104,7 @@ def _shown(one: Judged, span: Span | None) -> dict[str, Any]:
     notes = [one.error]
     if one.word == "undecided":
         notes += [f"{words.seeds(one)} seeds would decide", words.size(one)]
+    notes += [words.room(one)] if one.word == "not judged" else []
     if one.word == "not run":
         notes += [f"{one.seeds} of {one.wanted} seeds have run"]
     shown = {

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from vlcli.metrics.clustered import Clusters, Values, difference_interval, score_interval
 from vlcli.metrics.clusters import read_clusters
-from vlcli.metrics.interval import interval
+from vlcli.metrics.interval import interval, quantile
 from vlcli.metrics.rows import column, read_lines
 from vlcli.tables.results import RowResults, RunResults
 
@@ -179,6 +179,19 @@ def _by_example(
     sure = difference_interval(columns, clusters, level)
     over: Over = "seeds and images" if len(columns) > 1 else "examples" if clusters is None else "images"
     return Contrast(row.label, reference.label, metric, sure.mean, sure.low, sure.high, sure.p, sure.count, over)
+
+
+def equivalence(contrast: Contrast, bound: float) -> float | None:
+    """Return the p value of the statement that a difference over seeds lies within plus and minus ``bound``.
+
+    The larger of two one-sided t tests, against minus and plus ``bound``. None where the interval is not known.
+    """
+    from scipy.special import stdtr
+
+    if contrast.low is None or contrast.high is None:
+        return None
+    error = (contrast.high - contrast.low) / 2 / quantile(1 - ALPHA, contrast.count - 1)
+    return float(stdtr(contrast.count - 1, (abs(contrast.difference) - bound) / error))
 
 
 def holm(contrasts: Sequence[Contrast]) -> list[Contrast]:
