@@ -57,10 +57,6 @@ class NamedPictures:
         """Return the examples that name the pictures."""
         raise NotImplementedError
 
-    def name_notes(self) -> list[str]:
-        """Return a line for each way in which names of pictures differed from their files'."""
-        return [] if self._finder is None else self._finder.notes()
-
     def _with_ids(self, read: Callable[[], T]) -> T:
         """Call ``read``, and again with longer ids while two pictures have the same."""
         while True:

@@ -1,6 +1,6 @@
 """Reads pictures into arrays, with their boxes and label maps."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -96,15 +96,11 @@ class Pictures:
         for reader in readers:
             self._boxes.update(reader.boxes() if boxes else {})
             self._maps.update(reader.label_maps() if needs.pixels and needs.label_maps else {})
+        paths: Iterable[Path] = self.files.values()
         if isinstance(self.files, _Located):  # the files that annotations name, else those of the folder
-            note_pictures(
-                path
-                for reader in readers
-                for path in reader._paths.values() or chain(*index_images(reader.image_folder).values())
-            )
-        else:
-            note_pictures(self.files.values())
-        note_pictures(self._maps.values())
+            listed = (one._paths.values() or chain(*index_images(one.image_folder).values()) for one in readers)
+            paths = chain.from_iterable(listed)
+        note_pictures(chain(paths, self._maps.values()))
 
     def fill(self, image: ImageSample, draw: Draw | None, picture: Image.Image | None = None) -> None:
         """Read the picture of ``image``; with ``draw`` for training, else for evaluation.
@@ -146,8 +142,8 @@ class Pictures:
     def _pixels(self, scene: TransformInput, draw: Draw | None) -> NDArray[np.float32]:
         wants = self.needs
         sized = self.transform is not None and self.transform.sizes
-        short, long = (0, 0) if sized else (wants.short, wants.long)
-        pixels = to_array(scene.image, wants.size, wants.mean, wants.std, short, long)
+        sides = () if sized else (wants.short, wants.long)
+        pixels = to_array(scene.image, wants.size, wants.mean, wants.std, *sides)
         return pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
 
 

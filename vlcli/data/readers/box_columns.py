@@ -9,7 +9,8 @@ from vlcli.errors import DataError, shown
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 """torchvision's names: two corners; corner, width and height; centre, width and height."""
-Rows = Iterable[tuple[str, dict[str, Any]]]
+Row = tuple[str, dict[str, Any]]
+"""Its place (``FILE:line``), and column -> cell."""
 
 
 def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where: str) -> list[float] | None:
@@ -46,46 +47,21 @@ def _listed(cell: Any) -> list[Any]:
     return numbers if isinstance(numbers, list) else [cell]
 
 
-def with_box(rows: Rows, columns: Sequence[str], form: BoxFormat, column: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield rows with their box in the column ``column``."""
-    yield from ((where, row | {column: corners(row, columns, form, where)}) for where, row in rows)
-
-
-def one_row_a_picture(
-    rows: Rows, columns: Sequence[str], form: BoxFormat, into: tuple[str, str], picture: Callable[[dict[str, Any]], Any]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the first row of each picture, with the lists of the boxes and of the classes of all its rows.
+def by_picture(
+    rows: Iterable[Row],
+    picture: Callable[[dict[str, Any]], Any],
+    lists: Callable[[dict[str, Any], str], dict[str, Any]],
+) -> Iterator[Row]:
+    """Yield the first row of each picture, with lists of what all its rows hold.
 
     Args:
-        columns: the four columns, or the one.
-        into: column that gets the boxes, and the one that holds a class and gets all of them.
         picture: what names the picture of a row.
+        lists: what a row, at its place, adds to the list of each of these columns.
     """
-    boxes_column, class_column = into
-    merged: dict[Any, tuple[str, dict[str, Any]]] = {}
+    merged: dict[Any, Row] = {}
     for where, row in rows:
-        _, first = merged.setdefault(picture(row), (where, row | {boxes_column: [], class_column: []}))
-        box = corners(row, columns, form, where)
-        if box is not None:
-            first[boxes_column].append(box)
-            first[class_column] += [] if row.get(class_column) is None else [row[class_column]]
-    yield from merged.values()
-
-
-def labels_a_picture(
-    rows: Rows, column: str, named_by: Sequence[str], wanted: Callable[[dict[str, Any]], bool]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the first row of each picture, with the list of the labels of all its rows.
-
-    Args:
-        column: of the label; it gets the lists.
-        named_by: the columns that name a picture.
-        wanted: rows for which this is false are left out.
-    """
-    merged: dict[Any, tuple[str, dict[str, Any]]] = {}
-    for where, row in rows:
-        if wanted(row):
-            name = tuple(str(row.get(one)) for one in named_by)
-            _, first = merged.setdefault(name, (where, row | {column: []}))
-            first[column] += [] if row.get(column) is None else [str(row[column])]
+        more = lists(row, where)
+        _, first = merged.setdefault(picture(row), (where, row | {column: [] for column in more}))
+        for column, items in more.items():
+            first[column] += items
     yield from merged.values()

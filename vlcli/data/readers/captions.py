@@ -1,13 +1,14 @@
 """Files of captions: lists by image, Flickr's token files, and the Karpathy split files."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Recognised
 from vlcli.data.concepts import captions_by_image
-from vlcli.data.files import first_object, is_picture_file, read_json, read_text, text_lines, value
+from vlcli.data.files import first_object, is_picture_file, numbered_lines, read_json, read_text, value
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.readers.coco import CocoCaptions
@@ -73,15 +74,20 @@ class Captions(SplitFileReader):
             miniature.write(file, [{image: name, text or "captions": texts} for name, texts in said.items()])
 
     def _of_image(self, file: str, captions: list[str]) -> list[Example]:
-        image = self.picture(file)
-        texts = [text.strip() for text in captions if not _is_path(text.strip(), file)]
-        if self.captions == "sample" and texts:
-            return [Example(image, texts[0], [image], choices=texts[1:])]
-        kept = texts if self.captions == "all" else texts[:1]
-        return [
-            Example(f"{image}#{number}", text, [image], text_key=f"{image}#{number}")
-            for number, text in enumerate(kept)
-        ]
+        image, examples = self.picture(file), list[Example]()
+        for text in map(str.strip, captions):
+            if " " in text or "/" not in text or image_id(text) != image_id(file):  # else the path of its own image
+                key = f"{image}#{len(examples)}"
+                examples.append(Example(key, text, [image], text_key=key))
+        return _chosen(examples, self.captions)
+
+
+def _chosen(examples: list[Example], captions: str) -> list[Example]:
+    """Return the examples of all captions of an image, of the first, or one of which each epoch draws a caption."""
+    if captions == "sample" and examples:
+        first, *others = examples
+        return [Example(first.images[0], first.text, first.images, choices=[str(one.text) for one in others])]
+    return examples if captions == "all" else examples[:1]
 
 
 def _is_captions(content: Any, folder: Folder) -> bool:
@@ -97,8 +103,9 @@ def _is_captions(content: Any, folder: Folder) -> bool:
 def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator[tuple[str, list[Any], str]]:
     content = read_json(file, (list, dict))
     if isinstance(content, dict):
-        for name in content:
-            yield name, as_list(value(content, name, (list, str), str(file))), f"{file}: {name}"
+        yield from (
+            (name, as_list(value(content, name, (list, str), str(file))), f"{file}: {name}") for name in content
+        )
         return
     for number, row in enumerate(content):
         where = f"{file}[{number}]"
@@ -107,10 +114,6 @@ def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator
 
 def _field(row: Any) -> str:
     return "caption" if isinstance(row, dict) and "captions" not in row and "caption" in row else "captions"
-
-
-def _is_path(text: str, file: str) -> bool:
-    return " " not in text and "/" in text and image_id(text) == image_id(file)
 
 
 class Flickr(SplitFileReader):
@@ -127,13 +130,13 @@ class Flickr(SplitFileReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        tokens = [name for name in folder.files("*.token", "*token*.txt", "*.tsv", "*.txt") if _is_tokens(folder, name)]
-        best = min(tokens, key=lambda name: ("lemma" in name.lower(), name), default=None)
-        if best is None:
+        tokens = [name for name in folder.files("*.token", "*.tsv", "*.txt") if _is_tokens(folder.lines(name, 5))]
+        if not tokens:
             return []
+        best, *others = sorted(tokens, key=lambda name: ("lemma" in name.lower(), name))
         data = Recognised("captions", {"name": "flickr"}, [best], {"image": "name", "text": "caption"}).name_files()
-        data.unused = [f"{name}: the captions are read from {best}" for name in tokens if name != best]
-        data.files += [name for name in tokens if name != best]
+        data.unused = [f"{name}: the captions are read from {best}" for name in others]
+        data.files += others
         return [folder.with_lists(folder.with_images(data, [name for _, name, _ in _token_lines(folder.root / best)]))]
 
     def read_file(self, file: Path) -> Iterator[Example]:
@@ -142,21 +145,17 @@ class Flickr(SplitFileReader):
 
 
 def _token_lines(file: Path) -> Iterator[tuple[str, str, str]]:
-    for number, line in enumerate(text_lines(file), 1):
-        label, tab, text = line.strip().partition("\t")
+    for where, line in numbered_lines(file):
+        label, _, text = line.partition("\t")
         name, _, caption = label.rpartition("#")
-        if not line.strip():
-            continue
-        if not (tab and name and caption.isdigit() and text.strip()):
+        if not (name and caption.isdigit() and text.strip()):
             expected = "NAME.jpg#NUMBER, a tabulator, the caption"
-            raise DataError("The line holds no caption.", where=f"{file}:{number}", got=line[:80], expected=expected)
+            raise DataError("The line holds no caption.", where=where, got=line[:80], expected=expected)
         yield f"{image_id(name)}#{caption}", name, text.strip()
 
 
-def _is_tokens(folder: Folder, name: str) -> bool:
-    lines = folder.text(name)[:20_000].splitlines()[:5]
-    labels = [line.partition("\t")[0].rpartition("#") for line in lines if "\t" in line]
-    return bool(labels) and len(labels) == len(lines) and all(number.isdigit() and file for file, _, number in labels)
+def _is_tokens(lines: list[str]) -> bool:
+    return bool(lines) and all(re.match(r"[^\t]+#\d+\t", line) for line in lines)
 
 
 class Karpathy(SplitFileReader):
@@ -225,17 +224,15 @@ class Karpathy(SplitFileReader):
         for sentence in value(row, "sentences", list, where):
             key = str(sentence.get("sentid", f"{image}#{len(examples)}"))
             examples.append(Example(key, value(sentence, "raw", str, where).strip(), [image], text_key=key))
-        if self.captions == "sample" and examples:
-            return [Example(image, examples[0].text, [image], choices=[str(one.text) for one in examples[1:]])]
-        return examples if self.captions == "all" else examples[:1]
+        return _chosen(examples, self.captions)
 
 
 def _recognised(folder: Folder, name: str, content: Any) -> Recognised:
     rows = [row for row in content if isinstance(row, dict)]
     files = [f"{row.get('filepath', '')}/{row.get('filename')}".lstrip("/") for row in rows]
     columns = {"image": "filename", "text": "sentences[].raw", "split": "split"}
-    data = Recognised("captions", {"name": "karpathy"}, [name], columns)
-    data.name_files(splits=sorted({str(row.get("split")) for row in rows}))
+    splits = sorted({str(row.get("split")) for row in rows})
+    data = Recognised("captions", {"name": "karpathy"}, [name], columns).name_files(splits=splits)
     data.reasons["parts"] = f"the field split of {name} names the parts"
     return folder.with_images(data, files, [str(row.get("filename")) for row in rows])
 
@@ -247,10 +244,10 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
     captions, and plain text with one picture's caption a line.
     """
     path = path.expanduser().absolute()
-    if not _is_json(path):
-        captions = [[line.strip()] for line in read_text(path).splitlines() if line.strip()]
+    if _is_json(path):
+        captions = list(captions_by_image([_reader(path, split)]).values())
     else:
-        captions = list(captions_by_image([_reader(path, read_json(path, (list, dict)), split)]).values())
+        captions = [[line] for _, line in numbered_lines(path)]
     if not captions:
         raise DataError("The file holds no captions.", where=str(path))
     return captions
@@ -258,19 +255,16 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
 
 def _is_json(path: Path) -> bool:
     text = read_text(path).lstrip()
-    if not text.startswith(("[", "{")):
-        return False
     try:  # a sentence may begin with a bracket
-        json.JSONDecoder().raw_decode(text)
+        return text.startswith(("[", "{")) and bool(json.JSONDecoder().raw_decode(text))
     except json.JSONDecodeError:
         return path.suffix == ".json"
-    return True
 
 
-def _reader(path: Path, content: Any, split: str | list[str]) -> Reader:
-    root, file = path.parent, str(path)
+def _reader(path: Path, split: str | list[str]) -> Reader:
+    content = read_json(path, (list, dict))
     if isinstance(content, dict) and isinstance(content.get("annotations"), list):
-        return CocoCaptions(root, file=file)
+        return CocoCaptions(path.parent, file=str(path))
     if isinstance(content, dict) and isinstance(content.get("images"), list):
-        return Karpathy(root, file=file, split=split)
-    return Captions(root, file=file)
+        return Karpathy(path.parent, file=str(path), split=split)
+    return Captions(path.parent, file=str(path))

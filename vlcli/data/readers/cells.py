@@ -5,14 +5,16 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from vlcli.data.checks import sentence
-from vlcli.data.files import is_picture_file, parsed, read_text
+from vlcli.data.files import is_picture_file, numbered_lines, parsed
 from vlcli.data.readers.vqa import soft_scores
+from vlcli.data.recognition.values import is_box
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.vqa import plain_form, table_form
@@ -56,7 +58,7 @@ class ColumnType:
         if isinstance(word, dict) and "answer" in word:
             return {**word, "answer": self._word(word["answer"])}
         if isinstance(word, str) and self.number:
-            if not _NUMBER.fullmatch(word.strip()):
+            if not _is_number(word):
                 raise ValueError(word)
             word = float(word) if "." in word else int(word)
         if isinstance(word, bool):
@@ -88,11 +90,9 @@ def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
 def other_splits(file: Path, root: Path) -> Iterator[Path]:
     """Yield the files of a data set's other splits: those whose path has another split's name in the same places."""
     inner = str(file.relative_to(root)) if file.is_relative_to(root) else ""
-    hit = _SPLIT.search(inner)
-    for name in _SPLITS if hit else ():
-        other = root / _SPLIT.sub(name.title() if hit and hit[0].istitle() else name, inner)
-        if other != file and other.is_file():
-            yield other
+    if hit := _SPLIT.search(inner):
+        others = (root / _SPLIT.sub(name.title() if hit[0].istitle() else name, inner) for name in _SPLITS)
+        yield from (other for other in others if other != file and other.is_file())
 
 
 def check_types(types: dict[str, str]) -> None:
@@ -117,11 +117,9 @@ def _is_number(word: Any) -> bool:
 def _words(cell: Any) -> Iterator[Any]:
     if isinstance(cell, dict):
         yield from [cell["answer"]] if "answer" in cell else cell
-    elif isinstance(cell, list):
-        for item in cell:
-            yield item["answer"] if isinstance(item, dict) and "answer" in item else item
     else:
-        yield cell
+        for item in cell if isinstance(cell, list) else [cell]:
+            yield item["answer"] if isinstance(item, dict) and "answer" in item else item
 
 
 def _structure(cell: Any) -> list[Any] | dict[str, Any] | None:
@@ -152,8 +150,7 @@ def label(cell: Any, where: str, column: str) -> str | int | float:
 def box(cell: Any, where: str) -> list[float]:
     """Return one box, x1 y1 x2 y2 in pixels."""
     numbers = cell[0] if isinstance(cell, list) and len(cell) == 1 else cell
-    plain = isinstance(numbers, list) and len(numbers) == 4 and all(type(n) in (int, float) for n in numbers)
-    if not plain or not all(map(math.isfinite, numbers)):
+    if not is_box(numbers) or not all(map(math.isfinite, numbers)):
         expected = "[x1, y1, x2, y2] in pixels"
         raise DataError("The box is not understood.", where=where, got=shown(cell), expected=expected)
     x1, y1, x2, y2 = map(float, numbers)
@@ -204,8 +201,8 @@ def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:
     if not isinstance(cell, list | str | int | float):
         expected = "{answer: score}, a list, or one answer"
         raise DataError("The answers are not understood.", where=where, got=shown(cell), expected=expected)
-    words = [str(one["answer"]) if isinstance(one, dict) and "answer" in one else str(one) for one in as_list(cell)]
-    forms = [form(word) for word in words]
+    words = list(map(str, _words(as_list(cell))))
+    forms = list(map(form, words))
     scores = {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)  # people's answers by VQA's rule
     return {"answers": scores, **({"raw_answers": words} if english else PLAIN)}
 
@@ -269,11 +266,10 @@ class SeveralLabels:
                 expected = ", ".join(self.names[:20])
                 raise DataError("The label is unknown.", where=where, got=unknown[0], expected=expected)
             return {"labels": [name for name in self.names if name in words]}
-        cells = [row.get(column) for column in self.columns]
-        flags = [_flag(cell, where, column) for cell, column in zip(cells, self.columns, strict=True)]
-        flags = [f if f >= 0 or cell is None else self.minus for f, cell in zip(flags, cells, strict=True)]
-        having = {flag: [name for name, f in zip(self.names, flags, strict=True) if f == flag] for flag in (1, UNKNOWN)}
-        return {"labels": having[1], **({"unknown_labels": having[UNKNOWN]} if having[UNKNOWN] else {})}
+        flags = [self._flag(row.get(column), where, column) for column in self.columns]
+        labels = [name for name, flag in zip(self.names, flags, strict=True) if flag == 1]
+        unknown = [name for name, flag in zip(self.names, flags, strict=True) if flag == UNKNOWN]
+        return {"labels": labels} | ({"unknown_labels": unknown} if unknown else {})
 
     def _words(self, row: dict[str, Any]) -> set[str]:
         cell = row.get(self.columns[0])
@@ -281,13 +277,13 @@ class SeveralLabels:
             cell = items if isinstance(items := parsed(cell), list) else cell.split(self.separator)
         return {word for item in as_list(cell) if item is not None and (word := str(item).strip())}
 
-
-def _flag(cell: Any, where: str, column: str) -> int:
-    flag = UNKNOWN if cell is None else _FLAGS.get(str(cell).strip().lower())
-    if flag is None:
-        what, expected = f"The field {column!r} does not say yes or no.", "0 or 1, false or true; empty: unknown"
-        raise DataError(what, where=where, got=shown(cell), expected=expected)
-    return flag
+    def _flag(self, cell: Any, where: str, column: str) -> int:
+        if cell is None:
+            return UNKNOWN
+        if (flag := _FLAGS.get(str(cell).strip().lower())) is None:
+            what, expected = f"The field {column!r} does not say yes or no.", "0 or 1, false or true; empty: unknown"
+            raise DataError(what, where=where, got=shown(cell), expected=expected)
+        return self.minus if flag < 0 else flag
 
 
 _FIELD = re.compile(r"\{([^{}:]+)(?::0?([0-9]{1,3}))?\}")
@@ -335,18 +331,14 @@ def class_names_of(file: Path) -> tuple[int, list[str]]:
     Returns:
         The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
     """
-    names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-    before = [name.partition(" ")[::2] for name in names]
-    behind = [(number, name) for name, _, number in (line.rpartition(" ") for line in names)]
-    for start, pairs in ((start, pairs) for pairs in (before, behind) for start in (0, 1)):
+    first, names = 0, [line for _, line in numbered_lines(file)]
+    before = [line.partition(" ")[::2] for line in names]
+    behind = [line.rpartition(" ")[::-2] for line in names]
+    for pairs, start in product((before, behind), (0, 1)):
         if all(number == str(start + row) and name for row, (number, name) in enumerate(pairs)):
-            return start, _once([name.strip() for _, name in pairs], file)
-    return 0, _once(names, file)
-
-
-def _once(names: list[str], file: Path) -> list[str]:
-    """Return names of classes that differ."""
+            first, names = start, [name.strip() for _, name in pairs]
+            break
     if not names or len(set(names)) < len(names):
         got = next((name for name in names if names.count(name) > 1), "no name")
         raise DataError("This is no list of classes.", where=str(file), got=got, expected="a different name a line")
-    return names
+    return first, names

@@ -20,20 +20,17 @@ class _Coco(SplitFileReader):
 
     @classmethod
     def _recognise(cls, folder: Folder, kind: str, name: str, columns: dict[str, Any], lists: str) -> list[Recognised]:
-        rows: list[Any] = []
-        files = []
+        said, images = columns.get("text") or columns.get("boxes") or columns["label"], {}
         for file, content in folder.documents():
             if isinstance(content, dict) and isinstance(content.get(lists), list):
                 fields = first_object(content.get("annotations"))
-                said = columns.get("text") or columns.get("boxes") or columns["label"]
                 boxless = "boxes" in columns or "bbox" not in fields
                 if {"image_id", said} <= fields.keys() and boxless and first_object(content.get("images")):
-                    files.append(file)
-                    rows += content["images"]
-        if not files:
+                    images[file] = [_file_name(row) for row in content["images"] if isinstance(row, dict)]
+        if not images:
             return []
-        data = Recognised(kind, {"name": name}, files, columns).name_files()
-        return [folder.with_images(data, [_file_name(row) for row in rows if isinstance(row, dict)])]
+        data = Recognised(kind, {"name": name}, list(images), columns).name_files()
+        return [folder.with_images(data, [name for names in images.values() for name in names])]
 
     def file_names(self, content: dict[str, Any], where: Path) -> dict[Any, str]:
         """Return file name by the number of the image."""
@@ -44,9 +41,8 @@ class _Coco(SplitFileReader):
         """Draw the pictures of a file and return their names by number."""
         year = file.stem.rpartition("_")[2]
         part = {"val2014": "val2014-val"}.get(year, year if year[-1:].isdigit() else str(file))
-        if not year.endswith("2014"):
-            return miniature.pictures(part, self.image_folder, "{:012d}.jpg", 2 * PICTURES)
-        return miniature.pictures(part, self.image_folder / year, f"COCO_{year}_{{:012d}}.jpg", 2 * PICTURES)
+        folder, start = (year, f"COCO_{year}_") if year.endswith("2014") else ("", "")
+        return miniature.pictures(part, self.image_folder / folder, f"{start}{{:012d}}.jpg", 2 * PICTURES)
 
     def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:
         """Return the image id of an annotation."""
@@ -108,15 +104,11 @@ class CocoCaptions(_Coco):
             where = f"{file}: annotations[{number}]"
             image = self.image_of(names, row, where)
             if self.captions == "all" or image not in seen:
-                key = self._key(str(row.get("id", number)), file)
+                key = str(row.get("id", number))
+                if len(self.split_names) > 1 and self._file_of.setdefault(key, file) != file:
+                    key = f"{file.stem}:{key}"  # the numbers begin anew in another file
                 yield Example(key, value(row, "caption", str, where).strip(), [image], text_key=key)
             seen.add(image)
-
-    def _key(self, key: str, file: Path) -> str:
-        """Return the id of a caption, after the file's name where the numbers begin anew in another file."""
-        if len(self.split_names) > 1 and self._file_of.setdefault(key, file) != file:
-            return f"{file.stem}:{key}"
-        return key
 
 
 class CocoClasses(_Coco):
@@ -196,8 +188,7 @@ class CocoInstances(_Coco):
         self.crowds, self.empty = crowds, empty
         self._boxes: dict[str, BoxList] = {}
         self._rows: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
-        self._classes: list[str] = []
-        self._class_ids: list[int] = []
+        self._kinds: dict[Any, str] = {}
         self._attributes: list[str] = []
 
     @classmethod
@@ -214,15 +205,15 @@ class CocoInstances(_Coco):
 
     def class_names(self) -> list[str]:
         self.examples()
-        return self._classes
+        return list(self._kinds.values())
 
     def class_ids(self) -> list[int]:
         self.examples()
-        return self._class_ids
+        return list(self._kinds)
 
     def truth(self) -> Truth:  # crowds too: what is found inside them does not count
         names = dict.fromkeys(name for example in self.examples() for name in example.images)
-        kinds = [{"id": i, "name": name} for i, name in zip(self._class_ids, self._classes, strict=True)]
+        kinds = [{"id": key, "name": name} for key, name in self._kinds.items()]
         images = [self._rows[name][0] for name in names]
         keys = ("image_id", "category_id", "bbox", "area", "iscrowd")
         notes = [{key: note[key] for key in keys if key in note} for name in names for note in self._rows[name][1]]
@@ -235,11 +226,8 @@ class CocoInstances(_Coco):
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
-        names = self.file_names(content, file)
-        kinds = _kinds(content, file)
-        numbers = {key: number for number, key in enumerate(kinds)}
-        self._classes = list(kinds.values())
-        self._class_ids = list(numbers)
+        names, self._kinds = self.file_names(content, file), _kinds(content, file)
+        numbers = {key: number for number, key in enumerate(self._kinds)}
         attribute, self._attributes = attribute_product(content.get("attribute_categories", []))
         notes: dict[str, list[dict[str, Any]]] = {}
         rows = by_id(value(content, "annotations", list, str(file)), "id", f"{file}: annotations", needed=False)
@@ -267,8 +255,8 @@ class CocoInstances(_Coco):
         row, notes = self._rows[image]
         wanted = [note for note in notes if self.crowds or not note.get("iscrowd")]
         kept = [note for note in wanted if min(note["bbox"][2:]) > 0]
-        if len(kept) < len(wanted):
-            self.left_out[NO_AREA] += len(wanted) - len(kept)
+        if without := len(wanted) - len(kept):
+            self.left_out[NO_AREA] += without
         if not kept and not self.empty:
             return False
         boxes = np.array([note["bbox"] for note in kept], np.float32).reshape(-1, 4)
@@ -309,9 +297,7 @@ class BoxesBeside(SplitFileReader):
         self.box_file = boxes
 
     def boxes(self) -> dict[str, BoxList]:
-        boxes: dict[str, BoxList] = {}
-        for reader in self._instances():
-            boxes |= reader.boxes()
+        boxes = {name: one for reader in self._instances() for name, one in reader.boxes().items()}
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
         return {name: boxes[name] for name in used if name in boxes}
 

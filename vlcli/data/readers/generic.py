@@ -17,7 +17,7 @@ from vlcli.data.files import (
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.readers.small import small_table
 from vlcli.data.readers.table import Table
-from vlcli.data.recognition.lists import SPACE, cell_lines
+from vlcli.data.recognition.lists import SPACE, cell_lines, fitting_rows
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
 from vlcli.errors import DataError, shown
 from vlcli.plain import as_list, comma_list
@@ -119,16 +119,12 @@ class Csv(Table):
         self.several, self.header, self.skip = several, header, skip
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        names, empty = self.header, True
-        for number, line in (numbered for numbered in self.lines(file) if numbered[0] > self.skip):
-            if names is None:
-                names = [name.strip() for name in line]
-                continue
+        lines = (line for line in self.lines(file) if line[0] > self.skip)
+        names = self.header or [name.strip() for name in next(lines, (1, []))[1]]
+        empty = True
+        for where, row in fitting_rows(lines, names, str(file)):
             empty = False
-            if len(line) != len(names):
-                expected = f"{len(names)} cells"
-                raise DataError("The row does not fit the header.", where=f"{file}:{number}", expected=expected)
-            yield f"{file}:{number}", self._cells(dict(zip(names, line, strict=True)))
+            yield where, self._cells(row)
         if empty and names:  # in a wrong encoding, a whole table may look like one line
             self._check_columns(f"{file}:1", dict.fromkeys(names))
 
@@ -139,9 +135,9 @@ class Csv(Table):
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         cells: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
-        for name in ("box", "boxes", "choices"):
-            if name in self.columns and isinstance(cell := cells.get(self.columns[name]), str):
-                cells[self.columns[name]] = parsed(cell)
+        for column in (self.columns[role] for role in ("box", "boxes", "choices") if role in self.columns):
+            if isinstance(cell := cells.get(column), str):
+                cells[column] = parsed(cell)
         text = cells.get(self.columns["text"])
         if isinstance(text, str) and text.startswith("[") and isinstance(several := parsed(text), list):
             cells[self.columns["text"]] = several

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlcli.data import Example, Folder, Miniature, Reader, Recognised
+from vlcli.data import Example, Folder, Miniature, Recognised
 from vlcli.data.files import first_object, inside, read_json, text_lines, value
 from vlcli.data.leakage import usual_paths
 from vlcli.data.miniature import PICTURES
 from vlcli.data.readers.cells import PLAIN
-from vlcli.data.readers.split_file import SplitFileReader, list_rows
+from vlcli.data.readers.split_file import SplitFileReader, StreamReader, list_rows
 from vlcli.errors import DataError
 from vlcli.metrics.vqa import set_form
 
@@ -18,7 +18,7 @@ ALSO = {"val": "valid", "valid": "val", "submit": "submission", "submission": "s
 """The same split by LXMERT's name and by the official one."""
 
 
-class GQA(Reader):
+class GQA(StreamReader):
     """Questions on images with one answer each (GQA's JSON by question id, or LXMERT's list).
 
     Targets: ``answers`` (the answer -> 1), ``answer``, ``question_id``, and of the official file ``structural``,
@@ -64,17 +64,20 @@ class GQA(Reader):
             return []
         columns = {"image": "imageId", "text": "question", "answers": "answer"}
         data = Recognised("vqa", {"name": "gqa"}, chosen, columns).name_files("questions")
-        left = [name for name in files if name not in chosen]
-        data.unused = [
-            f"{name}: {'the balanced questions are read' if name in answered else 'questions without answers'}"
-            for name in left
-        ]
-        data.files = [*chosen, *left]
+        left = {
+            name: "the balanced questions are read" if name in answered else "questions without answers"
+            for name in files
+            if name not in chosen
+        }
+        data.unused, data.files = [f"{name}: {why}" for name, why in left.items()], [*chosen, *left]
         return [folder.with_images(data, [row.get("imageId") for name in chosen for row in files[name]])]
 
     def files(self) -> list[Path]:
-        files = dict.fromkeys(self._first(self.questions, self.usual))
-        return [chunk for file in files for chunk in _chunks(file)]
+        files: list[Path] = []
+        for file in dict.fromkeys(self._first(self.questions, self.usual)):
+            folder = file if file.is_dir() else file.with_suffix("")
+            files += sorted(folder.glob("*.json")) if not file.is_file() and folder.is_dir() else [file]
+        return files
 
     def write_miniature(self, miniature: Miniature) -> None:
         for split, file in zip(self.split_names, self._first(self.questions, self.usual), strict=True):
@@ -88,12 +91,10 @@ class GQA(Reader):
                     rows[f"{n:05d}{i}"] = asked | (said if part else {})
             miniature.write(file, rows)
 
-    def read(self) -> list[Example]:
-        examples: list[Example] = []
+    def stream(self) -> Iterator[Example]:
         for file in self.files():
             content = read_json(file, (dict, list))
-            examples += _joined(content, file) if isinstance(content, list) else _official(content, file)
-        return examples
+            yield from _joined(content, file) if isinstance(content, list) else _official(content, file)
 
     def choices(self) -> dict[str, dict[str, list[str]]]:
         """Return ``valid`` and ``plausible`` answers by question id; empty where there is no such file."""
@@ -106,17 +107,12 @@ class GQA(Reader):
     def _first(self, named: str | None, candidates: tuple[str, ...]) -> list[Path]:
         chosen = []
         for split in self.split_names:
-            names = [split, ALSO[split]] if split in ALSO else [split]
+            names = dict.fromkeys((split, ALSO.get(split, split)))
             texts = [text.replace("{split}", name) for name in names for text in ([named] if named else candidates)]
             paths = [inside(self.root, text) for text in texts]
             there = (path for path in paths if path.exists() or path.with_suffix("").is_dir())
             chosen.append(next(there, paths[0]))
         return chosen
-
-
-def _chunks(file: Path) -> list[Path]:
-    folder = file if file.is_dir() else file.with_suffix("")
-    return sorted(folder.glob("*.json")) if not file.is_file() and folder.is_dir() else [file]
 
 
 def _official(content: dict[str, Any], file: Path) -> Iterator[Example]:
@@ -125,13 +121,12 @@ def _official(content: dict[str, Any], file: Path) -> Iterator[Example]:
         targets: dict[str, Any] = {"question_id": number}
         if "answer" in row:
             answer = value(row, "answer", str, where)
-            types, groups = row.get("types") or {}, row.get("groups") or {}
+            types, group = row.get("types") or {}, (row.get("groups") or {}).get("global")
             targets |= {"answers": {answer: 1.0}, "answer": answer}
             targets |= {name: str(types[name]) for name in ("structural", "semantic", "detailed") if types.get(name)}
-            if groups.get("global"):
-                targets["group"] = str(groups["global"])
+            targets |= {"group": str(group)} if group else {}
             targets["balanced"] = bool(row.get("isBalanced", True))
-            targets["entailed"] = [str(other) for other in row.get("entailed") or ()]
+            targets["entailed"] = list(map(str, row.get("entailed") or ()))
         text = value(row, "question", str, where).strip()
         yield Example(number, text, [_image(row, "imageId", where)], targets=targets)
 
@@ -171,7 +166,7 @@ class _VisualGenome(SplitFileReader):
         kind, name, text = cls.kind
         data = []
         for file, images in folder.documents():
-            if cls.rows and {cls.rows} <= first_object(images).keys() and any(image.get(cls.rows) for image in images):
+            if cls.rows in first_object(images) and any(image.get(cls.rows) for image in images):
                 columns = {"image": "id", "text": text} | ({"answers": "answer"} if kind == "vqa" else {})
                 record = Recognised(kind, {"name": name, "file": file}, [file], columns)
                 data.append(folder.with_images(record, [image.get("id", image.get("image_id")) for image in images]))
@@ -318,13 +313,11 @@ class DAQUAR(SplitFileReader):
                 lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
             miniature.write(file, "\n".join(lines))
 
-    def read(self) -> list[Example]:
-        examples = []
+    def stream(self) -> Iterator[Example]:
         for split, file in zip(self.split_names, self.files(), strict=True):
             part = list(self._read_part(split, file))
             _compare(file, file.with_name(f"{split}.txt"), {example.images[0] for example in part})
-            examples += part
-        return examples
+            yield from part
 
     def _read_part(self, split: str, file: Path) -> Iterator[Example]:
         lines = [line.strip() for line in text_lines(file)]
@@ -342,11 +335,10 @@ class DAQUAR(SplitFileReader):
                 raise DataError("The question has no answer.", where=where, got=got, expected=expected, hint=hint)
             kind = "set" if "," in answer else "single"
             targets = {"answers": {set_form(answer): 1.0}, "answer_type": kind, **PLAIN}
-            text = question
             if not self.whole:  # "on the left of the image3" keeps "the image"
                 cut = _IN_PICTURE.sub("", question)
-                text = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
-            yield Example(f"{split}-{start // 2 + 1}", text, [picture[1]], targets=targets)
+                question = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
+            yield Example(f"{split}-{start // 2 + 1}", question, [picture[1]], targets=targets)
 
 
 def _compare(file: Path, listed: Path, pictures: set[str]) -> None:

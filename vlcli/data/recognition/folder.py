@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vlcli.data.files import IMAGE_SUFFIXES, text_lines
@@ -146,10 +146,7 @@ class Folder:
             several = (self.part_lists(name) for name in self.files() if name not in record.files)
             lists = next(filter(None, several), {})
         if {"train"} < set(lists):
-            files = list(dict.fromkeys(place.partition("=")[0] for place in lists.values()))
-            record.parts = {part: {"take": f"in:{place}"} for part, place in lists.items()}
-            record.reasons["parts"] = f"{', '.join(files)} list the pictures of the parts"
-            record.files += files
+            record.take_lists(lists)
         elif patterns := _parts_in(names):
             record.parts = {part: {"take": f"named:{pattern}"} for part, pattern in patterns.items()}
             record.reasons["parts"] = f"the names of the pictures say them: {', '.join(patterns.values())}"
@@ -210,6 +207,14 @@ def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
     homes = [str(Path(first).parent) for first in folder.files(names[0])]
     wanted = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
     return [(home, files) for home, files in wanted if set(files) <= set(folder.every)]
+
+
+def by_folder(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return files by the folder that they lie in."""
+    homes: dict[str, list[str]] = {}
+    for name in names:
+        homes.setdefault(str(PurePosixPath(name).parent), []).append(name)
+    return homes
 
 
 def _parts_in(names: Iterable[str]) -> dict[str, str]:

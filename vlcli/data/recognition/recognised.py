@@ -165,3 +165,10 @@ class Recognised:
         if len(self.files) > 1 and not self.parts:
             self.notes.append(f"nothing in the names of {self.where} says which is for training: they are read as one")
         return self
+
+    def take_lists(self, lists: dict[str, str]) -> None:
+        """Choose the parts by lists of pictures, given as ``FILE`` or ``FILE=WORD`` by part."""
+        files = list(dict.fromkeys(name.partition("=")[0] for name in lists.values()))
+        self.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
+        self.reasons["parts"] = f"{', '.join(files)} list the pictures of the parts"
+        self.files += files
