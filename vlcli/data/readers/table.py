@@ -179,6 +179,10 @@ class Table(SplitFileReader):
 
     def _rows(self, file: Path) -> Iterator[Row]:
         rows = self.rows(file)
+        if any(is_template(source) and "split" in fields_of(source) for source in self.sources):
+            files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True)
+            if len(names := [split for split, path in files if path == file]) == 1:
+                rows = ((where, {"split": names[0]} | row) for where, row in rows)
         if "box" in self.box_columns:
             four = self.box_columns["box"]
             rows = ((where, row | {"box": corners(row, four, self.box_format, where)}) for where, row in rows)
@@ -210,7 +214,7 @@ class Table(SplitFileReader):
 
     def _admitted(self, most: int | None = None) -> Iterator[Row]:
         """Yield the rows that are wanted and name their picture, of all rows or of the first ``most``."""
-        rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
+        rows = itertools.chain.from_iterable(map(self._rows, self.tables()))
         nameless = 0
         for number, (where, row) in enumerate(itertools.islice(rows, most)):
             if not number:
@@ -228,27 +232,18 @@ class Table(SplitFileReader):
     def _is_wanted(self, row: dict[str, Any]) -> bool:
         return all(str(row.get(k)) == v for k, v in self.only.items())
 
-    def _of_file(self, file: Path) -> Iterator[Row]:
-        used = any(is_template(source) and "split" in fields_of(source) for source in self.sources)
-        files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True) if used else ()
-        named = [split for split, path in files if path == file]
-        split = {"split": named[0]} if len(named) == 1 else {}
-        yield from ((where, split | row) for where, row in self._rows(file))
-
     def _gather(self) -> None:
         columns = {name for file in self._all_splits() for _, row in self._rows(file) for name in row}
-        asked = {role for role in ROLES if self.columns[role] in columns or role in self.types}
-        kinds = {role: self._type_of(role) if role in asked else None for role in ROLES}
-        self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items() if kind is not None}
+        asked = [role for role in ROLES if self.columns[role] in columns or role in self.types]
+        kinds = {role: kind for role in asked if (kind := self._type_of(role)) is not None}
+        self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items()}
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
             for role, names in words.items():
                 items = as_list(self._cell(row, role, where))
                 names.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
-        for role, names in words.items():
-            if (kind := kinds[role]) is None or kind.number:
-                names.clear()
-        self._words, self._box_words = self._words or sorted(words["label"]), sorted(words["box_labels"])
+        texts = {role: sorted(names) for role, names in words.items() if role in kinds and not kinds[role].number}
+        self._words, self._box_words = self._words or texts.get("label", []), texts.get("box_labels", [])
 
     def _type_of(self, role: str) -> ColumnType | None:
         if self.types.get(role) in ("number", "text"):
@@ -265,10 +260,9 @@ class Table(SplitFileReader):
 
     def _cell(self, row: dict[str, Any], role: str, where: str) -> Any:
         cell = row.get(self.columns[role])
+        cell = int(cell) if role == "label" and isinstance(cell, bool) else cell
         if cell is None:
             return None
-        if role == "label" and isinstance(cell, bool):
-            cell = int(cell)
         kind = ColumnType(*self._decided[role]) if role in self._decided else decide([cell], self.cells_are_text)
         try:
             return cell if kind is None else kind.value(cell)

@@ -10,10 +10,9 @@ from vlcli.data.recognition.values import are_word_lists
 
 def are_choices(lists: Sequence[Any], answers: Sequence[Any]) -> bool:
     """Return whether cells are lists of choices, and every answer is the place of one."""
-    if not are_word_lists(lists) or len(lists) != len(answers):
-        return False
-    rows = zip(answers, lists, strict=True)
-    return all(type(place) is int and 0 <= place < len(words) and place not in words for place, words in rows)
+    rows = zip(answers, lists, strict=False)
+    alike = are_word_lists(lists) and len(lists) == len(answers)
+    return alike and all(type(at) is int and 0 <= at < len(words) and at not in words for at, words in rows)
 
 
 def choice_columns(table: TableFile, left: dict[str, list[Any]], answers: str) -> list[str] | None:
@@ -25,8 +24,8 @@ def choice_columns(table: TableFile, left: dict[str, list[Any]], answers: str) -
     for names in groups.values():
         letters = {name[-1].upper() for name in names}
         letters = set() if "1" in letters and "0" not in letters else letters  # readers count places from 0
-        given = [row for row in table.rows if row.get(answers) not in (None, "")]
-        rows = [(str(row[answers]), [str(row.get(name)) for name in names]) for row in given]
+        answered = [row for row in table.rows if row.get(answers) not in (None, "")]
+        rows = [(str(row[answers]), [str(row.get(name)) for name in names]) for row in answered]
         if len(names) > 1 and all(word.upper() in letters or word in words for word, words in rows):
             for name in names:
                 del left[name]

@@ -32,6 +32,7 @@ from vlcli.data.recognition.values import (
     is_verdict,
     names_mark,
 )
+from vlcli.images.boxes import image_id
 from vlcli.plain import as_list
 
 _HINTS = {
@@ -50,17 +51,11 @@ _MARKS = ("?", "？", "؟", ";?")
 """Question marks of several scripts."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
 """Separators of several sentences in one cell."""
-_FOURS = (
-    ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
-    ("xyxy", ("x1", "y1", "x2", "y2")),
-    ("xyxy", ("x0", "y0", "x1", "y1")),
-    ("xyxy", ("left", "top", "right", "bottom")),
-    ("xywh", ("x", "y", "w", "h")),
-    ("xywh", ("x", "y", "width", "height")),
-    ("xywh", ("xmin", "ymin", "width", "height")),
-    ("xywh", ("left", "top", "width", "height")),
-)
-"""Names of four columns that hold a box, with their format."""
+_FOURS = {
+    "xyxy": ("xmin ymin xmax ymax", "x1 y1 x2 y2", "x0 y0 x1 y1", "left top right bottom"),
+    "xywh": ("x y w h", "x y width height", "xmin ymin width height", "left top width height"),
+}
+"""Names of four columns that hold a box, by their format."""
 _ASKS = re.compile(
     r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
     r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
@@ -109,17 +104,12 @@ class Meaning:
     def columns(self) -> dict[str, Any]:
         """Column by role; of pictures named by two columns or templates, a list."""
         sources = list(self.pictures.sources) if self.pictures else []
-        columns = {
-            "image": sources[0] if len(sources) == 1 else sources,
-            "text": [self.text, *self.more_texts] if self.text and self.more_texts else self.text,
-            "answers": self.answers,
-            "choices": self.choices,
-            "label": list(self.labels) or self.label,
-            "boxes": self.boxes,
-            "box_labels": self.box_labels,
-            "split": self.split,
-        }
-        return {role: column for role, column in columns.items() if column}
+        image = sources[0] if len(sources) == 1 else sources
+        text = [self.text, *self.more_texts] if self.text and self.more_texts else self.text
+        label = list(self.labels) or self.label
+        columns = vars(self) | {"image": image, "text": text, "label": label}
+        roles = ("image", "text", "answers", "choices", "label", "boxes", "box_labels", "split")
+        return {role: columns[role] for role in roles if columns[role]}
 
 
 def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) -> Meaning:
@@ -156,12 +146,13 @@ def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
             if wrong := [name for name in several if role != "label" or not are_flags(left.pop(name))]:
                 meaning.unclear = f"several columns of a --{role} say 0 or 1, true or false: {wrong[0]} does not"
             continue
-        if role == "label" and (mark := names_mark(left.get(column, ()))) is not None:
+        values = left.pop(column, None)
+        if values is None:
+            meaning.unclear = f"the column {column} is empty"
+        if role == "label" and (mark := names_mark(values or ())) is not None:
             meaning.labels, meaning.several = [column], mark
         else:
             setattr(meaning, role, column)
-        if left.pop(column, None) is None:
-            meaning.unclear = f"the column {column} is empty"
     if "answers" in chosen and "text" not in chosen:
         meaning.text = _text(left)
         left.pop(meaning.text or "", None)
@@ -221,7 +212,7 @@ def _one_column(left: Left) -> tuple[str, list[str]] | None:
 def _four_columns(left: Left) -> tuple[str, list[str]]:
     letters = {name: re.sub(r"[^a-z0-9]", "", name.lower()) for name in left}
     plain = {re.sub(r"^(bbox|box|roi|rect)", "", word): name for name, word in letters.items()}
-    for form, names in _FOURS:
+    for form, names in ((form, names.split()) for form, fours in _FOURS.items() for names in fours):
         four = [plain[name] for name in names if name in plain]
         if len(four) == 4 and all(as_number(value) is not None for name in four for value in left[name]):
             return form, four
@@ -229,9 +220,8 @@ def _four_columns(left: Left) -> tuple[str, list[str]]:
 
 
 def _repeat_pictures(meaning: Meaning, table: TableFile) -> bool:
-    if meaning.pictures is None or len(meaning.pictures.sources) > 1:
-        return False
-    names = [str(row.get(meaning.pictures.sources[0])) for row in table.rows]
+    sources = meaning.pictures.sources if meaning.pictures else ()
+    names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
     return len(set(names)) < len(names)
 
 
@@ -288,14 +278,13 @@ def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
     """Return why columns named like answers or labels cannot be learnt from: empty, or different in every row."""
     if meaning.answers or meaning.label or meaning.labels or meaning.boxes:
         return ""
-    for name, column in values.items():
-        if name in meaning.columns.values() or not (is_hinted("answers", name) or is_hinted("label", name)):
-            continue
-        if not column:
+    known = meaning.columns.values()
+    for name in (one for one in values if one not in known and (is_hinted("answers", one) or is_hinted("label", one))):
+        if not values[name]:
             return f"the column {name} is empty"
-        if is_short(column) and not has_repeats(column):
+        if is_short(values[name]) and not has_repeats(values[name]):
             return f"the column {name} has another value in every row, so that nothing can be learnt from it"
-        if len(set(map(str, column))) == 1:
+        if len(set(map(str, values[name]))) == 1:
             return f"the column {name} has the same value in every row"
     return ""
 
@@ -320,7 +309,9 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
         whole = [name for name in ranked if left.get(name) and all(map(is_picture_file, map(str, left[name])))]
         files = [name for name in ranked if is_hinted("picture", name) or name in whole]
         pair = [name for name in files if namings[name].share > 0.5][:2]
-        if len(pair) == 2 and namings[pair[0]].folder == namings[pair[1]].folder and _are_a_pair(table, pair):
+        same_folder = len(pair) == 2 and len({namings[name].folder for name in pair}) == 1
+        # an id beside a file name names the same picture
+        if same_folder and all(len({image_id(str(row.get(one))) for one in pair}) == 2 for row in table.rows[:100]):
             sources, share = sorted(pair, key=table.columns.index), min(namings[name].share for name in pair)
             naming = Naming(tuple(sources), namings[pair[0]].folder, share)
         for name in naming.sources:
@@ -338,31 +329,23 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     return None
 
 
-def _are_a_pair(table: TableFile, columns: list[str]) -> bool:
-    """Return whether two columns name different pictures; an id beside a file name names the same."""
-    from vlcli.images.boxes import image_id
-
-    return all(image_id(str(row.get(columns[0]))) != image_id(str(row.get(columns[1]))) for row in table.rows[:100])
-
-
 def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named: bool = False) -> str | None:
     """Take the first column that fits a role, those whose name says so first; with ``named`` no others."""
-    for name in sorted(left, key=lambda name: not is_hinted(role, name)):
-        if (not named or is_hinted(role, name)) and fits(left[name]):
-            del left[name]
-            return name
-    return None
+    order = sorted(left, key=lambda name: not is_hinted(role, name))
+    fitting = (name for name in order if (not named or is_hinted(role, name)) and fits(left[name]))
+    if (name := next(fitting, None)) is not None:
+        del left[name]
+    return name
 
 
 def _text(left: Left) -> str | None:
     """Return the column of sentences: a name that says so, else the one with the most words."""
-    texts = {name: values for name, values in left.items() if count_words(values) >= 2 and not is_address(values)}
-    named = [name for name in texts if is_hinted("text", name)]
+    counts = {name: count_words(values) for name, values in left.items() if not is_address(values)}
     order = _HINTS["text"].split("|")
-    if named:
+    if named := [name for name, count in counts.items() if count >= 2 and is_hinted("text", name)]:
         return min(named, key=lambda name: next((i for i, word in enumerate(order) if word in name.lower()), 99))
-    long = {name: values for name, values in texts.items() if count_words(values) >= 3 and not _is_class_name(values)}
-    return max(long, key=lambda name: count_words(long[name]), default=None)
+    long = [name for name, count in counts.items() if count >= 3 and not _is_class_name(left[name])]
+    return max(long, key=lambda name: counts[name], default=None)
 
 
 def _is_class_name(values: Sequence[Any]) -> bool:

@@ -24,17 +24,21 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     """
     aside, tables = [], []
     for table in folder.tables():
-        if table.reader != reader or not table.rows or folder.part_lists(folder.name(table.path)):
-            continue
         name, last = folder.name(table.path), table.path.name.lower()
-        if re.search(r"submission", last):
-            aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
+        if table.reader != reader or not table.rows or folder.part_lists(name):
+            continue
+        if "submission" in last:
+            aside.append(_unused([name], f"{name}: a submission, whose labels are no truth"))
         elif table.header and re.search(r"split|partition|fold", last):
-            line = f"{name}: a list of parts, which no reader reads: write a table with a column of the parts"
-            aside.append(Recognised("", {}, [name], unused=[line]))
+            why = "a list of parts, which no reader reads: write a table with a column of the parts"
+            aside.append(_unused([name], f"{name}: {why}"))
         else:
             tables.append(table)
     return aside + as_data_sets(folder, tables)
+
+
+def _unused(files: list[str], line: str) -> Recognised:
+    return Recognised("", {}, files, unused=[line])
 
 
 def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised]:
@@ -63,9 +67,8 @@ def _is_one(folder: Folder, first: Sequence[TableFile], more: Sequence[TableFile
     splits = split_names([folder.name(one.path) for one in (*first, *more)])[1]
     if not all(map(part_of, splits)) or len(set(splits)) < len(splits):
         return False
-    one, other = (
-        meaning_of(table, folder.pictures, folder.columns) for table in (few, many)
-    )  # a label may be what test lacks
+    # a label may be what test lacks
+    one, other = (meaning_of(table, folder.pictures, folder.columns) for table in (few, many))
     return one.pictures is not None and not one.unclear and bool(_kind(one)) and one.columns == other.columns
 
 
@@ -75,7 +78,7 @@ def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
     for other, *rest in more:
         way = f"{{file: {other.entry['file']}}} in the recipe reads them instead" if other.kind else "not read"
         files = [name for one in (other, *rest) for name in one.files]
-        beside.append(Recognised("", {}, files, unused=[f"{other.where}: other classes of the same pictures; {way}"]))
+        beside.append(_unused(files, f"{other.where}: other classes of the same pictures; {way}"))
     return [record, *beside]
 
 
@@ -93,9 +96,8 @@ def _by_classes(folder: Folder, group: Sequence[TableFile]) -> list[Sequence[Tab
     (pictures, classes), *others = of_kind.values()
     same = all(len(pictures & those) > len(those) / 2 for those, _ in others)
     differ = all(len(classes & these) < len(classes | these) / 2 for _, these in others)
-    return (
-        [kinds[name] for name in sorted(kinds, key=lambda one: -len(of_kind[one][1]))] if same and differ else [group]
-    )
+    most_first = sorted(kinds, key=lambda name: -len(of_kind[name][1]))
+    return [kinds[name] for name in most_first] if same and differ else [group]
 
 
 def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
@@ -104,10 +106,11 @@ def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]
     chosen = {word for one in parts_of(splits).values() for word in as_list(one["split"])}
     others = [name for name, split in zip(names, splits, strict=False) if chosen and split not in chosen]
     record = _data_set(folder, [table for table, name in zip(group, names, strict=True) if name not in others])
-    named = f"the columns of {record.where}, and no name of a part"
-    why = "they repeat rows of the parts" if all("trainval" in one.lower() for one in others) else named
-    line = f"{comma_list(others, 4)}: {why}: not read"
-    return [record, *([Recognised("", {}, others, unused=[line])] if others else [])]
+    if not others:
+        return [record]
+    repeat = all("trainval" in one.lower() for one in others)
+    why = "they repeat rows of the parts" if repeat else f"the columns of {record.where}, and no name of a part"
+    return [record, _unused(others, f"{comma_list(others, 4)}: {why}: not read")]
 
 
 def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
@@ -160,8 +163,8 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
     if table.header:
         why = f"the first {table.skip} lines are headings" if table.skip else "the first line is data"
         entry["header"], record.reasons["header"] = table.header, why
-    entry |= {"skip": table.skip} if table.skip else {}
-    entry |= {"each": table.each if isinstance(table.each, str) else list(table.each)} if table.each else {}
+    each = table.each if isinstance(table.each, str) else list(table.each)
+    entry |= {name: option for name, option in (("skip", table.skip), ("each", each)) if option}
     if table.encoding != "utf-8":
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
@@ -243,21 +246,18 @@ def _kind(meaning: Meaning) -> str:
 def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
     """Return the options that name columns, as far as they are not the reader's defaults."""
     options: dict[str, Any] = {"image": columns["image"], "text": columns.get("text")}
-    if kind == "vqa":
-        if "choices" in columns:
-            return {**_named(options), "choices": columns["choices"], "correct": columns["answers"]}
+    if kind == "vqa" and "choices" not in columns:
         options["answers"] = columns.get("answers")
     elif kind in ("statements", "pairs", "labels", "multilabel"):
         options["label"] = columns.get("label") or (columns.get("answers") if kind == "pairs" else None)
-    elif kind == "referring":
-        options["box"] = columns.get("boxes")
     elif kind == "boxes":
         options |= {"boxes": columns.get("boxes"), "box_labels": columns.get("box_labels")}
-    return _named(options)
-
-
-def _named(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: column for key, column in options.items() if column is not None and (column != key or key == "box")}
+    options = {key: column for key, column in options.items() if column not in (None, key)}
+    if kind == "referring":
+        options["box"] = columns["boxes"]
+    elif kind == "vqa" and "choices" in columns:
+        options |= {"choices": columns["choices"], "correct": columns["answers"]}
+    return options
 
 
 def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) -> list[str]:
@@ -265,8 +265,9 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
     notes = []
     if meaning.unused:
         notes.append(f"columns of {where} that are not used: {', '.join(map(str, meaning.unused[:12]))}")
-    classes = [name for name in meaning.unused if are_word_lists(table.values(name)) and is_hinted("tags", name)]
-    classes += [name for name in meaning.unused if meaning.label is None and _are_words(table.values(name))][:5]
+    cells = {name: table.values(name) for name in meaning.unused}
+    classes = [name for name, column in cells.items() if are_word_lists(column) and is_hinted("tags", name)]
+    classes += [name for name, column in cells.items() if meaning.label is None and _are_words(column)][:5]
     if len(classes) > 1:
         notes.append(f"{comma_list(classes, 6)} hold classes of the pictures: --label {classes[0]} learns one instead")
     elif classes:

@@ -38,7 +38,7 @@ def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
     if path.suffix.lower() not in SUFFIXES:
         return None
     lines = _first_lines(path)
-    tables = {mark: _cells(lines, mark) for mark in SEPARATORS}
+    tables = {mark: rows for mark in SEPARATORS if (rows := sample_rows(lines, mark))}
     even = {mark: rows for mark, rows in tables.items() if {len(row) for row in rows} - {1} == {len(rows[0])}}
     for mark, rows in even.items():
         if header := header_of(rows, is_picture):
@@ -163,8 +163,9 @@ def _are_combined(texts: Sequence[str]) -> bool:
     return once and not any(map(_OF_SENTENCES.fullmatch, known)) and len(set(map(tuple, words))) > 2 * len(known)
 
 
-def _cells(lines: Sequence[str], mark: str) -> list[list[str]]:
+def sample_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
+    """Return the rows of a few lines of CSV; none where they are malformed."""
     try:
-        return [row for row in csv.reader(lines, delimiter=mark, skipinitialspace=True) if row] or [[]]
+        return list(filter(None, csv.reader(lines, delimiter=separator, skipinitialspace=True)))
     except csv.Error:
-        return [[]]
+        return []
