@@ -6,15 +6,16 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from vlcli.errors import DataError, UsageError, shown
 from vlcli.files import walk
 
+K, V = TypeVar("K"), TypeVar("V")
 UNPACKED = "VLCLI_UNPACKED_MB"
 _GZIP = b"\x1f\x8b"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -341,12 +342,22 @@ def as_object(row: Any) -> Any:
     return {f"column{number}": cell for number, cell in enumerate(row, 1)} if isinstance(row, list) else row
 
 
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, both in the order in which they come first."""
+    groups: dict[K, list[V]] = {}
+    for key, one in pairs:
+        groups.setdefault(key, []).append(one)
+    return groups
+
+
+def picture_stems(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield name without ending, and name, of those files that are pictures."""
+    for name in names:
+        stem, _, suffix = name.rpartition(".")
+        if stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
+            yield stem, name
+
+
 def index_images(folder: Path) -> dict[str, list[Path]]:
     """Return every picture under ``folder`` by its id (file name without extension), folders in sorted order."""
-    paths: dict[str, list[Path]] = {}
-    for path, names in walk(folder):
-        for name in names:
-            stem, dot, suffix = name.rpartition(".")
-            if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                paths.setdefault(stem, []).append(path / name)
-    return paths
+    return grouped((stem, path / name) for path, names in walk(folder) for stem, name in picture_stems(names))

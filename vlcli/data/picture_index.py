@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix
+from vlcli.data.files import IMAGE_SUFFIXES, grouped, inside, picture_stems, prefix
 from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.plain import comma_list
@@ -89,12 +89,10 @@ class PictureIndex:
         for path, names in walk(folder):
             inner = os.path.relpath(path, folder).replace(os.sep, "/")
             self._states[str(path)] = _state(str(path))
-            for name in names:
-                stem, dot, suffix = name.rpartition(".")
-                if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                    file = name if inner == "." else f"{inner}/{name}"
-                    self.files.append(file)
-                    self.by_stem.setdefault(_folded(stem.rpartition("\\")[2]), []).append(file)
+            for stem, name in picture_stems(names):
+                file = name if inner == "." else f"{inner}/{name}"
+                self.files.append(file)
+                self.by_stem.setdefault(_folded(stem.rpartition("\\")[2]), []).append(file)
 
     @property
     def current(self) -> bool:
@@ -130,11 +128,8 @@ class PictureIndex:
 
     @cached_property
     def _numbered(self) -> dict[int, list[str]]:
-        numbered: dict[int, list[str]] = {}
-        for stem, files in self.by_stem.items():
-            if hit := _PADDED.search(stem):
-                numbered.setdefault(int(hit[0]), []).extend(files)
-        return numbered
+        hits = ((_PADDED.search(stem), files) for stem, files in self.by_stem.items())
+        return grouped((int(hit[0]), file) for hit, files in hits if hit for file in files)
 
     def near(self, name: str, most: int = 3) -> list[str]:
         """Return files whose names are nearly ``name``: those of its last part in other folders first."""

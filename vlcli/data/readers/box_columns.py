@@ -1,11 +1,12 @@
 """Tables with several rows for each picture: a box a row, or a class a row."""
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from vlcli.data.files import parsed
 from vlcli.errors import DataError, shown
+from vlcli.plain import as_list
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 """torchvision's names: two corners; corner, width and height; centre, width and height."""
@@ -24,7 +25,7 @@ def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where:
     """
     cells = [row.get(column) for column in columns]
     if len(columns) == 1 and cells[0] is not None:
-        cells = _listed(cells[0])
+        cells = as_list(parsed(cells[0]) if isinstance(cells[0], str) else cells[0])
     if all(cell is None for cell in cells):
         return None
     try:
@@ -37,14 +38,6 @@ def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where:
     if form == "cxcywh":
         x1, y1 = x1 - x2 / 2, y1 - y2 / 2
     return [x1, y1, x2, y2] if form == "xyxy" else [x1, y1, x1 + x2, y1 + y2]
-
-
-def _listed(cell: Any) -> list[Any]:
-    try:
-        numbers = json.loads(cell) if isinstance(cell, str) else cell
-    except ValueError:
-        numbers = None
-    return numbers if isinstance(numbers, list) else [cell]
 
 
 def by_picture(

@@ -66,12 +66,11 @@ class Captions(SplitFileReader):
                 captions.setdefault(name, []).extend(texts)
         return [example for name, texts in captions.items() for example in self._of_image(name, texts)]
 
-    def write_miniature(self, miniature: Miniature) -> None:
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
         image, text = self.fields
-        for file in self.files():
-            names = miniature.pictures(str(file), self.image_folder, count=2 * PICTURES)
-            said = {name: [miniature.sentence(n, i) for i in range(2)] for n, name in names.items()}
-            miniature.write(file, [{image: name, text or "captions": texts} for name, texts in said.items()])
+        names = miniature.pictures(str(file), self.image_folder, count=2 * PICTURES)
+        said = {name: [miniature.sentence(n, i) for i in range(2)] for n, name in names.items()}
+        return [{image: name, text or "captions": texts} for name, texts in said.items()]
 
     def _of_image(self, file: str, captions: list[str]) -> list[Example]:
         image, examples = self.picture(file), list[Example]()
@@ -103,9 +102,8 @@ def _is_captions(content: Any, folder: Folder) -> bool:
 def _rows(file: Path, image: str = "image", text: str | None = None) -> Iterator[tuple[str, list[Any], str]]:
     content = read_json(file, (list, dict))
     if isinstance(content, dict):
-        yield from (
-            (name, as_list(value(content, name, (list, str), str(file))), f"{file}: {name}") for name in content
-        )
+        for name in content:
+            yield name, as_list(value(content, name, (list, str), str(file))), f"{file}: {name}"
         return
     for number, row in enumerate(content):
         where = f"{file}[{number}]"
@@ -191,17 +189,16 @@ class Karpathy(SplitFileReader):
             raise DataError("There are several split files.", where=str(self.root), got=got, hint=hint)
         return paths or [self.root / "karpathy/dataset_coco.json"]
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        (file,) = self.files()
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
         name, rows = file.stem.removeprefix("dataset_"), []
-        for split in self.splits if name == "coco" else ("train", "val", "test"):
-            year = "" if name != "coco" else "train2014" if split == "train" else "val2014"
-            part = year if year == "train2014" else f"{year or name}-{split}"
+        for named in self.splits if name == "coco" else ("train", "val", "test"):
+            year = "" if name != "coco" else "train2014" if named == "train" else "val2014"
+            part = year if year == "train2014" else f"{year or name}-{named}"
             form = f"COCO_{year}_{{:012d}}.jpg" if year else "{}.jpg"
             for n, picture in miniature.pictures(part, self.image_folder / year, form).items():
                 said = [{"raw": miniature.sentence(n, i), "sentid": 10 * n + i} for i in range(2)]
-                rows.append({"filename": picture, "filepath": year, "split": split, "sentences": said})
-        miniature.write(file, {"images": rows, "dataset": name})
+                rows.append({"filename": picture, "filepath": year, "split": named, "sentences": said})
+        return {"images": rows, "dataset": name}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         rows = value(read_json(file), "images", list, str(file))

@@ -1,9 +1,8 @@
 """Decides what the cells of a column are, and reads a cell: names, labels, boxes, answers, names of files."""
 
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -13,6 +12,7 @@ import numpy as np
 
 from vlcli.data.checks import sentence
 from vlcli.data.files import is_picture_file, numbered_lines, parsed
+from vlcli.data.readers.box_columns import Row
 from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.recognition.values import is_box
 from vlcli.errors import DataError, shown
@@ -114,27 +114,21 @@ def _is_number(word: Any) -> bool:
     return isinstance(word, int | float) and not isinstance(word, bool)
 
 
-def _words(cell: Any) -> Iterator[Any]:
-    if isinstance(cell, dict):
-        yield from [cell["answer"]] if "answer" in cell else cell
-    else:
-        for item in cell if isinstance(cell, list) else [cell]:
-            yield item["answer"] if isinstance(item, dict) and "answer" in item else item
+def _words(cell: Any) -> list[Any]:
+    several = isinstance(cell, list) or (isinstance(cell, dict) and "answer" not in cell)
+    items = cell if several else [cell]
+    return [item["answer"] if isinstance(item, dict) and "answer" in item else item for item in items]
 
 
 def _structure(cell: Any) -> list[Any] | dict[str, Any] | None:
-    try:
-        content = json.loads(cell) if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") else None
-    except (ValueError, RecursionError):
-        return None
+    content = parsed(cell) if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") else None
     return content if isinstance(content, list | dict) else None
 
 
 def word(cell: Any, where: str, column: str) -> str:
     """Return a name or an id: text, or a whole number."""
-    if isinstance(cell, int) and not isinstance(cell, bool):
-        return str(cell)
-    return sentence(cell, where, column)
+    whole = isinstance(cell, int) and not isinstance(cell, bool)
+    return str(cell) if whole else sentence(cell, where, column)
 
 
 def label(cell: Any, where: str, column: str) -> str | int | float:
@@ -168,17 +162,16 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
         boxes: lists of four numbers in pixels.
         known: the words that classes are numbered by; empty where they are numbers.
     """
-    expected = "[[x1, y1, x2, y2], ...]"
     try:
         array = np.array(boxes, np.float32).reshape(-1, 4)
     except (ValueError, TypeError, OverflowError):
-        raise DataError("The boxes are not understood.", where=where, got=shown(boxes), expected=expected) from None
+        what, expected = "The boxes are not understood.", "[[x1, y1, x2, y2], ...]"
+        raise DataError(what, where=where, got=shown(boxes), expected=expected) from None
     if labels and len(labels) != len(array):
         raise DataError("Boxes and their labels differ in number.", where=where, got=f"{len(array)} and {len(labels)}")
-    number: Callable[[Any], int] = (lambda name: known.index(str(name))) if known else int
     try:
-        classes = np.array([number(item) for item in labels], np.int64) if labels else None
-        return BoxList(array, classes=classes)
+        numbers = [known.index(str(item)) if known else int(item) for item in labels]
+        return BoxList(array, classes=np.array(numbers, np.int64) if labels else None)
     except (ValueError, TypeError, OverflowError):
         raise DataError("The labels of the boxes are not understood.", where=where, got=shown(labels)) from None
     except DataError as error:
@@ -239,28 +232,23 @@ class SeveralLabels:
     Args:
         columns: of flags (0 or 1, false or true; empty: unknown; -1 too, but 0 where no cell is 0), one a class;
             or a single one of names.
-        names: in the order of their numbers; None: the columns, or all names that occur, sorted.
+        names: in the order of their numbers; empty: the columns, or all names that occur, sorted.
         separator: between names in one cell; a cell may also hold a JSON list. An empty cell has none of the classes.
+        rows: all of them, which say the names that occur, and what -1 means in columns of flags.
     """
 
-    def __init__(self, columns: list[str], names: list[str] | None, separator: str) -> None:
-        self.columns, self.separator = columns, separator
-        self.of_names = len(columns) == 1
-        self.fixed = bool(names) or not self.of_names
-        self.names: list[str] = list(names or columns) if self.fixed else []
-        self.minus = UNKNOWN
-
-    def gather(self, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        """Set ``names`` to the names that occur, where they are not fixed, and what -1 means in columns of flags."""
-        if not self.fixed:
-            self.names = sorted({name for _, row in rows for name in self._words(row)})
-        elif not self.of_names:
-            zero = any(_FLAGS.get(str(row.get(column)).lower()) == 0 for _, row in rows for column in self.columns)
+    def __init__(self, columns: list[str], names: list[str], separator: str, rows: Iterable[Row]) -> None:
+        self.columns, self.separator, self.minus = columns, separator, UNKNOWN
+        self.names = names or columns
+        if len(columns) > 1:
+            zero = any(_FLAGS.get(str(row.get(column)).lower()) == 0 for _, row in rows for column in columns)
             self.minus = UNKNOWN if zero else 0
+        elif not names:
+            self.names = sorted({name for _, row in rows for name in self._words(row)})
 
     def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
         """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing."""
-        if self.of_names:
+        if len(self.columns) == 1:
             words = self._words(row)
             if unknown := [word for word in words if word not in self.names]:
                 expected = ", ".join(self.names[:20])

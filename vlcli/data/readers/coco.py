@@ -1,7 +1,8 @@
 """COCO's files: captions and instances (Lin et al. 2014; Chen et al. 2015)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +18,8 @@ from vlcli.images.boxes import NO_AREA, BoxList, Index, attribute_product
 
 class _Coco(SplitFileReader):
     """Base of readers of files with the list ``images``."""
+
+    _kinds: Mapping[Any, str] = MappingProxyType({})  # names of the categories by their numbers
 
     @classmethod
     def _recognise(cls, folder: Folder, kind: str, name: str, columns: dict[str, Any], lists: str) -> list[Recognised]:
@@ -84,14 +87,12 @@ class CocoCaptions(_Coco):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         return cls._recognise(folder, "captions", "coco-captions", {"image": "file_name", "text": "caption"}, "images")
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            names = self.miniature_images(file, miniature)
-            notes = [
-                {"id": 10 * n + i, "image_id": n, "caption": miniature.sentence(n, i)} for n in names for i in range(2)
-            ]
-            rows = {} if self.captions == "none" else {"annotations": notes}
-            miniature.write(file, {"images": miniature.instances(names)["images"], **rows})
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        names = self.miniature_images(file, miniature)
+        numbers = [(n, i) for n in names for i in range(2)]
+        notes = [{"id": 10 * n + i, "image_id": n, "caption": miniature.sentence(n, i)} for n, i in numbers]
+        rows = {} if self.captions == "none" else {"annotations": notes}
+        return {"images": miniature.instances(names)["images"], **rows}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
@@ -103,12 +104,13 @@ class CocoCaptions(_Coco):
         for number, row in enumerate(value(content, "annotations", list, str(file))):
             where = f"{file}: annotations[{number}]"
             image = self.image_of(names, row, where)
-            if self.captions == "all" or image not in seen:
-                key = str(row.get("id", number))
-                if len(self.split_names) > 1 and self._file_of.setdefault(key, file) != file:
-                    key = f"{file.stem}:{key}"  # the numbers begin anew in another file
-                yield Example(key, value(row, "caption", str, where).strip(), [image], text_key=key)
+            if self.captions == "first" and image in seen:
+                continue
             seen.add(image)
+            key = str(row.get("id", number))
+            if len(self.split_names) > 1 and self._file_of.setdefault(key, file) != file:
+                key = f"{file.stem}:{key}"  # the numbers begin anew in another file
+            yield Example(key, value(row, "caption", str, where).strip(), [image], text_key=key)
 
 
 class CocoClasses(_Coco):
@@ -124,21 +126,16 @@ class CocoClasses(_Coco):
     paper: ClassVar[str] = "Van Horn et al. 2018, The iNaturalist Species Classification and Detection Dataset"
     usual: ClassVar[tuple[str, ...]] = tuple(f"{{split}}{year}.json" for year in ("2019", "2018", "2017", ""))
 
-    def __init__(self, root: Path, **options: Any) -> None:
-        super().__init__(root, **options)
-        self._kinds: dict[Any, str] = {}
-
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "file_name", "label": "category_id"}
         return cls._recognise(folder, "labels", "coco-classes", columns, "categories")
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            content = miniature.instances(self.miniature_images(file, miniature))
-            keys = ("id", "image_id", "category_id")
-            notes = {row["image_id"]: {key: row[key] for key in keys} for row in content["annotations"]}
-            miniature.write(file, content | {"annotations": list(notes.values())})
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        content = miniature.instances(self.miniature_images(file, miniature))
+        keys = ("id", "image_id", "category_id")
+        notes = {row["image_id"]: {key: row[key] for key in keys} for row in content["annotations"]}
+        return content | {"annotations": list(notes.values())}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
@@ -188,7 +185,6 @@ class CocoInstances(_Coco):
         self.crowds, self.empty = crowds, empty
         self._boxes: dict[str, BoxList] = {}
         self._rows: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
-        self._kinds: dict[Any, str] = {}
         self._attributes: list[str] = []
 
     @classmethod
@@ -196,9 +192,8 @@ class CocoInstances(_Coco):
         columns = {"image": "file_name", "boxes": "bbox", "label": "category_id"}
         return cls._recognise(folder, "boxes", "coco-instances", columns, "categories")
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            miniature.write(file, miniature.instances(self.miniature_images(file, miniature)))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        return miniature.instances(self.miniature_images(file, miniature))
 
     def boxes(self) -> dict[str, BoxList]:
         return {name: self._boxes[name] for example in self.examples() for name in example.images}
@@ -233,9 +228,13 @@ class CocoInstances(_Coco):
         rows = by_id(value(content, "annotations", list, str(file)), "id", f"{file}: annotations", needed=False)
         for number, row in enumerate(rows.values()):
             where = f"{file}: annotations[{number}]"
-            image = self.image_of(names, row, where)
-            _check_box(row, numbers, where)
-            notes.setdefault(image, []).append(row)
+            notes.setdefault(self.image_of(names, row, where), []).append(row)
+            box = value(row, "bbox", list, where)
+            if len(box) != 4 or not all(isinstance(side, int | float) and abs(side) < np.inf for side in box):
+                expected = "[x, y, width, height]"
+                raise DataError("A box needs four numbers.", where=where, got=shown(box), expected=expected)
+            if value(row, "category_id", (int, str), where) not in numbers:
+                raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
         for image in self._images(content, notes):
             if self._keep(image, numbers, attribute):
                 yield Example(image, None, [image])
@@ -247,7 +246,7 @@ class CocoInstances(_Coco):
             first = rows.setdefault(name := self.picture(_file_name(row)), row)
             if first["id"] != row["id"]:
                 raise twice("file_name", name, self._where(), f"images {first['id']} and {row['id']}")
-        names = [*notes, *(name for name in rows if name not in notes)] if self.empty else list(notes)
+        names = list(dict.fromkeys([*notes, *(rows if self.empty else ())]))
         self._rows |= {name: (rows[name], notes.get(name, [])) for name in names}
         return names
 
@@ -270,14 +269,6 @@ class CocoInstances(_Coco):
             size=(int(height), int(width)) if height and width else None,
         )
         return True
-
-
-def _check_box(row: dict[str, Any], numbers: dict[Any, int], where: str) -> None:
-    box = value(row, "bbox", list, where)
-    if len(box) != 4 or not all(isinstance(side, int | float) and abs(side) < np.inf for side in box):
-        raise DataError("A box needs four numbers.", where=where, got=shown(box), expected="[x, y, width, height]")
-    if value(row, "category_id", (int, str), where) not in numbers:
-        raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
 
 
 class BoxesBeside(SplitFileReader):

@@ -17,7 +17,7 @@ from vlcli.data.recognition.folder import groups
 from vlcli.data.recognition.lists import cell_lines, fitting_rows
 from vlcli.errors import DataError
 
-_PET = re.compile(r"\S+_\d+(\s+[1-9]\d*){3}")
+_PET = re.compile(r"(\S+_\d+)\s+([1-9]\d*)(?:\s+[1-9]\d*){2}")
 
 
 class StanfordCars(FolderReader):
@@ -206,12 +206,12 @@ class OxfordPets(FolderReader):
 
 def _pets(file: Path) -> Iterator[tuple[str, int]]:
     for where, line in numbered_lines(file):
-        if not line.startswith("#"):
-            if not _PET.fullmatch(line):
-                expected = "PICTURE CLASS SPECIES BREED, such as Abyssinian_100 1 1 1"
-                raise DataError("The line is malformed.", where=where, got=line[:80], expected=expected)
-            name, label = line.split()[:2]
-            yield name, int(label)
+        if line.startswith("#"):
+            continue
+        if (hit := _PET.fullmatch(line)) is None:
+            expected = "PICTURE CLASS SPECIES BREED, such as Abyssinian_100 1 1 1"
+            raise DataError("The line is malformed.", where=where, got=line[:80], expected=expected)
+        yield hit[1], int(hit[2])
 
 
 def matrix(file: Path, name: str) -> list[Any]:
@@ -356,21 +356,18 @@ def _label_table(folder: Path) -> Path | None:
 
 def _sorted_into_classes(folder: Path) -> list[tuple[str, Path]]:
     if (table := _label_table(folder)) is not None:
-        return _from_table(folder, table)
+        lines = cell_lines(read_text(table), ",", 0, str(table))
+        _, names = next(lines, (1, []))
+        pairs = []
+        for where, row in fitting_rows(lines, names, str(table)):
+            words = row.get("PredictionString", "").split()
+            if not words or not row.get("ImageId"):
+                raise DataError("The row has no class.", where=where, expected="ImageId,PredictionString")
+            pairs.append((words[0], folder / f"{row['ImageId']}.JPEG"))
+        return sorted(pairs)
     homes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
     pairs = [(home.name, path) for home in homes for path in sorted(home.rglob("*")) if is_picture_file(path.name)]
     if not pairs:
         expected = f"{folder.name}/CLASS/FILE, or flat pictures with {SOLUTION} in a folder above"
         raise DataError("There are no classes here.", where=str(folder), expected=expected)
     return pairs
-
-
-def _from_table(folder: Path, table: Path) -> list[tuple[str, Path]]:
-    pairs, lines = [], cell_lines(read_text(table), ",", 0, str(table))
-    _, names = next(lines, (1, []))
-    for where, row in fitting_rows(lines, names, str(table)):
-        words = row.get("PredictionString", "").split()
-        if not words or not row.get("ImageId"):
-            raise DataError("The row has no class.", where=where, expected="ImageId,PredictionString")
-        pairs.append((words[0], folder / f"{row['ImageId']}.JPEG"))
-    return sorted(pairs)

@@ -142,11 +142,10 @@ class ConceptualCaptions(_Pairs):
     splits: ClassVar[tuple[str, ...]] = tuple(published)
     held_out_splits: ClassVar[tuple[str, ...]] = ("val",)
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            pairs = self.miniature_pairs(file, miniature)
-            columns = ((url, text) if file.name.startswith("cc12m") else (text, url) for url, text in pairs)
-            miniature.write(file, "".join(f"{a}\t{b}\n" for a, b in columns))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        pairs = self.miniature_pairs(file, miniature)
+        columns = ((url, text) if file.name.startswith("cc12m") else (text, url) for url, text in pairs)
+        return "".join(f"{a}\t{b}\n" for a, b in columns)
 
     def rows(self, file: Path) -> Iterator[Row]:
         number = 0

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Reader
-from vlcli.data.files import index_images, inside
+from vlcli.data.files import grouped, index_images, inside
 from vlcli.data.readers.small import small_folder
 from vlcli.data.readers.split_file import require_folders
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
@@ -141,9 +141,8 @@ def word_before_number(stem: str) -> str:
 
 def _classes_by_name(folder: Folder) -> list[Recognised]:
     """Return pictures called by their classes and a number (``cat.0.jpg``): in one folder, or in those of parts."""
-    words: dict[str, list[str]] = {}
-    for path in map(PurePosixPath, folder.pictures.paths):
-        words.setdefault(str(path.parent), []).append(word_before_number(path.stem))
+    paths = map(PurePosixPath, folder.pictures.paths)
+    words = grouped((str(path.parent), word_before_number(path.stem)) for path in paths)
     homes = sorted(home for home, some in words.items() if all(some))
     parts = parts_of([PurePosixPath(home).name for home in homes]) if len(homes) > 1 else {}
     counts = Counter(word for home in homes for word in words[home])

@@ -64,12 +64,9 @@ class GQA(StreamReader):
             return []
         columns = {"image": "imageId", "text": "question", "answers": "answer"}
         data = Recognised("vqa", {"name": "gqa"}, chosen, columns).name_files("questions")
-        left = {
-            name: "the balanced questions are read" if name in answered else "questions without answers"
-            for name in files
-            if name not in chosen
-        }
-        data.unused, data.files = [f"{name}: {why}" for name, why in left.items()], [*chosen, *left]
+        why = {name: "the balanced questions are read" for name in answered if name not in chosen}
+        why |= {name: "questions without answers" for name in files if name not in answered}
+        data.unused, data.files = [f"{name}: {why[name]}" for name in files if name in why], [*chosen, *why]
         return [folder.with_images(data, [row.get("imageId") for name in chosen for row in files[name]])]
 
     def files(self) -> list[Path]:
@@ -98,11 +95,9 @@ class GQA(StreamReader):
 
     def choices(self) -> dict[str, dict[str, list[str]]]:
         """Return ``valid`` and ``plausible`` answers by question id; empty where there is no such file."""
-        choices: dict[str, dict[str, list[str]]] = {}
-        for file in self._first(self.choice_file, self.usual_choices):
-            if self.choice_file is not None or file.is_file():
-                choices |= read_json(file)
-        return choices
+        files = self._first(self.choice_file, self.usual_choices)
+        known = (file for file in files if self.choice_file is not None or file.is_file())
+        return {number: answers for file in known for number, answers in read_json(file).items()}
 
     def _first(self, named: str | None, candidates: tuple[str, ...]) -> list[Path]:
         chosen = []
@@ -138,8 +133,8 @@ def _joined(content: list[Any], file: Path) -> Iterator[Example]:
         targets: dict[str, Any] = {"question_id": number}
         if "label" in row:
             answers = {str(k): float(v) for k, v in value(row, "label", dict, where).items()}
-            targets["answers"] = answers
-            targets |= {"answer": max(answers, key=lambda name: answers[name])} if answers else {}
+            best = {"answer": max(answers, key=lambda name: answers[name])} if answers else {}
+            targets |= {"answers": answers, **best}
         yield Example(number, value(row, "sent", str, where).strip(), [_image(row, "img_id", where)], targets=targets)
 
 
@@ -159,31 +154,28 @@ class _VisualGenome(SplitFileReader):
     """
 
     rows: ClassVar[str] = ""
-    kind: ClassVar[tuple[str, str, str]] = ("", "", "")  # of the data, the reader's name, the field of the sentence
+    kind: ClassVar[tuple[str, str, dict[str, str]]] = ("", "", {})  # of the data, the reader's name, fields by role
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        kind, name, text = cls.kind
+        kind, name, columns = cls.kind
         data = []
         for file, images in folder.documents():
             if cls.rows in first_object(images) and any(image.get(cls.rows) for image in images):
-                columns = {"image": "id", "text": text} | ({"answers": "answer"} if kind == "vqa" else {})
-                record = Recognised(kind, {"name": name, "file": file}, [file], columns)
+                record = Recognised(kind, {"name": name, "file": file}, [file], {"image": "id", **columns})
                 data.append(folder.with_images(record, [image.get("id", image.get("image_id")) for image in images]))
         return data
 
     def __init__(self, root: Path, *, split: str | list[str] = "all", **options: Any) -> None:
         super().__init__(root, split=split, **options)
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            images = []
-            for n in miniature.pictures("vg", self.image_folder):
-                said = {"question": miniature.question(n), "answer": miniature.answer(n)}
-                said["phrase"] = miniature.sentence(n)
-                rows = [{"region_id": 10 * n + i, "qa_id": 10 * n + i, **said} for i in range(2)]
-                images.append({"id": n, self.rows: rows})
-            miniature.write(file, images)
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        images = []
+        for n in miniature.pictures("vg", self.image_folder):
+            said = {"question": miniature.question(n), "answer": miniature.answer(n), "phrase": miniature.sentence(n)}
+            rows = [{"region_id": 10 * n + i, "qa_id": 10 * n + i, **said} for i in range(2)]
+            images.append({"id": n, self.rows: rows})
+        return images
 
     def read_file(self, file: Path) -> Iterator[Example]:
         for where, image in list_rows(file):
@@ -206,7 +198,7 @@ class VGRegions(_VisualGenome):
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; matched with whole images in LXMERT, section 3.2"
     usual: ClassVar[tuple[str, ...]] = usual_paths("region_descriptions.json")
     rows: ClassVar[str] = "regions"
-    kind: ClassVar[tuple[str, str, str]] = ("captions", "vg-regions", "phrase")
+    kind: ClassVar[tuple[str, str, dict[str, str]]] = ("captions", "vg-regions", {"text": "phrase"})
 
     def example(self, row: Any, image: str, where: str) -> Example:
         key = str(value(row, "region_id" if "region_id" in row else "id", (int, str), where))
@@ -225,7 +217,7 @@ class Questions(_VisualGenome):
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; Zhu et al. 2016, Visual7W"
     usual: ClassVar[tuple[str, ...]] = usual_paths("question_answers.json")
     rows: ClassVar[str] = "qas"
-    kind: ClassVar[tuple[str, str, str]] = ("vqa", "vg-qa", "question")
+    kind: ClassVar[tuple[str, str, dict[str, str]]] = ("vqa", "vg-qa", {"text": "question", "answers": "answer"})
 
     def example(self, row: Any, image: str, where: str) -> Example:
         key = str(value(row, "qa_id" if "qa_id" in row else "id", (int, str), where))
@@ -290,7 +282,7 @@ class DAQUAR(SplitFileReader):
                 lists.append(name)
         if not groups:
             return []
-        best = max(groups, key=lambda key: (key.isdigit(), int(key) if key.isdigit() else 0))
+        best = max(groups, key=lambda key: int(key) if key.isdigit() else -1)
         columns = {"image": "the name that ends the question", "text": "first line", "answers": "second line"}
         data = Recognised("vqa", {"name": "daquar"}, groups.pop(best), columns).name_files()
         rest = sorted(name for names in groups.values() for name in names)
@@ -305,13 +297,12 @@ class DAQUAR(SplitFileReader):
     def files(self) -> list[Path]:
         return self.first_file(self.file, [folder + name for name in self.names[self.version] for folder in _FOLDERS])
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            lines = []
-            for number in miniature.numbers(f"daquar-{split}", 4 * PICTURES):
-                miniature.picture(self.image_folder / f"image{number}.png")
-                lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
-            miniature.write(file, "\n".join(lines))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        lines = []
+        for number in miniature.numbers(f"daquar-{split}", 4 * PICTURES):
+            miniature.picture(self.image_folder / f"image{number}.png")
+            lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
+        return "\n".join(lines)
 
     def stream(self) -> Iterator[Example]:
         for split, file in zip(self.split_names, self.files(), strict=True):

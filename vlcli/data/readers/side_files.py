@@ -11,6 +11,7 @@ from vlcli.data.checks import by_id
 from vlcli.data.files import (
     IMAGE_SUFFIXES,
     first_object,
+    grouped,
     index_images,
     inside,
     is_picture_file,
@@ -242,15 +243,12 @@ class PathLists(Table):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        lists: dict[str, list[str]] = {}
-        for name in folder.files(*(f"*{suffix}" for suffix in SUFFIXES)):
-            if (part := part_in(PurePosixPath(name).name)) and _lists_paths(folder, name):
-                lists.setdefault(part, []).append(name)
-        if "train" not in lists or len(lists) < 2:
+        parts = ((part_in(PurePosixPath(one).name), one) for one in folder.files(*(f"*{end}" for end in SUFFIXES)))
+        lists = grouped((part, name) for part, name in parts if part and _lists_paths(folder, name))
+        if not {"train"} < set(lists):
             return []
-        columns = {"image": "path", "label": "folder"}
-        data = Recognised("labels", {"name": "path-lists"}, [names[0] for names in lists.values()], columns)
-        data.name_files()
+        files, columns = [names[0] for names in lists.values()], {"image": "path", "label": "folder"}
+        data = Recognised("labels", {"name": "path-lists"}, files, columns).name_files()
         others = [name for names in lists.values() for name in names[1:]]
         data.unused = [f"{name}: another list of the parts" for name in others]
         folder.with_images(data, [line.lstrip("/") for name in data.files for line in folder.lines(name)])

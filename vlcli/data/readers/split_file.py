@@ -8,6 +8,7 @@ import numpy as np
 
 from vlcli.data import Example, Reader
 from vlcli.data.files import inside, read_json, read_lines, read_text
+from vlcli.data.miniature import Miniature
 from vlcli.data.recognition.recognised import Recognised, parts_of
 from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
@@ -106,6 +107,18 @@ class SplitFileReader(StreamReader):
 
     def files(self) -> list[Path]:
         return list(dict.fromkeys(self.first_file(self.file, self.usual)))
+
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=False):
+            miniature.write(file, self.miniature_of(split, file, miniature))
+
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        """Draw a few pictures and return what a file says of them; called by :meth:`write_miniature`.
+
+        Returns:
+            As :meth:`vlcli.data.miniature.Miniature.write` takes it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no write_miniature")
 
     def stream(self) -> Iterator[Example]:
         for file in self.files():

@@ -32,12 +32,7 @@ class NLVR2(BoxesBeside):
     paper: ClassVar[str] = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test1", "test2")
     usual_boxes: ClassVar[str] = "nlvr2/instances_{split}.json"
-    usual: ClassVar[tuple[str, ...]] = (
-        "nlvr2/{split}.json",
-        "nlvr2/data/{split}.json",
-        "data/{split}.json",
-        "{split}.json",
-    )
+    usual: ClassVar[tuple[str, ...]] = tuple(f"{home}{{split}}.json" for home in ("nlvr2/", "nlvr2/data/", "data/", ""))
 
     def __init__(self, root: Path, *, images: str = "nlvr2/images", **options: Any) -> None:
         super().__init__(root, images=images, **options)
@@ -54,16 +49,12 @@ class NLVR2(BoxesBeside):
         data.name_files().entry["images"] = "images"
         return [folder.with_images(data, [name for table in tables for row in table.rows for name in _images(row)])]
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.numbers(f"nlvr2-{split}"):
-                for side in (0, 1):
-                    miniature.picture(self.image_folder / f"{split}-{n}-0-img{side}.png")
-                for i in range(2):
-                    said = {"sentence": miniature.sentence(n, i), "label": str(i == n % 2), "synset": "x"}
-                    rows.append({"identifier": f"{split}-{n}-0-{i}", **said})
-            miniature.write(file, iter(rows))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        for n in miniature.numbers(f"nlvr2-{split}"):
+            for i in range(2):
+                miniature.picture(self.image_folder / f"{split}-{n}-0-img{i}.png")
+                said = {"sentence": miniature.sentence(n, i), "label": str(i == n % 2), "synset": "x"}
+                yield {"identifier": f"{split}-{n}-0-{i}", **said}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         for where, row in json_rows(file):
@@ -88,9 +79,7 @@ class NLVR(SplitFileReader):
 
     paper: ClassVar[str] = "Suhr et al. 2017, A Corpus of Natural Language for Visual Reasoning"
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-    usual: ClassVar[tuple[str, ...]] = tuple(
-        f"{folder}{{split}}/{{split}}.json" for folder in ("nlvr/", "", "nlvr/nlvr/")
-    )
+    usual: ClassVar[tuple[str, ...]] = tuple(f"{home}{{split}}/{{split}}.json" for home in ("nlvr/", "", "nlvr/nlvr/"))
 
     def __init__(self, root: Path, *, images: str = ".", order: int = 0, **options: Any) -> None:
         super().__init__(root, images=images, **options)
@@ -107,14 +96,11 @@ class NLVR(SplitFileReader):
         names = [_drawing(table.path.stem, row, 0) for table in tables for row in table.rows]
         return [folder.with_images(record.name_files(), names)]
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.numbers(f"nlvr-{split}"):
-                said = {"sentence": miniature.sentence(n), "label": str(n % 2 == 0).lower()}
-                rows.append({"identifier": f"{n}-0", **said})
-                miniature.picture(self.image_folder / f"{_drawing(split, rows[-1], self.order)}.png")
-            miniature.write(file, iter(rows))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        for n in miniature.numbers(f"nlvr-{split}"):
+            row = {"identifier": f"{n}-0", "sentence": miniature.sentence(n), "label": str(n % 2 == 0).lower()}
+            miniature.picture(self.image_folder / f"{_drawing(split, row, self.order)}.png")
+            yield row
 
     def stream(self) -> Iterator[Example]:
         for split, file in zip(self.split_names, self.files(), strict=True):
@@ -192,14 +178,11 @@ class SNLIVE(SplitFileReader):
     def label_names(self) -> list[str]:
         return list(LABELS)
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.pictures(f"flickr30k-{'val' if split == 'dev' else split}", self.image_folder):
-                for i, label in enumerate((*LABELS, NO_LABEL)):
-                    pair = {"Flickr30K_ID": str(n), "pairID": f"{n}.jpg#0r{i}", "gold_label": label}
-                    rows.append({**pair, "sentence2": miniature.sentence(n, i)})
-            miniature.write(file, iter(rows))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        for n in miniature.pictures(f"flickr30k-{'val' if split == 'dev' else split}", self.image_folder):
+            for i, label in enumerate((*LABELS, NO_LABEL)):
+                pair = {"Flickr30K_ID": str(n), "pairID": f"{n}.jpg#0r{i}", "gold_label": label}
+                yield {**pair, "sentence2": miniature.sentence(n, i)}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         text = read_text(file)

@@ -161,8 +161,7 @@ class Table(SplitFileReader):
             self._words = list(self.labels)
         gathered, lacking, number = False, Counter[str](), -1
         if self.several_columns:
-            self._several = SeveralLabels(self.several_columns, self._words or None, self.several)
-            self._several.gather(self._admitted())
+            self._several = SeveralLabels(self.several_columns, self._words, self.several, self._admitted())
             self._words = self._several.names
         for number, (where, row) in enumerate(self._admitted()):
             if not gathered and any(row.get(self.columns[role]) is not None for role in ROLES):

@@ -4,7 +4,7 @@ import io
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
@@ -57,16 +57,14 @@ class WebDataset(StreamReader):
         limit: int | None = None,
     ) -> None:
         super().__init__(root, split=split, images=".", take=take, limit=limit)
-        patterns = [shards] if isinstance(shards, str) else list(shards)
-        self.patterns = [text.replace("{split}", name) for name in self.split_names for text in patterns]
+        self.patterns = [text.replace("{split}", name) for name in self.split_names for text in as_list(shards)]
         self.field, self.unique = field, unique
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "the picture", "text": "the .txt or .json beside it"}
-        recognised = []
-        if shards := _shards_with(folder, cls.beside, ClassShards.beside):
-            recognised.append(_by_part(Recognised("captions", {"name": "webdataset"}, shards, columns)))
+        record = Recognised("captions", {"name": "webdataset"}, [], columns)
+        recognised = _in_shards(folder, record, cls.beside, ClassShards.beside)
         if beside := _texts_beside(folder):
             folders = sorted({str(PurePosixPath(name).parent) for name in beside})
             entry = {"name": "webdataset", "shards": folders[0] if len(folders) == 1 else folders}
@@ -90,8 +88,7 @@ class WebDataset(StreamReader):
                     member = tarfile.TarInfo(f"{n:09d}.txt")
                     member.size = len(text)
                     shard.addfile(member, io.BytesIO(text))
-            path = next(iter(braces(pattern))).replace("*", f"{number:05d}")
-            miniature.write(self.root / path, packed.getvalue())
+            miniature.write(self.root / braces(pattern)[0].replace("*", f"{number:05d}"), packed.getvalue())
 
     def files(self) -> list[Path]:
         shards = self.shards()
@@ -171,8 +168,8 @@ class WebDataset(StreamReader):
             yield Example(key, text, [image], text_key=key)
 
     def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
-        texts: Any = _text(shard, parts, ".txt")
-        if texts is None:
+        texts: Any = _text(shard, parts, self.beside[0])
+        if texts is None and ".json" in self.beside:
             content = parsed(_text(shard, parts, ".json") or "")
             texts = content.get(self.field) if isinstance(content, dict) else None
         return [text.strip() for text in as_list(texts) if isinstance(text, str) and text.strip()]
@@ -206,13 +203,12 @@ class ClassShards(WebDataset):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "the picture", "label": "the .cls beside it"}
-        if not (shards := _shards_with(folder, cls.beside)):
-            return []
-        record = _by_part(Recognised("labels", {"name": "class-shards"}, shards, columns))
-        if names := folder.files("classnames.txt"):
+        record = Recognised("labels", {"name": "class-shards"}, [], columns)
+        records = _in_shards(folder, record, cls.beside)
+        if records and (names := folder.files("classnames.txt")):
             record.entry["names"] = names[0]
             record.files.append(names[0])
-        return [record]
+        return records
 
     def files(self) -> list[Path]:
         return super().files() + ([self.names] if self.names.is_file() else [])
@@ -235,28 +231,23 @@ class ClassShards(WebDataset):
         self.examples()
         return self._words
 
-    def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
-        name = (_text(shard, parts, ".cls") or "").strip()
-        return [name] if name else []
-
     def _examples_of(self, image: str, texts: list[str]) -> Iterator[Example]:
         yield Example(image, images=[image], targets={"label": texts[0]})
 
 
-def _shards_with(folder: Folder, beside: Iterable[str], without: Iterable[str] = ()) -> list[str]:
-    endings = {}
+def _in_shards(
+    folder: Folder, record: Recognised, beside: Sequence[str], without: Sequence[str] = ()
+) -> list[Recognised]:
+    """Give a data set its shards, named by a pattern for each part (``train-*.tar``); none without such shards."""
+    shards = []
     for name in folder.files("*.tar"):
         with suppress(BadShardError):
-            endings[name] = {_extension(part) for part in islice(members(folder.root / name), 4)}
-    return [name for name, has in endings.items() if has & IMAGE_SUFFIXES and has & {*beside} and not has & {*without}]
-
-
-def _by_part(record: Recognised) -> Recognised:
-    """Name shards by a pattern for each part: ``train-*.tar`` and ``val-*.tar``."""
-    shards = record.files
+            has = {_extension(part) for part in islice(members(folder.root / name), 4)}
+            shards += [name] if has & IMAGE_SUFFIXES and has & {*beside} and not has & {*without} else []
     record.files = list(dict.fromkeys(re.sub(r"\d+(?=\.tar$)", "*", name) for name in shards))
-    record.name_files("shards").files = shards
-    return record
+    if shards:
+        record.name_files("shards").files = shards
+    return [record] if shards else []
 
 
 def _texts_beside(folder: Folder) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Miniature
-from vlcli.data.files import index_images, read_json, value
+from vlcli.data.files import grouped, index_images, read_json, value
 from vlcli.data.readers.coco import BoxesBeside
 from vlcli.errors import DataError
 from vlcli.plain import as_list
@@ -67,14 +67,13 @@ class VIST(BoxesBeside):
     def listed_folders(self) -> list[Path]:
         return [self.image_folder]
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.pictures(f"vist-{split}", self.image_folder, count=3 * self.length):
-                story, place = divmod(n, self.length)
-                told = {"story_id": str(story), "album_id": str(story), "worker_arranged_photo_order": place}
-                rows.append([{"photo_flickr_id": str(n), self.text: miniature.sentence(n), **told}])
-            miniature.write(file, {"annotations": rows})
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        rows = []
+        for n in miniature.pictures(f"vist-{split}", self.image_folder, count=3 * self.length):
+            story, place = divmod(n, self.length)
+            told = {"story_id": str(story), "album_id": str(story), "worker_arranged_photo_order": place}
+            rows.append([{"photo_flickr_id": str(n), self.text: miniature.sentence(n), **told}])
+        return {"annotations": rows}
 
     def stream(self) -> Iterator[Example]:
         self._there = set(index_images(self.image_folder)) if self.image_folder.is_dir() else None
@@ -89,9 +88,7 @@ class VIST(BoxesBeside):
         yield from self._descriptions(rows) if self.tier == "descriptions" else self._stories(rows)
 
     def _stories(self, rows: Iterable[tuple[dict[str, Any], str]]) -> Iterator[Example]:
-        stories: dict[str, list[tuple[dict[str, Any], str]]] = {}
-        for row, where in rows:
-            stories.setdefault(str(value(row, "story_id", (str, int), where)), []).append((row, where))
+        stories = grouped((str(value(row, "story_id", (str, int), where)), (row, where)) for row, where in rows)
         for key, parts in stories.items():
             parts.sort(key=lambda part: int(part[0].get("worker_arranged_photo_order", 0)))
             photos = [str(value(row, "photo_flickr_id", (str, int), where)) for row, where in parts]

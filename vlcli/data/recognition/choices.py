@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from vlcli.data.files import grouped
 from vlcli.data.recognition.tables import TableFile
 from vlcli.data.recognition.values import are_word_lists
 
@@ -17,11 +18,8 @@ def are_choices(lists: Sequence[Any], answers: Sequence[Any]) -> bool:
 
 def choice_columns(table: TableFile, left: dict[str, list[Any]], answers: str) -> list[str] | None:
     """Take columns such as ``A`` to ``D`` or ``option1`` to ``option4``, one of which every answer names or repeats."""
-    groups: dict[str, list[str]] = {}
-    for name in left:
-        if hit := re.fullmatch(r"(.*?)[ _-]?([A-Ha-h]|[0-8])", name):
-            groups.setdefault(hit[1].lower(), []).append(name)
-    for names in groups.values():
+    hits = filter(None, (re.fullmatch(r"(.*?)[ _-]?([A-Ha-h]|[0-8])", name) for name in left))
+    for names in grouped((hit[1].lower(), hit[0]) for hit in hits).values():
         letters = {name[-1].upper() for name in names}
         letters = set() if "1" in letters and "0" not in letters else letters  # readers count places from 0
         answered = [row for row in table.rows if row.get(answers) not in (None, "")]

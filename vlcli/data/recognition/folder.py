@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.files import is_picture_file, read_text, text_lines
+from vlcli.data.files import grouped, is_picture_file, read_text, text_lines
 from vlcli.data.recognition.lists import SUFFIXES, ListForm, form_of
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import PART_WORDS, Recognised, part_in, part_of, parts_by
@@ -205,10 +205,7 @@ def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
 
 def by_folder(names: Iterable[str]) -> dict[str, list[str]]:
     """Return files by the folder that they lie in."""
-    homes: dict[str, list[str]] = {}
-    for name in names:
-        homes.setdefault(str(PurePosixPath(name).parent), []).append(name)
-    return homes
+    return grouped((str(PurePosixPath(name).parent), name) for name in names)
 
 
 def _parts_in(names: Iterable[str]) -> dict[str, str]:

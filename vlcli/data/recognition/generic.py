@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from vlcli.data.english import is_english
-from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file
+from vlcli.data.files import grouped, is_picture_file
 from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_of, parts_by, parts_of, split_names
@@ -43,12 +43,10 @@ def _unused(files: list[str], line: str) -> Recognised:
 
 def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised]:
     """Return the data sets in tables: those of the same columns are the parts of one data set."""
-    groups: dict[tuple[Any, ...], list[TableFile]] = {}
-    for table in tables:
-        said = count_words(table.values(table.header[-1])) >= 3 if len(table.header) == 2 else None
-        groups.setdefault((said, *sorted(table.columns), table.each, table.separator, table.encoding), []).append(table)
+    said = [count_words(one.values(one.header[-1])) >= 3 if len(one.header) == 2 else None for one in tables]
+    forms = ((*sorted(one.columns), one.each, one.separator, one.encoding) for one in tables)
     merged: list[list[TableFile]] = []
-    for group in groups.values():
+    for group in grouped(zip(zip(said, forms, strict=True), tables, strict=True)).values():
         home = next((other for other in merged if _is_one(folder, other, group) or _is_one(folder, group, other)), None)
         if home is None:
             merged.append(group)
@@ -84,9 +82,7 @@ def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
 
 def _by_classes(folder: Folder, group: Sequence[TableFile]) -> list[Sequence[TableFile]]:
     """Divide lists that give the same pictures classes of several kinds (FGVC-Aircraft); those with most come first."""
-    kinds: dict[str, list[TableFile]] = {}
-    for table in group:
-        kinds.setdefault(split_names([folder.name(table.path)])[0], []).append(table)
+    kinds = grouped((split_names([folder.name(table.path)])[0], table) for table in group)
     if len(kinds) < 2 or len(group[0].header) != 2:
         return [group]
     of_kind = {
@@ -175,9 +171,9 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
     entry |= {"several": meaning.several} if meaning.several not in ("", ";") else {}
     entry |= {"sentences": meaning.separator} if record.kind == "captions" and meaning.separator else {}
     if not record.parts and meaning.split is not None:
-        words = list(dict.fromkeys(str(value) for value in table.values(meaning.split)))
-        named = {part: one["split"] for part, one in parts_of(words).items()}
-        named = named or parts_by(list(map(str, table.values(meaning.split))), meaning.split)
+        words = list(map(str, table.values(meaning.split)))
+        named = {part: one["split"] for part, one in parts_of(list(dict.fromkeys(words))).items()}
+        named = named or parts_by(words, meaning.split)
         record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
         record.reasons["parts"] = f"the column {meaning.split} names the parts"
     if record.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
@@ -196,11 +192,10 @@ def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: 
     numbers = [str(value) for value in table.values(meaning.label or "")] if table.header and meaning.label else []
     if not numbers or not all(number.isdecimal() for number in numbers):
         return {}
-    most = max(map(int, numbers))
+    least, most = min(map(int, numbers)), max(map(int, numbers))
     for name in folder.files("*class*.txt", "*categor*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
-        if name in record.files or not _are_names(folder.lines(name)):
-            continue
-        if most < len(folder.lines(name)) + (min(map(int, numbers)) > 0):
+        lines = folder.lines(name)
+        if name not in record.files and _are_names(lines) and most < len(lines) + (least > 0):
             record.files.append(name)
             return {"labels": name}
     return {}
@@ -293,19 +288,13 @@ def _unnamed(folder: Folder, table: TableFile, why: str, has_sentences: bool) ->
     table, and where another table has the same keys.
     """
     named = folder.columns.get("image")
-    endings = tuple(IMAGE_SUFFIXES)
-    like: dict[str, int] = {}
-    for name in [named] if named else table.columns:
-        values = [value for value in table.values(name) if isinstance(value, str)]
-        like[name] = sum(value.lower().endswith(endings) for value in values)
+    values = {name: table.values(name) for name in ([named] if named else table.columns)}
+    like = {name: sum(map(is_picture_file, map(str, column))) for name, column in values.items()}
     column = max(like, key=lambda name: like[name], default="")
     if column and (named or like[column] > len(table.rows) / 2):
-        value = ascii(str(table.values(column)[0])) if table.values(column) else "nothing"
-        close = ascii(min(folder.pictures.paths, default=""))
-        return (
-            f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of "
-            f"them are in the folder, which has {close}"
-        )
+        value = ascii(str(values[column][0])) if values[column] else "nothing"
+        what = f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half"
+        return f"{what} of them are in the folder, which has {min(folder.pictures.paths, default='')!a}"
     if has_sentences and (key := _shared_key(folder, table)):
         return f"{why[:-1]}; {key}: write one table that joins them)"
     only = sum(bool(one.rows) for one in folder.tables()) == 1
@@ -317,7 +306,7 @@ def _shared_key(folder: Folder, table: TableFile) -> str:
     for other in folder.tables():
         same = set(table.columns) & set(other.columns)
         for name in same if len(same) < len(table.columns) else ():
-            keys, others = ({str(value) for value in one.values(name)} for one in (table, other))
+            keys, others = (set(map(str, one.values(name))) for one in (table, other))
             if FEW <= len(keys) == len(table.rows) and len(keys & others) > len(keys) / 2:
                 return f"its column {name} holds the keys of {folder.name(other.path)}"
     return ""
