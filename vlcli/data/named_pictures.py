@@ -99,8 +99,8 @@ class NamedPictures:
 
     def differs(self, name: str, other: NamedPictures) -> bool:
         """Whether an image id is one file here and another file in another data set."""
-        path, theirs = self._paths.get(name), other._paths.get(name)
-        if path is None or theirs is None or path == theirs:
+        noted = self._paths.get(name), other._paths.get(name)
+        if None in noted or noted[0] == noted[1]:
             return False
         path, theirs = self.locate(name), other.locate(name)
         return path != theirs and is_there(path) and is_there(theirs)
@@ -137,7 +137,7 @@ class NamedPictures:
         """
         if self.ids != "name":
             name = path_id(self.root, self.image_folder, path, self.ids == "file")
-        if self._path_writer is not None and self.ids == "name":
+        elif self._path_writer is not None:
             self._path_writer.note(name, path)
             return name
         known = self._paths.get(name)

@@ -108,8 +108,7 @@ class PictureIndex:
         Raises:
             AmbiguousNameError: several files fit.
         """
-        wanted = _Name(name)
-        fitting = [one for file in self._candidates(wanted.last) if (one := wanted.compared(file)) is not None]
+        fitting = [one for file in self._candidates(name) if (one := _compared(name, file)) is not None]
         same = [one for one in fitting if one.way in ("", "separator", "form")]
         exact = [one for one in same if one.file == name] or same or fitting
         if not exact:
@@ -133,47 +132,37 @@ class PictureIndex:
 
     def near(self, name: str, most: int = 3) -> list[str]:
         """Return files whose names are nearly ``name``: those of its last part in other folders first."""
-        wanted = _Name(name)
-        files = self._candidates(wanted.last)
-        stem = _folded(_without_ending(wanted.last))
+        files = self._candidates(name)
+        stem = _folded(_without_ending(_slashes(name).rpartition("/")[2]))
         close = difflib.get_close_matches(stem, list(self.by_stem)[:_MOST_COMPARED], n=most, cutoff=0.8)
         files += [file for one in close for file in self.by_stem[one]]
         return list(dict.fromkeys(files))[:most]
 
-    def _candidates(self, last: str) -> list[str]:
+    def _candidates(self, name: str) -> list[str]:
+        last = _slashes(name).rpartition("/")[2]
         keys = dict.fromkeys((_folded(last), _folded(_without_ending(last))))
         return [file for key in keys for file in self.by_stem.get(key, ())]
 
 
-class _Name:
-    """A name as annotations write it, cut into parts."""
-
-    def __init__(self, written: str) -> None:
-        self.written = written
-        self.plain = _slashes(written)
-        self.text = _composed(self.plain)
-        *folders, self.last = self.text.split("/")
-        self.folders = list(map(_folded, folders))
-
-    def compared(self, file: str) -> Match | None:
-        """Return how a file with the same stem fits; None where their folders disagree."""
-        text = _composed(_slashes(file))
-        *folders, last = text.split("/")
-        folded = list(map(_folded, folders))
-        shorter = min(len(folded), len(self.folders))
-        if shorter and folded[-shorter:] != self.folders[-shorter:]:
-            return None
-        if last == self.last:
-            closeness, way = 3, "case"
-        elif _folded(last) == _folded(self.last):
-            closeness, way = 2, "case"
-        else:
-            closeness, way = int(_folded(last.rpartition(".")[0]) == _folded(self.last)), "ending"
-        if len(folded) != len(self.folders):
-            way = "path" if len(folded) < len(self.folders) else "folder"
-        elif text == self.text:
-            way = "" if file == self.written else "form" if self.plain != _slashes(file) else "separator"
-        return Match(file, way, closeness, shorter)
+def _compared(name: str, file: str) -> Match | None:
+    """Return how a file fits a name with the same stem; None where their folders disagree."""
+    wanted, text = _composed(_slashes(name)), _composed(_slashes(file))
+    *wanted_folders, wanted_last = wanted.split("/")
+    *folders, last = text.split("/")
+    both = list(zip(folders[::-1], wanted_folders[::-1], strict=False))
+    if any(_folded(one) != _folded(other) for one, other in both):
+        return None
+    if last == wanted_last:
+        closeness, way = 3, "case"
+    elif _folded(last) == _folded(wanted_last):
+        closeness, way = 2, "case"
+    else:
+        closeness, way = int(_folded(last.rpartition(".")[0]) == _folded(wanted_last)), "ending"
+    if len(folders) != len(wanted_folders):
+        way = "path" if len(folders) < len(wanted_folders) else "folder"
+    elif text == wanted:
+        way = "" if file == name else "form" if _slashes(name) != _slashes(file) else "separator"
+    return Match(file, way, closeness, len(both))
 
 
 @lru_cache(8)

@@ -141,8 +141,7 @@ class Pictures:
 
     def _pixels(self, scene: TransformInput, draw: Draw | None) -> NDArray[np.float32]:
         wants = self.needs
-        sized = self.transform is not None and self.transform.sizes
-        sides = () if sized else (wants.short, wants.long)
+        sides = () if self.transform is not None and self.transform.sizes else (wants.short, wants.long)
         pixels = to_array(scene.image, wants.size, wants.mean, wants.std, *sides)
         return pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
 

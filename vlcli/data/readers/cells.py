@@ -127,8 +127,7 @@ def _structure(cell: Any) -> list[Any] | dict[str, Any] | None:
 
 def word(cell: Any, where: str, column: str) -> str:
     """Return a name or an id: text, or a whole number."""
-    whole = isinstance(cell, int) and not isinstance(cell, bool)
-    return str(cell) if whole else sentence(cell, where, column)
+    return str(cell) if type(cell) is int else sentence(cell, where, column)
 
 
 def label(cell: Any, where: str, column: str) -> str | int | float:

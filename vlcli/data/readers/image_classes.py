@@ -350,8 +350,7 @@ class ImageNet(FolderReader):
 def _label_table(folder: Path) -> Path | None:
     if not folder.is_dir() or any(entry.is_dir() for entry in folder.iterdir()):
         return None
-    above = [parent / SOLUTION for parent in list(folder.parents)[:5]]
-    return next((path for path in above if path.is_file()), None)
+    return next((path for parent in list(folder.parents)[:5] if (path := parent / SOLUTION).is_file()), None)
 
 
 def _sorted_into_classes(folder: Path) -> list[tuple[str, Path]]:

@@ -62,14 +62,12 @@ class _Pairs(SplitFileReader):
             raise DataError("There is no such split.", where=self.label, got=got, expected=expected)
         return [self._file_for(name, None, self.published[name]) for name in self.split_names]
 
-    def miniature_pairs(self, file: Path, miniature: Miniature) -> list[tuple[str, str]]:
-        """Return addresses and sentences, and draw their pictures, each called by the checksum of its address."""
-        pairs = []
+    def miniature_pairs(self, file: Path, miniature: Miniature) -> Iterator[tuple[str, str]]:
+        """Yield addresses and sentences, and draw their pictures, each called by the checksum of its address."""
         for n in miniature.numbers(file.stem):
             url = f"http://example.org/{n}.jpg"
             miniature.picture(self.image_folder / f"{zlib.crc32(url.encode())}.jpg")
-            pairs.append((url, miniature.sentence(n)))
-        return pairs
+            yield url, miniature.sentence(n)
 
     def rows(self, file: Path) -> Iterator[Row]:
         """Read the pairs of a list, in its order; called by :meth:`stream`."""
@@ -151,9 +149,9 @@ class ConceptualCaptions(_Pairs):
         number = 0
         for count, line in enumerate(text_lines(file, errors="replace")):
             cells = [cell.strip() for cell in line.split("\t")]
-            address = (i for i, cell in enumerate(cells[:2]) if cell.lower().startswith(("http://", "https://")))
-            at = next(address, None)
-            if at is not None and len(cells) > 1:
+            addresses = [i for i, cell in enumerate(cells[:2]) if cell.lower().startswith(("http://", "https://"))]
+            if addresses and len(cells) > 1:
+                at = addresses[0]
                 yield Row(number, cells[1 - at], cells[at], cells[2] if len(cells) > 2 else "")
             elif line.strip() and (count or not {"url", "caption"} & {cell.lower() for cell in cells}):  # no header
                 self.left_out["lines that are no pair"] += 1
@@ -199,8 +197,7 @@ class SBU(_Pairs):
     def rows(self, file: Path) -> Iterator[Row]:
         if file.suffix == ".json":
             content = read_json(file)
-            lists = (value(content, name, list, str(file)) for name in ("image_urls", "captions"))
-            pairs = zip_longest(*(map(str, one) for one in lists))
+            pairs = zip_longest(*(map(str, value(content, key, list, str(file))) for key in ("image_urls", "captions")))
         else:
             pairs = zip_longest(*(text_lines(path, errors="replace") for path in (file, _captions(file))))
         for number, (url, text) in enumerate(pairs):

@@ -163,10 +163,9 @@ def _classes_by_name(folder: Folder) -> list[Recognised]:
 
 def _is_divided(paths: Iterable[str], base: str) -> bool:
     """Return whether folders in folders hold the pictures whose names begin with theirs (``0/2/f/02f6f33d.jpg``)."""
-    split = [PurePosixPath(path).relative_to(base).parts for path in paths]
     return all(
         len(folders) > 1 and max(map(len, folders)) <= 2 and name.startswith("".join(folders))
-        for *folders, name in split
+        for *folders, name in (PurePosixPath(path).relative_to(base).parts for path in paths)
     )
 
 

@@ -145,9 +145,8 @@ class Winoground(_File):
 
 def _parts(item: str, kind: str, pairs: Iterable[tuple[str, str]]) -> list[Example]:
     """Return an example for each pair of a text and a picture of an item."""
-    facts = {"item": item, "kind": kind}
     return [
-        Example(f"{item}-{part}", text, [picture], targets={**facts, "part": part})
+        Example(f"{item}-{part}", text, [picture], targets={"item": item, "kind": kind, "part": part})
         for part, (text, picture) in enumerate(pairs)
     ]
 

@@ -324,8 +324,7 @@ class DAQUAR(SplitFileReader):
                 got, expected = answer or "nothing", "the answer on the line below its question"
                 where, hint = f"{file}:{start + 2}", "is a line missing?"
                 raise DataError("The question has no answer.", where=where, got=got, expected=expected, hint=hint)
-            kind = "set" if "," in answer else "single"
-            targets = {"answers": {set_form(answer): 1.0}, "answer_type": kind, **PLAIN}
+            targets = {"answers": {set_form(answer): 1.0}, "answer_type": "set" if "," in answer else "single", **PLAIN}
             if not self.whole:  # "on the left of the image3" keeps "the image"
                 cut = _IN_PICTURE.sub("", question)
                 question = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"

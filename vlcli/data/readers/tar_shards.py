@@ -91,10 +91,9 @@ class WebDataset(StreamReader):
             miniature.write(self.root / braces(pattern)[0].replace("*", f"{number:05d}"), packed.getvalue())
 
     def files(self) -> list[Path]:
-        shards = self.shards()
-        below = [folder / name for shard in self.listed_folders() for folder, names in walk(shard) for name in names]
+        below = (folder / name for shard in self.listed_folders() for folder, names in walk(shard) for name in names)
         texts = [file for file in below if file.suffix in self.beside]
-        return [path for path in shards if not path.is_dir()] + texts
+        return [path for path in self.shards() if not path.is_dir()] + texts
 
     def listed_folders(self) -> list[Path]:
         return [shard for shard in self.shards() if shard.is_dir()]

@@ -149,8 +149,7 @@ class VQA(StreamReader):
                 return replace(official, split=split, listed=minival(self.root, self.minival)[1])
         answered = self._file_for(split, self.annotations, self.answered)
         joined = asked.name == f"{split}.json"  # LXMERT's form holds its own answers
-        unlabelled = split.startswith("test") and not answered.is_file()
-        lacking = self.annotations is None and (joined or unlabelled)
+        lacking = self.annotations is None and (joined or (split.startswith("test") and not answered.is_file()))
         return _Part("", asked, None if lacking or self.annotations == "" else answered)
 
     def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:

@@ -106,8 +106,7 @@ class Meaning:
         sources = list(self.pictures.sources) if self.pictures else []
         image = sources[0] if len(sources) == 1 else sources
         text = [self.text, *self.more_texts] if self.text and self.more_texts else self.text
-        label = list(self.labels) or self.label
-        columns = vars(self) | {"image": image, "text": text, "label": label}
+        columns = vars(self) | {"image": image, "text": text, "label": list(self.labels) or self.label}
         roles = ("image", "text", "answers", "choices", "label", "boxes", "box_labels", "split")
         return {role: columns[role] for role in roles if columns[role]}
 
@@ -358,8 +357,7 @@ def separator_of(texts: Sequence[Any]) -> str:
     """Return the separator of several sentences in most cells; empty where they hold one each, or are lists."""
     for mark in CAPTION_SEPARATORS:
         several = [[part.split() for part in text.split(mark)] for text in texts if isinstance(text, str)]
-        full = sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several)
-        if full > len(texts) / 2:
+        if sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several) > len(texts) / 2:
             return mark
     return ""
 

@@ -77,8 +77,7 @@ class Folder:
 
     def tables(self, *patterns: str) -> list[TableFile]:
         """Return the tables and documents among :meth:`files`."""
-        tables = (self.table(name) for name in self.files(*patterns))
-        return [table for table in tables if table is not None]
+        return [table for table in map(self.table, self.files(*patterns)) if table is not None]
 
     def documents(self, *patterns: str) -> list[tuple[str, Any]]:
         """Return name and content of the JSON documents among :meth:`files`."""
@@ -138,8 +137,8 @@ class Folder:
             if part and part not in lists and self._lists_pictures(name):
                 lists[part] = name
         if not {"train"} < set(lists):
-            several = (self.part_lists(name) for name in self.files() if name not in record.files)
-            lists = next(filter(None, several), {})
+            others = (name for name in self.files() if name not in record.files)
+            lists = next(filter(None, map(self.part_lists, others)), {})
         if {"train"} < set(lists):
             record.take_lists(lists)
         elif patterns := _parts_in(names):
@@ -198,9 +197,8 @@ class Folder:
 
 def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
     """Return the folders that hold all of several files of which no reader has claimed the first, and the files."""
-    homes = by_folder(folder.files(names[0]))
-    wanted = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
-    return [(home, files) for home, files in wanted if set(files) <= set(folder.every)]
+    homes = {home: [Path(home, name).as_posix() for name in names] for home in by_folder(folder.files(names[0]))}
+    return [(home, files) for home, files in homes.items() if set(files) <= set(folder.every)]
 
 
 def by_folder(names: Iterable[str]) -> dict[str, list[str]]:

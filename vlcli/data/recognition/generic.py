@@ -297,8 +297,7 @@ def _unnamed(folder: Folder, table: TableFile, why: str, has_sentences: bool) ->
         return f"{what} of them are in the folder, which has {min(folder.pictures.paths, default='')!a}"
     if has_sentences and (key := _shared_key(folder, table)):
         return f"{why[:-1]}; {key}: write one table that joins them)"
-    only = sum(bool(one.rows) for one in folder.tables()) == 1
-    return why if only and not _is_numbers(table) else ""
+    return why if sum(bool(one.rows) for one in folder.tables()) == 1 and not _is_numbers(table) else ""
 
 
 def _shared_key(folder: Folder, table: TableFile) -> str:

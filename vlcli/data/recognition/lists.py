@@ -39,13 +39,12 @@ def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
         return None
     lines = _first_lines(path)
     tables = {mark: rows for mark in SEPARATORS if (rows := sample_rows(lines, mark))}
-    even = {mark: rows for mark, rows in tables.items() if {len(row) for row in rows} - {1} == {len(rows[0])}}
+    even = {mark: rows for mark, rows in tables.items() if set(map(len, rows)) - {1} == {len(rows[0])}}
     for mark, rows in even.items():
         if header := header_of(rows, is_picture):
             return ListForm(mark, header)
-    below = (mark for mark, rows in even.items() if any(map(is_picture_file, rows[min(1, len(rows) - 1)])))
-    chosen = next(below, None)
-    return _form_by_blanks(lines, is_picture) if chosen is None else ListForm(chosen, [])
+    named = (mark for mark, rows in even.items() if any(map(is_picture_file, rows[:2][-1])))
+    return next((ListForm(mark, []) for mark in named), None) or _form_by_blanks(lines, is_picture)
 
 
 def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]:
@@ -151,8 +150,9 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
     counts, numbers = {len(words.split()) for words in rest}, all(map(_NUMBERS.fullmatch, rest))
     if numbers and len(counts) == 1 and counts != {1}:
         return ListForm(SPACE, ["image", *(f"value{number}" for number in range(2, counts.pop() + 2))])
-    several = counts != {1} if numbers else _are_combined(rest)
-    return ListForm(FIRST_SPACE, ["image", "labels" if several else "value"])
+    return ListForm(
+        FIRST_SPACE, ["image", "labels" if (counts != {1} if numbers else _are_combined(rest)) else "value"]
+    )
 
 
 def _are_combined(texts: Sequence[str]) -> bool:

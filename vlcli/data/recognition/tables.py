@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,9 +108,9 @@ def _of_document(path: Path, reader: str, document: Any, encoding: str = "utf-8"
 
 def _of_objects(table: TableFile) -> TableFile:
     """Return a table with a row for each object of the column that holds lists of sentences with their answers."""
-    each = next((pair for pair in _PARALLEL if _are_parallel(table, pair)), None) or next(
-        (name for name in table.columns if _holds_sentences(table.values(name))), ""
-    )
+    pairs = (pair for pair in _PARALLEL if _are_parallel(table, pair))
+    lists = (name for name in table.columns if _holds_sentences(table.values(name)))
+    each = next(chain(pairs, lists), "")
     rows = [one for row in table.rows for one in rows_inside(row, each, "")] if each else table.rows
     return replace(table, rows=rows, each=each)
 
@@ -120,10 +121,9 @@ def _holds_sentences(cells: Sequence[Any]) -> bool:
 
 
 def _are_parallel(table: TableFile, pair: tuple[str, str]) -> bool:
-    cells = [[row.get(name) for name in pair] for row in table.rows]
-    return bool(cells) and all(
-        isinstance(asked, list) and isinstance(said, list) and len(asked) == len(said) for asked, said in cells
-    )
+    rows = [[row.get(name) for name in pair] for row in table.rows]
+    lists = all(isinstance(cell, list) for cells in rows for cell in cells)
+    return bool(rows) and lists and all(len(asked) == len(said) for asked, said in rows)
 
 
 def _document(text: str) -> Any:
@@ -195,8 +195,7 @@ def _sheet(path: Path) -> TableFile | None:
 
 def spread(rows: list[T]) -> list[T]:
     """Return at most :data:`MOST_ROWS` rows, evenly spread, so that parts that follow one another are all met."""
-    step = -(-len(rows) // MOST_ROWS)
-    return rows if step <= 1 else rows[::step]
+    return rows[:: -(-len(rows) // MOST_ROWS) or 1]
 
 
 def _parquet(path: Path) -> TableFile:
