@@ -28,12 +28,12 @@ def class_names(readers: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _common(readers: Sequence[Any], lists: list[tuple[str, ...]], what: str, hint: str) -> tuple[str, ...]:
-    first, longest = max(zip(readers, lists, strict=True), key=lambda pair: len(pair[1]), default=(None, ()))
+    longest = max(lists, key=len, default=())
     for reader, names in zip(readers, lists, strict=True):
         if names != longest[: len(names)]:
             raise DataError(
                 f"Two data sets number {what} differently.",
-                where=f"{first.label} and {reader.label}",
+                where=f"{readers[lists.index(longest)].label} and {reader.label}",
                 got=f"{', '.join(longest[:4])} ... and {', '.join(names[:4])} ...",
                 expected="the same names in the same order",
                 hint=hint,

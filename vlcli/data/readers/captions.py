@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -209,10 +210,9 @@ class Karpathy(SplitFileReader):
         spare = sum(row["split"] == "restval" for row in rows)
         if spare and "train" in self.split_names and "restval" not in self.split_names:
             self.left_out["pictures of restval, which COCO's usual training set has: split=[train,restval]"] = spare
-        for split in self.split_names:
-            for number, row in enumerate(rows):
-                if row["split"] == split:
-                    yield from self._of_image(row, f"{file}: images[{number}]")
+        for split, (number, row) in product(self.split_names, enumerate(rows)):
+            if row["split"] == split:
+                yield from self._of_image(row, f"{file}: images[{number}]")
 
     def _of_image(self, row: dict[str, Any], where: str) -> list[Example]:
         name, folder = value(row, "filename", str, where), str(row.get("filepath", ""))

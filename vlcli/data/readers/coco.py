@@ -70,12 +70,10 @@ class CocoCaptions(_Coco):
     """
 
     paper: ClassVar[str] = "Chen et al. 2015, Microsoft COCO Captions"
-    usual: ClassVar[tuple[str, ...]] = (
-        "coco/annotations/captions_{split}.json",
-        "annotations/captions_{split}.json",
-        "coco/annotations/captions_{split}2017.json",
-        "annotations/captions_{split}2017.json",
-        "annotations/captions_{split}2014.json",
+    usual: ClassVar[tuple[str, ...]] = tuple(
+        f"{folder}annotations/captions_{{split}}{year}.json"
+        for year in ("", "2017", "2014")
+        for folder in ("coco/", "")
     )
 
     def __init__(self, root: Path, *, captions: Literal["all", "first", "none"] = "all", **options: Any) -> None:

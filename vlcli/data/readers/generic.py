@@ -4,16 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import (
-    as_object,
-    inside,
-    parse_json,
-    parsed,
-    read_lines,
-    read_text,
-    records_of,
-    rows_inside,
-)
+from vlcli.data import files
 from vlcli.data.plain_pickle import load_plain
 from vlcli.data.readers.small import small_table
 from vlcli.data.readers.table import Table
@@ -49,7 +40,7 @@ class JsonLines(Table):
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for where, row in self.objects(file):
-            inner = rows_inside(row, self.each, where) if self.each else [row]
+            inner = files.rows_inside(row, self.each, where) if self.each else [row]
             if not inner:
                 self._without_rows.add(where)
                 self.left_out[f"entries without {comma_list(as_list(self.each), 4)}"] = len(self._without_rows)
@@ -57,7 +48,7 @@ class JsonLines(Table):
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the objects of a file, each with its place; called by :meth:`rows`."""
-        return read_lines(file, self.encoding)
+        return files.read_lines(file, self.encoding)
 
 
 class Json(JsonLines):
@@ -75,14 +66,14 @@ class Json(JsonLines):
     format: ClassVar[str] = "json"
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        for number, row in enumerate(map(as_object, records_of(self.content(file), str(file)))):
+        for number, row in enumerate(map(files.as_object, files.records_of(self.content(file), str(file)))):
             if not isinstance(row, dict):
                 raise DataError("An entry is no object.", where=f"{file}[{number}]", got=shown(row), expected="{...}")
             yield f"{file}[{number}]", row
 
     def content(self, file: Path) -> Any:
         """Return the document in a file; called by :meth:`objects`."""
-        return parse_json(read_text(file, self.encoding), str(file))
+        return files.parse_json(files.read_text(file, self.encoding), str(file))
 
 
 class Csv(Table):
@@ -131,15 +122,15 @@ class Csv(Table):
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
         """Yield the lines that are not blank as cells, header included, with their numbers; called by :meth:`rows`."""
         refuse_spreadsheet(file)
-        return cell_lines(read_text(file, self.encoding), self.separator, len(self.header or ()), str(file))
+        return cell_lines(files.read_text(file, self.encoding), self.separator, len(self.header or ()), str(file))
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
         cells: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
         for column in (self.columns[role] for role in ("box", "boxes", "choices") if role in self.columns):
             if isinstance(cell := cells.get(column), str):
-                cells[column] = parsed(cell)
+                cells[column] = files.parsed(cell)
         text = cells.get(self.columns["text"])
-        if isinstance(text, str) and text.startswith("[") and isinstance(several := parsed(text), list):
+        if isinstance(text, str) and text.startswith("[") and isinstance(several := files.parsed(text), list):
             cells[self.columns["text"]] = several
         return cells
 
@@ -165,10 +156,10 @@ class MetadataFolder(Csv):
         super().__init__(root, image=image, **options)
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        rows = super().rows(file) if file.suffix == ".csv" else read_lines(file, self.encoding)
+        rows = super().rows(file) if file.suffix == ".csv" else files.read_lines(file, self.encoding)
         for where, row in rows:
-            names = {name: row[name] for name in self.sources if isinstance(row.get(name), str)}
-            yield where, row | {column: str(inside(file.parent, name).absolute()) for column, name in names.items()}
+            named = (name for name in self.sources if isinstance(row.get(name), str))
+            yield where, row | {name: str(files.inside(file.parent, row[name]).absolute()) for name in named}
 
 
 class Xlsx(Csv):

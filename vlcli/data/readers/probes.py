@@ -129,11 +129,8 @@ class Winoground(_File):
     """
 
     paper: ClassVar[str] = "Thrush et al. 2022, Winoground: Probing Vision and Language Models for Compositionality"
-    usual: ClassVar[tuple[str, ...]] = (
-        "winoground/examples.jsonl",
-        "winoground/data/examples.jsonl",
-        "data/examples.jsonl",
-        "examples.jsonl",
+    usual: ClassVar[tuple[str, ...]] = tuple(
+        f"{folder}examples.jsonl" for folder in ("winoground/", "winoground/data/", "data/", "")
     )
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:

@@ -44,11 +44,7 @@ class GQA(StreamReader):
         "gqa/questions/{split}_all_questions.json",
         "{split}_balanced_questions.json",
     )
-    usual_choices: ClassVar[tuple[str, ...]] = (
-        "gqa/{split}_choices.json",
-        "gqa/eval/{split}_choices.json",
-        "{split}_choices.json",
-    )
+    usual_choices: ClassVar[tuple[str, ...]] = tuple(f"{at}{{split}}_choices.json" for at in ("gqa/", "gqa/eval/", ""))
 
     def __init__(self, root: Path, *, questions: str | None = None, choices: str | None = None, **options: Any) -> None:
         super().__init__(root, **options)

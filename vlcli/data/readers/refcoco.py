@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -66,7 +67,6 @@ class RefCOCO(StreamReader):
         if candidates != "truth" and detections is None:
             hint = "name MAttNet's file: detections=res101_coco_minus_refer_notime_dets.json"
             raise DataError("Detected boxes are asked for, and no file of them is named.", where="refcoco", hint=hint)
-        self._instances: dict[str, Any] | None = None
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -105,35 +105,31 @@ class RefCOCO(StreamReader):
         if not isinstance(refs, list):
             raise DataError("There is no list of references.", where=str(self.refs_file), got=type(refs).__name__)
         images, notes = self._by_id("images"), self._by_id("annotations")
-        for number, ref in enumerate(refs):
-            where = f"{self.refs_file}: [{number}]"
-            if value(ref, "split", str, where) in self.split_names:
-                yield from self._expressions(ref, images, notes, where)
-
-    def _expressions(
-        self, ref: dict[str, Any], images: dict[int, dict[str, Any]], notes: dict[int, dict[str, Any]], where: str
-    ) -> Iterator[Example]:
-        number, annotation = value(ref, "image_id", int, where), value(ref, "ann_id", int, where)
-        if number not in images or annotation not in notes:
-            got = f"image_id {number}, ann_id {annotation}"
-            raise DataError("A reference speaks of what the boxes' file does not list.", where=where, got=got)
-        image = images[number]
-        name = self.picture(str(image["file_name"]))
-        left, top, wide, high = notes[annotation]["bbox"]
-        if min(wide, high) <= 0:
-            self.left_out[f"references to {NO_AREA}"] += 1
-            return
-        sides = np.array([image["width"], image["height"]] * 2, np.float32)
-        box = (np.array([left, top, left + wide, top + high], np.float32) / sides).tolist()
-        for sentence in value(ref, "sentences", list, where):
-            key = str(value(sentence, "sent_id", int, where))
-            targets = {"box": box, "ann_id": annotation, "ref_id": ref.get("ref_id", -1)}
-            if "place" in sentence:
-                targets["kind"] = "place" if sentence["place"] else "other"
-            yield Example(key, value(sentence, "sent", str, where), [name], text_key=key, targets=targets)
+        for row, ref in enumerate(refs):
+            where = f"{self.refs_file}: [{row}]"
+            if value(ref, "split", str, where) not in self.split_names:
+                continue
+            number, annotation = value(ref, "image_id", int, where), value(ref, "ann_id", int, where)
+            if number not in images or annotation not in notes:
+                got = f"image_id {number}, ann_id {annotation}"
+                raise DataError("A reference speaks of what the boxes' file does not list.", where=where, got=got)
+            image = images[number]
+            name = self.picture(str(image["file_name"]))
+            left, top, wide, high = notes[annotation]["bbox"]
+            if min(wide, high) <= 0:
+                self.left_out[f"references to {NO_AREA}"] += 1
+                continue
+            sides = np.array([image["width"], image["height"]] * 2, np.float32)
+            box = (np.array([left, top, left + wide, top + high], np.float32) / sides).tolist()
+            for sentence in value(ref, "sentences", list, where):
+                key = str(value(sentence, "sent_id", int, where))
+                targets = {"box": box, "ann_id": annotation, "ref_id": ref.get("ref_id", -1)}
+                if "place" in sentence:
+                    targets["kind"] = "place" if sentence["place"] else "other"
+                yield Example(key, value(sentence, "sent", str, where), [name], text_key=key, targets=targets)
 
     def boxes(self) -> dict[str, BoxList]:
-        instances = from_instances(self._content(), crowds=True).with_area()
+        instances = from_instances(self._content, crowds=True).with_area()
         of_file = numbered(instances, Labels((), tuple(self.class_ids()))).values()
         truth = {self.picture(one.name): replace(one, attributes=None) for one in of_file}
         detected = read_boxes(self.detections) if self.candidates != "truth" and self.detections is not None else {}
@@ -161,16 +157,15 @@ class RefCOCO(StreamReader):
     def class_ids(self) -> list[int]:
         return sorted(self._by_id("categories"))
 
+    @cached_property
     def _content(self) -> dict[str, Any]:
-        if self._instances is None:
-            content = read_json(self.instances_file)
-            for name in ("images", "annotations"):
-                value(content, name, list, str(self.instances_file))
-            self._instances = content
-        return self._instances
+        content = read_json(self.instances_file)
+        for name in ("images", "annotations"):
+            value(content, name, list, str(self.instances_file))
+        return content  # type: ignore[no-any-return]
 
     def _by_id(self, name: str) -> dict[int, dict[str, Any]]:
-        rows = by_id(self._content().get(name, []), "id", f"{self.instances_file}: {name}")
+        rows = by_id(self._content.get(name, []), "id", f"{self.instances_file}: {name}")
         return {int(key): row for key, row in rows.items()}
 
 

@@ -6,20 +6,8 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data import Example, Folder, Recognised
+from vlcli.data import Example, Folder, Recognised, files
 from vlcli.data.checks import by_id
-from vlcli.data.files import (
-    IMAGE_SUFFIXES,
-    first_object,
-    grouped,
-    index_images,
-    inside,
-    is_picture_file,
-    numbered_lines,
-    read_json,
-    text_lines,
-    value,
-)
 from vlcli.data.readers.split_file import StreamReader
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.folder import by_folder
@@ -71,7 +59,7 @@ class TextColumns(Table):
         return [*super().files(), *(file for table in self.tables() for file in _columns(table) if file != table)]
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        columns = {path.stem: [line.strip() for line in text_lines(path, self.encoding)] for path in _columns(file)}
+        columns = {path.stem: list(map(str.strip, files.text_lines(path, self.encoding))) for path in _columns(file)}
         while columns[file.stem] and not columns[file.stem][-1]:
             columns[file.stem].pop()
         count = len(columns[file.stem])
@@ -116,7 +104,7 @@ class SideFiles(Table):
             with suppress(DataError):
                 rows.append(_row(folder.root / name, place))
         first = PurePosixPath(names[0])
-        are_beside = any(str(first.with_suffix(ending)) in folder.pictures.paths for ending in IMAGE_SUFFIXES)
+        are_beside = any(str(first.with_suffix(suffix)) in folder.pictures.paths for suffix in files.IMAGE_SUFFIXES)
         say_more = any(isinstance(row.get("text"), list) or not {*row} & {"text", "caption"} for row in rows)
         if are_beside and not say_more:  # the reader webdataset reads a caption beside each picture
             return []
@@ -144,10 +132,10 @@ class SideFiles(Table):
         return self.tables()
 
     def tables(self) -> list[Path]:
-        return [inside(self.root, str(self.file))]
+        return [files.inside(self.root, str(self.file))]
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        pictures = index_images(self.root)
+        pictures = files.index_images(self.root)
         for path in self.files():
             if path.stem in pictures:
                 yield str(path), _row(path, file)
@@ -155,9 +143,9 @@ class SideFiles(Table):
 
 def _row(path: Path, folder: Path) -> dict[str, Any]:
     if path.suffix == ".json":
-        columns = read_json(path)
+        columns = files.read_json(path)
     else:
-        lines = [line for _, line in numbered_lines(path)]
+        lines = [line for _, line in files.numbered_lines(path)]
         columns = {"text": lines[0] if len(lines) == 1 else lines}
     return {**columns, "image": path.relative_to(folder).with_suffix("").as_posix()}
 
@@ -193,7 +181,8 @@ class RSVQA(StreamReader):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         rows = {name: one.get("questions") for name, one in folder.documents("*questions*") if isinstance(one, dict)}
         asked = {name: _active(some) for name, some in rows.items() if isinstance(some, list)}
-        asked = {name: some for name, some in asked.items() if {"img_id", "answers_ids"} <= first_object(some).keys()}
+        fields = {"img_id", "answers_ids"}
+        asked = {name: some for name, some in asked.items() if fields <= files.first_object(some).keys()}
         pairs = {name: name.replace("questions", "answers") for name in asked}
         if not pairs or not set(pairs.values()) <= set(folder.files("*.json")):
             return []
@@ -205,23 +194,23 @@ class RSVQA(StreamReader):
 
     def files(self) -> list[Path]:
         texts = [text.replace("{split}", split) for split in self.split_names for text in (self.asked, self.answered)]
-        return [inside(self.root, text) for text in texts]
+        return [files.inside(self.root, text) for text in texts]
 
     def stream(self) -> Iterator[Example]:
-        files = iter(self.files())
-        for asked, answered in zip(files, files, strict=True):
-            rows = _active(value(read_json(answered), "answers", list, str(answered)))
+        paths = iter(self.files())
+        for asked, answered in zip(paths, paths, strict=True):
+            rows = _active(files.value(files.read_json(answered), "answers", list, str(answered)))
             answers = by_id(rows, "id", f"{answered}: answers")
-            for number, row in enumerate(_active(value(read_json(asked), "questions", list, str(asked)))):
+            for number, row in enumerate(_active(files.value(files.read_json(asked), "questions", list, str(asked)))):
                 where = f"{asked}: questions[{number}]"
-                known = [answers[one] for one in value(row, "answers_ids", list, where) if one in answers]
+                known = [answers[one] for one in files.value(row, "answers_ids", list, where) if one in answers]
                 if not known:
                     raise DataError("A question has no answer.", where=where, got=f"answers_ids {row['answers_ids']}")
-                answer = str(value(known[0], "answer", (str, int, float), str(answered)))
-                key, kind = value(row, "id", (int, str), where), str(row.get("type", ""))
+                answer = str(files.value(known[0], "answer", (str, int, float), str(answered)))
+                key, kind = files.value(row, "id", (int, str), where), str(row.get("type", ""))
                 targets = {"answers": {answer: 1.0}, "answer": answer, "question_id": key, "question_type": kind}
-                image = str(value(row, "img_id", (int, str), where))
-                yield Example(str(key), value(row, "question", str, where).strip(), [image], targets=targets)
+                image = str(files.value(row, "img_id", (int, str), where))
+                yield Example(str(key), files.value(row, "question", str, where).strip(), [image], targets=targets)
 
 
 def _active(rows: list[Any]) -> list[dict[str, Any]]:
@@ -244,11 +233,11 @@ class PathLists(Table):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         parts = ((part_in(PurePosixPath(one).name), one) for one in folder.files(*(f"*{end}" for end in SUFFIXES)))
-        lists = grouped((part, name) for part, name in parts if part and _lists_paths(folder, name))
+        lists = files.grouped((part, name) for part, name in parts if part and _lists_paths(folder, name))
         if not {"train"} < set(lists):
             return []
-        files, columns = [names[0] for names in lists.values()], {"image": "path", "label": "folder"}
-        data = Recognised("labels", {"name": "path-lists"}, files, columns).name_files()
+        chosen, columns = [names[0] for names in lists.values()], {"image": "path", "label": "folder"}
+        data = Recognised("labels", {"name": "path-lists"}, chosen, columns).name_files()
         others = [name for names in lists.values() for name in names[1:]]
         data.unused = [f"{name}: another list of the parts" for name in others]
         folder.with_images(data, [line.lstrip("/") for name in data.files for line in folder.lines(name)])
@@ -256,7 +245,7 @@ class PathLists(Table):
         return [data]
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        for where, line in numbered_lines(file, self.encoding):
+        for where, line in files.numbered_lines(file, self.encoding):
             if path := line.lstrip("/"):
                 yield where, {"image": path, "label": str(PurePosixPath(path).parent)}
 
@@ -265,4 +254,4 @@ def _lists_paths(folder: Folder, name: str) -> bool:
     paths = [line.lstrip("/") for line in folder.lines(name, 200)]
     known = {PurePosixPath(inner).name for inner in folder.pictures.folders}  # "1 1 bicycle/110_0.jpg" is no path
     inner = [path for path in paths if "/" in path and PurePosixPath(path).parent.name in known]
-    return 2 * sum(is_picture_file(path) or folder.is_picture(path) for path in inner) > len(paths)
+    return 2 * sum(files.is_picture_file(path) or folder.is_picture(path) for path in inner) > len(paths)

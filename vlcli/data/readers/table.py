@@ -14,18 +14,6 @@ from vlcli.data.checks import sentence
 from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
 from vlcli.data.readers.box_columns import BoxFormat, Row, by_picture, corners
-from vlcli.data.readers.cells import (
-    ROLES,
-    ColumnType,
-    SeveralLabels,
-    check_types,
-    class_names_of,
-    decide,
-    fields_of,
-    filled,
-    is_template,
-    other_splits,
-)
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.generic import recognise_tables
 from vlcli.errors import DataError, shown
@@ -120,7 +108,7 @@ class Table(SplitFileReader):
         super().__init__(root, **options)
         self.encoding = known_encoding(encoding)
         self.sources, self.texts = list(as_list(image)), list(as_list(text))
-        self._named_by = [name for source in self.sources for name in fields_of(source)]
+        self._named_by = [name for source in self.sources for name in cells.fields_of(source)]
         self.box_format, self.box_columns = box_format, {}
         if isinstance(box, list):
             box, self.box_columns["box"] = "box", box
@@ -135,9 +123,9 @@ class Table(SplitFileReader):
         self.by_picture = by_picture
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self.language, self.correct, self.types = language, correct, types
-        check_types(types)
+        cells.check_types(types)
         self._decided: dict[str, list[bool]] = {}  # by role the fields of its ColumnType
-        self._several: SeveralLabels | None = None
+        self._several: cells.SeveralLabels | None = None
         self._first_number, self._words, self._box_words = 0, list[str](), list[str]()
         self._boxes: dict[str, BoxList] = {}
         self._spoken: dict[str, list[list[float]]] = {}
@@ -156,15 +144,15 @@ class Table(SplitFileReader):
     def stream(self) -> Iterator[Example]:
         self._words, self._box_words, self._spoken = [], [], {}
         if isinstance(self.labels, str):
-            self._first_number, self._words = class_names_of(inside(self.root, self.labels))
+            self._first_number, self._words = cells.class_names_of(inside(self.root, self.labels))
         elif self.labels:
             self._words = list(self.labels)
         gathered, lacking, number = False, Counter[str](), -1
         if self.several_columns:
-            self._several = SeveralLabels(self.several_columns, self._words, self.several, self._admitted())
+            self._several = cells.SeveralLabels(self.several_columns, self._words, self.several, self._admitted())
             self._words = self._several.names
         for number, (where, row) in enumerate(self._admitted()):
-            if not gathered and any(row.get(self.columns[role]) is not None for role in ROLES):
+            if not gathered and any(row.get(self.columns[role]) is not None for role in cells.ROLES):
                 gathered = True
                 self._gather()
             lacking.update(role for role in ("label", "answers") if row.get(self.columns[role]) is None)
@@ -178,7 +166,7 @@ class Table(SplitFileReader):
 
     def _rows(self, file: Path) -> Iterator[Row]:
         rows = self.rows(file)
-        if any(is_template(source) and "split" in fields_of(source) for source in self.sources):
+        if any(cells.is_template(source) and "split" in cells.fields_of(source) for source in self.sources):
             files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True)
             if len(names := [split for split, path in files if path == file]) == 1:
                 rows = ((where, {"split": names[0]} | row) for where, row in rows)
@@ -233,7 +221,7 @@ class Table(SplitFileReader):
 
     def _gather(self) -> None:
         columns = {name for file in self._all_splits() for _, row in self._rows(file) for name in row}
-        asked = [role for role in ROLES if self.columns[role] in columns or role in self.types]
+        asked = [role for role in cells.ROLES if self.columns[role] in columns or role in self.types]
         kinds = {role: kind for role in asked if (kind := self._type_of(role)) is not None}
         self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items()}
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
@@ -244,25 +232,29 @@ class Table(SplitFileReader):
         texts = {role: sorted(names) for role, names in words.items() if role in kinds and not kinds[role].number}
         self._words, self._box_words = self._words or texts.get("label", []), texts.get("box_labels", [])
 
-    def _type_of(self, role: str) -> ColumnType | None:
+    def _type_of(self, role: str) -> cells.ColumnType | None:
         if self.types.get(role) in ("number", "text"):
-            return ColumnType(self.types[role] == "number")
+            return cells.ColumnType(self.types[role] == "number")
         rows = (row for file in self._all_splits() for _, row in self.rows(file))
         column = (cell for row in rows if (cell := row.get(self.columns[role])) is not None)
         whole = (int(cell) if role == "label" and isinstance(cell, bool) else cell for cell in column)
-        decided = decide(whole, self.cells_are_text)
-        return decided if role not in self.types else ColumnType(decided is not None and decided.number, listed=True)
+        decided = cells.decide(whole, self.cells_are_text)
+        if role in self.types:
+            return cells.ColumnType(decided is not None and decided.number, listed=True)
+        return decided
 
     def _all_splits(self) -> list[Path]:
         tables = self.tables()
-        return list(dict.fromkeys([*tables, *(other for file in tables for other in other_splits(file, self.root))]))
+        others = (other for file in tables for other in cells.other_splits(file, self.root))
+        return list(dict.fromkeys([*tables, *others]))
 
     def _cell(self, row: dict[str, Any], role: str, where: str) -> Any:
         cell = row.get(self.columns[role])
         cell = int(cell) if role == "label" and isinstance(cell, bool) else cell
         if cell is None:
             return None
-        kind = ColumnType(*self._decided[role]) if role in self._decided else decide([cell], self.cells_are_text)
+        decided = self._decided.get(role)
+        kind = cells.ColumnType(*decided) if decided else cells.decide([cell], self.cells_are_text)
         try:
             return cell if kind is None else kind.value(cell)
         except ValueError:
@@ -272,7 +264,7 @@ class Table(SplitFileReader):
 
     def decisions(self) -> list[str]:
         """Say as what the columns of labels and answers are read; called after :meth:`examples`."""
-        kinds = ((role, ColumnType(*kind)) for role, kind in self._decided.items())
+        kinds = ((role, cells.ColumnType(*kind)) for role, kind in self._decided.items())
         return [f"{self.label}: {self.columns[role]!r} ({role}) is read as {kind}" for role, kind in kinds]
 
     def first_examples(self, count: int) -> list[Example]:
@@ -308,7 +300,7 @@ class Table(SplitFileReader):
         named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN, "")]
         named += self.texts[1:] + self.several_columns + self.choice_columns + self.extra + list(self.only)
         named += [column for four in self.box_columns.values() for column in four]
-        pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
+        pictures = [name for source in self.sources for name in cells.fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures
         absent = [name for name in dict.fromkeys(named) if name not in row]
@@ -349,13 +341,17 @@ class Table(SplitFileReader):
             known = self._spoken.setdefault(images[0], [])
             known += [] if targets["pixel_box"] in known else [targets["pixel_box"]]
         if cell["boxes"] is not None and images:
-            self._boxes[images[0]] = self._box_list(cell["boxes"], self._cell(row, "box_labels", where), where)
+            labels = as_list(self._cell(row, "box_labels", where))
+            every = cells.box_list(cell["boxes"], labels, where, self._box_words)
+            self._boxes[images[0]] = every.with_area()
+            if without := len(every) - len(self._boxes[images[0]]):
+                self.left_out[NO_AREA] += without
         key = str(number) if cell["id"] is None else cells.word(cell["id"], where, self.columns["id"])
         return Example(key, text, images, targets=targets)
 
     def _pictures(self, source: str, row: dict[str, Any], where: str) -> list[str]:
-        if is_template(source):
-            return [filled(source, row, where)]
+        if cells.is_template(source):
+            return [cells.filled(source, row, where)]
         return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
 
     def _image_names(self, cell: Any) -> list[Any]:
@@ -371,10 +367,3 @@ class Table(SplitFileReader):
         if not 0 <= number < len(self._words):
             raise DataError("The label is unknown.", where=where, got=word, expected=", ".join(self._words[:20]))
         return number
-
-    def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        every = cells.box_list(boxes, as_list(labels), where, self._box_words)
-        sound = every.with_area()
-        if without := len(every) - len(sound):
-            self.left_out[NO_AREA] += without
-        return sound

@@ -7,31 +7,11 @@ from itertools import chain
 from typing import Any
 
 from vlcli.data.files import is_picture_file
+from vlcli.data.recognition import values as cells
 from vlcli.data.recognition.choices import are_choices, choice_columns
 from vlcli.data.recognition.pictures import Naming, Pictures
 from vlcli.data.recognition.recognised import part_in, parts_by
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.recognition.values import (
-    FEW,
-    MOST_LABELS,
-    are_answers,
-    are_boxes,
-    are_flags,
-    are_word_lists,
-    as_number,
-    columns_in,
-    count_words,
-    has_repeats,
-    is_address,
-    is_answer_like,
-    is_box,
-    is_label_like,
-    is_row_number,
-    is_short,
-    is_split,
-    is_verdict,
-    names_mark,
-)
 from vlcli.images.boxes import image_id
 from vlcli.plain import as_list
 
@@ -122,7 +102,7 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     left = {name: column for name, column in values.items() if column}
     meaning = Meaning(_pictures(table, pictures, left, wanted.get("image")))
     numbered = (name for name in left if parts_by(list(map(str, left[name])), name))
-    meaning.split = _take(left, "split", is_split) or next(numbered, None)
+    meaning.split = _take(left, "split", cells.is_split) or next(numbered, None)
     left.pop(meaning.split or "", None)
     chosen = {role: wanted[role] for role in ("text", "answers", "label") if role in wanted}
     if chosen:
@@ -133,22 +113,22 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
         meaning.choices = _take(left, "", lambda lists: are_choices(lists, table.values(answers)))
         meaning.choices = meaning.choices or choice_columns(table, left, answers)
     meaning.unclear = _empty(meaning, values) or meaning.unclear
-    meaning.unused = [name for name in left if not is_row_number(left[name])]
+    meaning.unused = [name for name in left if not cells.is_row_number(left[name])]
     return meaning
 
 
 def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
     """Take the columns that the user names."""
     for role, column in chosen.items():
-        if len(several := columns_in([column], left)) > 1:
+        if len(several := cells.columns_in([column], left)) > 1:
             meaning.labels = several
-            if wrong := [name for name in several if role != "label" or not are_flags(left.pop(name))]:
+            if wrong := [name for name in several if role != "label" or not cells.are_flags(left.pop(name))]:
                 meaning.unclear = f"several columns of a --{role} say 0 or 1, true or false: {wrong[0]} does not"
             continue
         values = left.pop(column, None)
         if values is None:
             meaning.unclear = f"the column {column} is empty"
-        if role == "label" and (mark := names_mark(values or ())) is not None:
+        if role == "label" and (mark := cells.names_mark(values or ())) is not None:
             meaning.labels, meaning.several = [column], mark
         else:
             setattr(meaning, role, column)
@@ -160,32 +140,32 @@ def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
 def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
     """Take boxes, answers, sentences and labels, in this order."""
     form, four = _one_column(left) or _four_columns(left)
-    meaning.boxes = None if four else _take(left, "boxes", are_boxes)
+    meaning.boxes = None if four else _take(left, "boxes", cells.are_boxes)
     if meaning.boxes is not None:
-        meaning.box_labels = _take(left, "box_labels", are_word_lists)
+        meaning.box_labels = _take(left, "box_labels", cells.are_word_lists)
     numbers = {name: left.pop(name) for name in four}
-    meaning.answers = _take(left, "answers", are_answers, named=True)
+    meaning.answers = _take(left, "answers", cells.are_answers, named=True)
     meaning.text = _text(left)
     if meaning.text is not None:
         texts, start = left.pop(meaning.text), _numbered(meaning.text)
         meaning.questions = _are_questions(texts)
-        alike = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        alike = [name for name in left if _numbered(name) == start and cells.count_words(left[name]) >= 2]
         meaning.more_texts = [name for name in alike if _are_questions(left[name]) == meaning.questions]
         for name in meaning.more_texts:
             del left[name]
         meaning.separator = "" if meaning.questions else separator_of(texts)
     if meaning.questions and meaning.answers is None:
-        meaning.answers = _only_one(meaning, left, "answer", is_answer_like)
+        meaning.answers = _only_one(meaning, left, "answer", cells.is_answer_like)
         if meaning.answers is None and not meaning.unclear:
             meaning.unclear = f"{meaning.text} holds questions, and no column their answers"
     elif meaning.answers is None and meaning.boxes is None:
-        named = [name for name in left if is_hinted("label", name) and is_label_like(left[name])]
+        named = [name for name in left if is_hinted("label", name) and cells.is_label_like(left[name])]
         if meaning.text is not None and not named:
-            meaning.label = _take(left, "", is_verdict)
+            meaning.label = _take(left, "", cells.is_verdict)
         elif meaning.text is not None or not _several(meaning, left, named):
-            meaning.label = _only_one(meaning, left, "label", is_label_like)
-    cells = [number for values in numbers.values() for value in values for number in as_list(value)]
-    if four and max(as_number(cell) or 0 for cell in cells) <= 1:
+            meaning.label = _only_one(meaning, left, "label", cells.is_label_like)
+    sides = [number for values in numbers.values() for value in values for number in as_list(value)]
+    if four and max(cells.as_number(side) or 0 for side in sides) <= 1:
         meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
     elif four and meaning.text is not None and meaning.answers is None:
         plain = len(four) == 1 and form == "xyxy"
@@ -202,7 +182,7 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
 def _one_column(left: Left) -> tuple[str, list[str]] | None:
     """Return the format and the column of one box a row; a tenth of the boxes inside out: corner, width and height."""
     for name in sorted(left, key=lambda name: not is_hinted("boxes", name)):
-        if left[name] and all(map(is_box, left[name])):
+        if left[name] and all(map(cells.is_box, left[name])):
             wrong = sum(x2 <= x1 or y2 <= y1 for x1, y1, x2, y2 in left[name])
             return "xywh" if wrong > len(left[name]) / 10 else "xyxy", [name]
     return None
@@ -213,7 +193,7 @@ def _four_columns(left: Left) -> tuple[str, list[str]]:
     plain = {re.sub(r"^(bbox|box|roi|rect)", "", word): name for name, word in letters.items()}
     for form, names in ((form, names.split()) for form, fours in _FOURS.items() for names in fours):
         four = [plain[name] for name in names if name in plain]
-        if len(four) == 4 and all(as_number(value) is not None for name in four for value in left[name]):
+        if len(four) == 4 and all(cells.as_number(value) is not None for name in four for value in left[name]):
             return form, four
     return "", []
 
@@ -248,12 +228,12 @@ def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[
 def _in_words(left: Left, name: str) -> str:
     """Return the column that says the numbers of a column in words, one for each; itself where there is none."""
     numbers = left[name]
-    if any(as_number(value) is None for value in numbers):
+    if any(cells.as_number(value) is None for value in numbers):
         return name
     for other, words in left.items():
         pairs = {(str(number), str(word)) for number, word in zip(numbers, words, strict=False)}
         alike = len(words) == len(numbers) and all(len(set(one)) == len(pairs) for one in zip(*pairs, strict=True))
-        if alike and is_label_like(words) and all(as_number(word) is None for word in words):
+        if alike and cells.is_label_like(words) and all(cells.as_number(word) is None for word in words):
             return other
     return name
 
@@ -261,10 +241,10 @@ def _in_words(left: Left, name: str) -> str:
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
     for name, values in left.items():
-        if is_hinted("tags", name) and (mark := names_mark(values)) is not None:
+        if is_hinted("tags", name) and (mark := cells.names_mark(values)) is not None:
             meaning.labels, meaning.several = [name], mark
-    flags = [name for name in left if are_flags(left[name])]
-    able = {name for name in left if is_label_like(left[name])}
+    flags = [name for name in left if cells.are_flags(left[name])]
+    able = {name for name in left if cells.is_label_like(left[name])}
     most = able <= set(flags) or len(flags) > max(2, 2 * len(able - set(flags)))  # CheXpert: sex beside findings
     if not meaning.labels and not named and len(flags) > 1 and able and most:
         meaning.labels = flags
@@ -281,7 +261,7 @@ def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
     for name in (one for one in values if one not in known and (is_hinted("answers", one) or is_hinted("label", one))):
         if not values[name]:
             return f"the column {name} is empty"
-        if is_short(values[name]) and not has_repeats(values[name]):
+        if cells.is_short(values[name]) and not cells.has_repeats(values[name]):
             return f"the column {name} has another value in every row, so that nothing can be learnt from it"
         if len(set(map(str, values[name]))) == 1:
             return f"the column {name} has the same value in every row"
@@ -316,7 +296,7 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
         for name in naming.sources:
             left.pop(name, None)
         return naming
-    parts = {name: values for name, values in able.items() if not is_split(values)}
+    parts = {name: values for name, values in able.items() if not cells.is_split(values)}
     whole = [name for name, values in parts.items() if values and all(map(is_picture_file, map(str, values)))]
     by_part = ((name, pictures.by_template(name, parts[name])) for name in (whole or parts))
     hinted = [name for name in able if wanted or is_hinted("picture", name)]
@@ -339,7 +319,7 @@ def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named
 
 def _text(left: Left) -> str | None:
     """Return the column of sentences: a name that says so, else the one with the most words."""
-    counts = {name: count_words(values) for name, values in left.items() if not is_address(values)}
+    counts = {name: cells.count_words(values) for name, values in left.items() if not cells.is_address(values)}
     order = _HINTS["text"].split("|")
     if named := [name for name, count in counts.items() if count >= 2 and is_hinted("text", name)]:
         return min(named, key=lambda name: next((i for i, word in enumerate(order) if word in name.lower()), 99))
@@ -349,7 +329,7 @@ def _text(left: Left) -> str | None:
 
 def _is_class_name(values: Sequence[Any]) -> bool:
     """Return whether a few values make up the column, and none is a question."""
-    few = len(values) >= FEW and len(set(map(str, values))) <= min(MOST_LABELS, len(values) // 4)
+    few = len(values) >= cells.FEW and len(set(map(str, values))) <= min(cells.MOST_LABELS, len(values) // 4)
     return few and not any(str(value).rstrip().endswith(_MARKS) for value in values)
 
 

@@ -12,13 +12,7 @@ from vlcli.data.files import grouped, is_picture_file, read_text, text_lines
 from vlcli.data.recognition.lists import SUFFIXES, ListForm, form_of
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import PART_WORDS, Recognised, part_in, part_of, parts_by
-from vlcli.data.recognition.tables import (
-    MOST_BYTES,
-    TableFile,
-    encoding_of,
-    read_table,
-    reader_of,
-)
+from vlcli.data.recognition.tables import MOST_BYTES, TableFile, encoding_of, read_table, reader_of
 from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id

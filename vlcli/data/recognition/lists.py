@@ -150,9 +150,8 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
     counts, numbers = {len(words.split()) for words in rest}, all(map(_NUMBERS.fullmatch, rest))
     if numbers and len(counts) == 1 and counts != {1}:
         return ListForm(SPACE, ["image", *(f"value{number}" for number in range(2, counts.pop() + 2))])
-    return ListForm(
-        FIRST_SPACE, ["image", "labels" if (counts != {1} if numbers else _are_combined(rest)) else "value"]
-    )
+    several = counts != {1} if numbers else _are_combined(rest)
+    return ListForm(FIRST_SPACE, ["image", "labels" if several else "value"])
 
 
 def _are_combined(texts: Sequence[str]) -> bool:

@@ -89,7 +89,9 @@ class Pictures:
     def named_by(
         self, column: str, values: Sequence[Any], beside: Path, part: str = "", by_number: bool = False
     ) -> Naming | None:
-        """Return how the values of a column name pictures; None where fewer than half do.
+        """Return how the values of a column name pictures, as readers resolve them; None where fewer than half do.
+
+        Of several folders to which most names are relative, the plainest counts.
 
         Args:
             values: names, paths, ids, or lists of them.
@@ -98,23 +100,8 @@ class Pictures:
             by_number: whether the number that ends a file's name is enough.
         """
         names = [name.lstrip("/") for value in values for name in _names(value)]  # as readers do
-        return self._best((column,), names, beside, part, by_number) if names else None
-
-    def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
-        """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
-        plain = [{name: str(row[name]) for name in columns if isinstance(row.get(name), str | int)} for row in rows]
-        cells = [{name: cell for name, cell in row.items() if cell.strip()} for row in plain[:_PAIRED]]
-        namings = []
-        for pair in itertools.permutations(columns, 2):
-            names = ["/".join(row[column] for column in pair) for row in cells if {*pair} <= row.keys()]
-            if len(names) > len(cells) / 2:
-                namings.append(self._best(("/".join(f"{{{column}}}" for column in pair),), names, beside))
-        return max(filter(None, namings), key=lambda one: one.share, default=None)
-
-    def _best(
-        self, sources: tuple[str, ...], names: list[str], beside: Path, part: str = "", by_number: bool = False
-    ) -> Naming | None:
-        """Return the folder to which most names are relative, as readers resolve them; of several, the plainest."""
+        if not names:
+            return None
         here = os.path.relpath(beside, self.root).replace(os.sep, "/")
         usual = dict.fromkeys((".", self.folder, here))
         exact = {
@@ -126,7 +113,7 @@ class Pictures:
             parts = {folder: folder.split("/") for folder in (here, *whole)}
             near = {one: len(os.path.commonprefix([parts[here], parts[one]])) for one in whole}  # noqa: RUF071 (of parts)
             first, *others = sorted(whole, key=lambda one: (near[one], bool(_CALLED.search(one))), reverse=True)
-            return Naming(sources, first, 1.0, tuple(others))
+            return Naming((column,), first, 1.0, tuple(others))
         tried = dict.fromkeys((*usual, max(exact, key=lambda folder: exact[folder])))
         matches = {folder: self._matches(folder, names, by_number) for folder in tried}
         if max(matches.values())[1] <= -_AMBIGUOUS:  # train.csv names pictures of train/
@@ -134,7 +121,18 @@ class Pictures:
             matches |= {folder: self._matches(folder, names, by_number) for folder in of_part}
         best = max(matches, key=lambda folder: matches[folder])
         share, ambiguous = matches[best][0] / len(names), matches[best][1] <= -_AMBIGUOUS
-        return Naming(sources, best, share, ambiguous=ambiguous) if share >= 0.5 else None
+        return Naming((column,), best, share, ambiguous=ambiguous) if share >= 0.5 else None
+
+    def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
+        """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
+        plain = [{name: str(row[name]) for name in columns if isinstance(row.get(name), str | int)} for row in rows]
+        cells = [{name: cell for name, cell in row.items() if cell.strip()} for row in plain[:_PAIRED]]
+        namings = []
+        for pair in itertools.permutations(columns, 2):
+            names = ["/".join(row[column] for column in pair) for row in cells if {*pair} <= row.keys()]
+            if len(names) > len(cells) / 2:
+                namings.append(self.named_by("/".join(f"{{{column}}}" for column in pair), names, beside))
+        return max(filter(None, namings), key=lambda one: one.share, default=None)
 
     def _matches(self, folder: str, names: list[str], by_number: bool) -> tuple[int, int]:
         """Return how many names match a file under a folder, and minus their distance from the files' names in all."""
