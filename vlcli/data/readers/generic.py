@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data import files
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.plain_pickle import load_plain
-from vlcli.data.readers.small import small_table
+from vlcli.data.readers import cells
 from vlcli.data.readers.table import Table
 from vlcli.data.recognition.lists import SPACE, cell_lines, fitting_rows
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
@@ -31,7 +32,6 @@ class JsonLines(Table):
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
     format: ClassVar[str] = "jsonl"
-    write_miniature = small_table
 
     def __init__(self, root: Path, *, each: str | list[str] | None = None, **options: Any) -> None:
         super().__init__(root, **options)
@@ -45,6 +45,21 @@ class JsonLines(Table):
                 self._without_rows.add(where)
                 self.left_out[f"entries without {comma_list(as_list(self.each), 4)}"] = len(self._without_rows)
             yield from ((where, one) for one in inner)
+
+    def write_miniature(self, miniature: Miniature) -> None:  # a question, an answer and a class in every row
+        for split, file in zip(self.split_names, self.first_file(self.file, self.usual), strict=True):
+            rows = [self._small_row(miniature, split, number) for number in miniature.numbers(str(file), 4 * PICTURES)]
+            miniature.write(file, iter(rows) if self.format == "jsonl" else rows)
+
+    def _small_row(self, miniature: Miniature, split: str, number: int) -> dict[str, Any]:
+        row: dict[str, Any] = {self.columns["text"]: miniature.question(number), self.columns["label"]: number % 2}
+        row[self.columns["answers"]] = miniature.answer(number)
+        for source in self.sources:
+            is_template, fields = cells.is_template(source), dict.fromkeys(cells.fields_of(source), number)
+            name = cells.filled(source, fields | {"split": split}, "") if is_template else f"{number}.png"
+            miniature.picture(self.image_folder / name)
+            row |= {field: number for field in fields if field != "split"} if is_template else {source: name}
+        return row
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the objects of a file, each with its place; called by :meth:`rows`."""
@@ -125,14 +140,14 @@ class Csv(Table):
         return cell_lines(files.read_text(file, self.encoding), self.separator, len(self.header or ()), str(file))
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
-        cells: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
+        filled: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
         for column in (self.columns[role] for role in ("box", "boxes", "choices") if role in self.columns):
-            if isinstance(cell := cells.get(column), str):
-                cells[column] = files.parsed(cell)
-        text = cells.get(self.columns["text"])
+            if isinstance(cell := filled.get(column), str):
+                filled[column] = files.parsed(cell)
+        text = filled.get(self.columns["text"])
         if isinstance(text, str) and text.startswith("[") and isinstance(several := files.parsed(text), list):
-            cells[self.columns["text"]] = several
-        return cells
+            filled[self.columns["text"]] = several
+        return filled
 
     def _image_names(self, cell: Any) -> list[Any]:
         return [name.strip() for name in cell.split(self.several)] if isinstance(cell, str) else []

@@ -3,12 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Reader
 from vlcli.data.files import grouped, index_images, inside
-from vlcli.data.readers.small import small_folder
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.readers.split_file import require_folders
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.errors import DataError
@@ -31,7 +32,6 @@ class ImageFolder(Reader):
     """
 
     recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
-    write_miniature = small_folder
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -95,6 +95,10 @@ class ImageFolder(Reader):
 
     def listed_folders(self) -> list[Path]:
         return self.folders
+
+    def write_miniature(self, miniature: Miniature) -> None:  # two classes where subfolders are numbered
+        for folder, kind in product(self.folders, ("one", "two") if self.with_label else ("",)):
+            miniature.pictures(f"{folder}/{kind}", folder / kind, count=6 * PICTURES)
 
     def require(self) -> None:
         require_folders(self.folders, "point `root` at the folder that holds it, or name it: images=FOLDER")

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from vlcli.data.files import is_picture_file
+from vlcli.data.files import grouped, is_picture_file
 from vlcli.data.recognition import values as cells
-from vlcli.data.recognition.choices import are_choices, choice_columns
 from vlcli.data.recognition.pictures import Naming, Pictures
 from vlcli.data.recognition.recognised import part_in, parts_by
 from vlcli.data.recognition.tables import TableFile
@@ -110,8 +109,8 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     else:
         _guess(meaning, table, left)
     if (answers := meaning.answers) is not None:
-        meaning.choices = _take(left, "", lambda lists: are_choices(lists, table.values(answers)))
-        meaning.choices = meaning.choices or choice_columns(table, left, answers)
+        meaning.choices = _take(left, "", lambda lists: _are_choices(lists, table.values(answers)))
+        meaning.choices = meaning.choices or _choice_columns(table, left, answers)
     meaning.unclear = _empty(meaning, values) or meaning.unclear
     meaning.unused = [name for name in left if not cells.is_row_number(left[name])]
     return meaning
@@ -177,6 +176,28 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
         left.pop(one_class or "", None)
     else:
         left |= numbers
+
+
+def _are_choices(lists: Sequence[Any], answers: Sequence[Any]) -> bool:
+    """Return whether cells are lists of choices, and every answer is the place of one."""
+    rows = zip(answers, lists, strict=False)
+    alike = cells.are_word_lists(lists) and len(lists) == len(answers)
+    return alike and all(type(at) is int and 0 <= at < len(words) and at not in words for at, words in rows)
+
+
+def _choice_columns(table: TableFile, left: Left, answers: str) -> list[str] | None:
+    """Take columns such as ``A`` to ``D`` or ``option1`` to ``option4``, one of which every answer names or repeats."""
+    hits = filter(None, (re.fullmatch(r"(.*?)[ _-]?([A-Ha-h]|[0-8])", name) for name in left))
+    for names in grouped((hit[1].lower(), hit[0]) for hit in hits).values():
+        letters = {name[-1].upper() for name in names}
+        letters = set() if "1" in letters and "0" not in letters else letters  # readers count places from 0
+        answered = [row for row in table.rows if row.get(answers) not in (None, "")]
+        rows = [(str(row[answers]), [str(row.get(name)) for name in names]) for row in answered]
+        if len(names) > 1 and all(word.upper() in letters or word in words for word, words in rows):
+            for name in names:
+                del left[name]
+            return names
+    return None
 
 
 def _one_column(left: Left) -> tuple[str, list[str]] | None:

@@ -91,7 +91,8 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
         form = form or _form_of_csv(text, is_picture)
         numbered = cell_lines(text, form.separator, len(form.header), str(path))
         return _of_lines(TableFile(path, "csv", [], encoding, *form), numbered)
-    if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
+    first = [parsed(line) for line in text.lstrip().split("\n", 3)[:2]] if path.suffix == ".json" else []
+    if reader == "jsonl" or (len(first) == 2 and all(isinstance(row, dict) for row in first)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = list(map(_document, spread(lines)))
         return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
@@ -131,12 +132,6 @@ def _document(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError("The JSON is malformed.", got=str(error)[:120]) from None
-
-
-def _is_lines(text: str) -> bool:
-    """Return whether a file called ``.json`` holds an object a line."""
-    lines = text.lstrip().split("\n", 3)[:2]
-    return len(lines) == 2 and all(isinstance(parsed(line), dict) for line in lines)
 
 
 def encoding_of(path: Path) -> str:
