@@ -15,7 +15,8 @@ from typing import IO, Any, TypeVar
 from vlcli.errors import DataError, UsageError, shown
 from vlcli.files import walk
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 UNPACKED = "VLCLI_UNPACKED_MB"
 _GZIP = b"\x1f\x8b"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})

@@ -1,10 +1,10 @@
 """Tables with several rows for each picture: a box a row, or a class a row."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from vlcli.data.files import parsed
+from vlcli.data.recognition.values import as_number
 from vlcli.errors import DataError, shown
 from vlcli.plain import as_list
 
@@ -28,13 +28,11 @@ def corners(row: dict[str, Any], columns: Sequence[str], form: BoxFormat, where:
         cells = as_list(parsed(cells[0]) if isinstance(cells[0], str) else cells[0])
     if all(cell is None for cell in cells):
         return None
-    try:
-        x1, y1, x2, y2 = (float(cell) for cell in cells)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        x1 = y1 = x2 = y2 = math.nan
-    if not all(map(math.isfinite, (x1, y1, x2, y2))):
+    numbers = [number for number in map(as_number, cells) if number is not None]
+    if len(numbers) != 4 or len(cells) != 4:
         expected = f"numbers of pixels in {', '.join(columns)}"
         raise DataError("The box is not understood.", where=where, got=shown(cells), expected=expected)
+    x1, y1, x2, y2 = numbers
     if form == "cxcywh":
         x1, y1 = x1 - x2 / 2, y1 - y2 / 2
     return [x1, y1, x2, y2] if form == "xyxy" else [x1, y1, x1 + x2, y1 + y2]

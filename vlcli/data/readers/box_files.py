@@ -313,13 +313,11 @@ def _labels_of(picture: Path) -> Path:
 
 def _yolo(line: str, where: str, classes: int, poses: bool) -> tuple[int, list[float]]:
     expected = f"a class from 0 to {classes - 1}, then centre, width and height (or corners) from 0 to 1"
-    try:
-        label, *numbers = [float(word) for word in line.split()]
-    except ValueError:
-        raise DataError("The line is no box.", where=where, got=shown(line), expected=expected) from None
+    values = [as_number(word) for word in line.split()]
+    label, *numbers = [value for value in values if value is not None] or [-1.0]
     polygon = len(numbers) > 5 and len(numbers) % 2 == 0 and not poses
     shares = numbers if polygon else numbers[:4]
-    good = (polygon or len(numbers) >= 4) and all(-0.01 <= number <= 1.01 for number in shares)
+    good = None not in values and len(numbers) >= 4 and all(-0.01 <= number <= 1.01 for number in shares)
     if not good or not label.is_integer() or not 0 <= label < classes:
         raise DataError("The line is no box.", where=where, got=shown(line), expected=expected)
     if polygon:

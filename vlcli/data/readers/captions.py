@@ -115,6 +115,9 @@ def _field(row: Any) -> str:
     return "caption" if isinstance(row, dict) and "captions" not in row and "caption" in row else "captions"
 
 
+_TOKEN = re.compile(r"[^\t]+#\d+\t")
+
+
 class Flickr(SplitFileReader):
     """Images with captions in the token files of Flickr8k and Flickr30k: ``NAME.jpg#0<tab>caption`` a line.
 
@@ -129,7 +132,8 @@ class Flickr(SplitFileReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        tokens = [name for name in folder.files("*.token", "*.tsv", "*.txt") if _is_tokens(folder.lines(name, 5))]
+        starts = {name: folder.lines(name, 5) for name in folder.files("*.token", "*.tsv", "*.txt")}
+        tokens = [name for name, lines in starts.items() if lines and all(map(_TOKEN.match, lines))]
         if not tokens:
             return []
         best, *others = sorted(tokens, key=lambda name: ("lemma" in name.lower(), name))
@@ -151,10 +155,6 @@ def _token_lines(file: Path) -> Iterator[tuple[str, str, str]]:
             expected = "NAME.jpg#NUMBER, a tabulator, the caption"
             raise DataError("The line holds no caption.", where=where, got=line[:80], expected=expected)
         yield f"{image_id(name)}#{caption}", name, text.strip()
-
-
-def _is_tokens(lines: list[str]) -> bool:
-    return bool(lines) and all(re.match(r"[^\t]+#\d+\t", line) for line in lines)
 
 
 class Karpathy(SplitFileReader):

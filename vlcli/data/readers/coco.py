@@ -233,20 +233,15 @@ class CocoInstances(_Coco):
                 raise DataError("A box needs four numbers.", where=where, got=shown(box), expected=expected)
             if value(row, "category_id", (int, str), where) not in numbers:
                 raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
-        for image in self._images(content, notes):
-            if self._keep(image, numbers, attribute):
-                yield Example(image, None, [image])
-
-    def _images(self, content: dict[str, Any], notes: dict[str, list[dict[str, Any]]]) -> list[str]:
-        # in the order of their first annotation, then those without
-        rows: dict[str, dict[str, Any]] = {}
+        images: dict[str, dict[str, Any]] = {}
         for row in content["images"]:
-            first = rows.setdefault(name := self.picture(_file_name(row)), row)
+            first = images.setdefault(name := self.picture(_file_name(row)), row)
             if first["id"] != row["id"]:
                 raise twice("file_name", name, self._where(), f"images {first['id']} and {row['id']}")
-        names = list(dict.fromkeys([*notes, *(rows if self.empty else ())]))
-        self._rows |= {name: (rows[name], notes.get(name, [])) for name in names}
-        return names
+        for image in dict.fromkeys([*notes, *(images if self.empty else ())]):  # first those with annotations
+            self._rows[image] = (images[image], notes.get(image, []))
+            if self._keep(image, numbers, attribute):
+                yield Example(image, None, [image])
 
     def _keep(self, image: str, numbers: dict[Any, int], attribute: Index | None) -> bool:
         row, notes = self._rows[image]

@@ -45,7 +45,7 @@ class StanfordCars(FolderReader):
         home = home.parent if home.name == "devkit" else home
         files = [*names, *(name for name in folder.files("cars_*.mat") if name not in names)]
         columns = {"image": "fname", "label": "class"}
-        data = cls.classes_in(str(home), "stanford-cars", files, columns, "the files are named after the parts")
+        data = cls.classes_in(str(home), files, "stanford-cars", columns, "the files are named after the parts")
         if not any("withlabels" in name for name in names):
             data.entry["split"], data.parts = "train", {}
             data.unused += [f"{name}: it holds no classes" for name in names if "test" in name]
@@ -89,10 +89,10 @@ class StanfordCars(FolderReader):
     def _rows(self, split: str) -> Iterator[tuple[Path, int | None]]:
         file = self._annotations(split)
         if file.suffix == ".csv":
-            for number, cells in cell_lines(read_text(file), ",", 0, str(file)):
+            for line, cells in cell_lines(read_text(file), ",", 0, str(file)):
                 if len(cells) < 6 or not cells[5].strip().isdecimal():
                     got, expected = ",".join(cells)[:80], "file, x1, y1, x2, y2, class"
-                    raise DataError("The row is malformed.", where=f"{file}:{number}", got=got, expected=expected)
+                    raise DataError("The row is malformed.", where=f"{file}:{line}", got=got, expected=expected)
                 yield self._picture(split, cells[0]), int(cells[5]) - 1
             return
         for row in matrix(file, "annotations"):
@@ -128,10 +128,8 @@ class CUB200(FolderReader):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "images.txt", "label": "image_class_labels.txt"}
-        return [
-            cls.classes_in(home, "cub-200", files, columns, "train_test_split.txt names the parts")
-            for home, files in groups(folder, *cls.tables)
-        ]
+        parts = "train_test_split.txt names the parts"
+        return [cls.classes_in(*one, "cub-200", columns, parts) for one in groups(folder, *cls.tables)]
 
     def files(self) -> list[Path]:
         return [self.folder / name for name in self.tables]
@@ -186,7 +184,7 @@ class OxfordPets(FolderReader):
             return []
         home, columns = str(PurePosixPath(lists[0]).parent.parent), {"image": "first word", "label": "second word"}
         both = folder.files("list.txt")
-        data = cls.classes_in(home, "oxford-pets", lists + both, columns, "the files are named after the parts")
+        data = cls.classes_in(home, lists + both, "oxford-pets", columns, "the files are named after the parts")
         data.unused = [f"{name}: it repeats the rows of both parts" for name in both]
         data.title = ", ".join(lists)
         return [data]
@@ -263,10 +261,8 @@ class OxfordFlowers(FolderReader):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "number", "label": "labels"}
-        return [
-            cls.classes_in(home, "oxford-flowers", files, columns, "setid.mat names the parts")
-            for home, files in groups(folder, *_FLOWERS)
-        ]
+        parts = "setid.mat names the parts"
+        return [cls.classes_in(*one, "oxford-flowers", columns, parts) for one in groups(folder, *_FLOWERS)]
 
     def files(self) -> list[Path]:
         return [self.folder / name for name in _FLOWERS]

@@ -187,6 +187,5 @@ def _box_list(boxes: Any, classes: list[int], names: list[str], size: tuple[int,
 
 def _joined(parts: list[BoxList]) -> BoxList:
     fields = ("boxes", "classes", "box_ids")
-    return BoxList(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}, size=parts[0].size
-    )
+    boxes, classes, names = (np.concatenate([getattr(part, name) for part in parts]) for name in fields)
+    return BoxList(boxes, classes=classes, box_ids=names, size=parts[0].size)

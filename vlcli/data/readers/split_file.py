@@ -159,11 +159,12 @@ class FolderReader(StreamReader):
         self.folder = next(known, self.places[0])
 
     @classmethod
-    def classes_in(cls, home: str, name: str, files: list[str], columns: dict[str, Any], parts: str) -> Recognised:
+    def classes_in(cls, home: str, files: list[str], name: str, columns: dict[str, Any], parts: str) -> Recognised:
         """Return the data set in a folder; called by :meth:`recognise`.
 
         Args:
             home: the folder.
+            files: of the data set in it.
             name: under which the reader is registered.
             parts: what names the parts.
         """

@@ -220,7 +220,7 @@ def image_form(subtype: str) -> str:
 
 
 def _lists(documents: dict[str, Any], key: str, fields: set[str]) -> dict[str, list[dict[str, Any]]]:
-    lists = {name: content.get(key) for name, content in documents.items() if isinstance(content, dict)}
+    lists = {name: content.get(key) or [] for name, content in documents.items() if isinstance(content, dict)}
     lists = {name: rows for name, rows in lists.items() if fields <= first_object(rows).keys()}
     return {name: [row for row in rows if isinstance(row, dict)] for name, rows in lists.items()}
 

@@ -164,12 +164,14 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
         elif meaning.text is not None or not _several(meaning, left, named):
             meaning.label = _only_one(meaning, left, "label", cells.is_label_like)
     sides = [number for values in numbers.values() for value in values for number in as_list(value)]
+    sources = meaning.pictures.sources if meaning.pictures else ()
+    names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
     if four and max(cells.as_number(side) or 0 for side in sides) <= 1:
         meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
     elif four and meaning.text is not None and meaning.answers is None:
         plain = len(four) == 1 and form == "xyxy"
         meaning.boxes, meaning.box_format, meaning.one_box = four[0] if plain else four, form, True
-    elif four and meaning.text is None and (len(four) == 1 or _repeat_pictures(meaning, table)):
+    elif four and meaning.text is None and (len(four) == 1 or 0 < len(set(names)) < len(names)):
         meaning.boxes, meaning.box_format = four, form
         one_class = next((name for name in left if is_hinted("label", name)), None)  # all boxes may be of one class
         meaning.box_labels, meaning.label = meaning.label or one_class, None
@@ -217,12 +219,6 @@ def _four_columns(left: Left) -> tuple[str, list[str]]:
         if len(four) == 4 and all(cells.as_number(value) is not None for name in four for value in left[name]):
             return form, four
     return "", []
-
-
-def _repeat_pictures(meaning: Meaning, table: TableFile) -> bool:
-    sources = meaning.pictures.sources if meaning.pictures else ()
-    names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
-    return len(set(names)) < len(names)
 
 
 def _are_questions(texts: Sequence[Any]) -> bool:

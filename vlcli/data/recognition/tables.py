@@ -111,7 +111,7 @@ def _of_objects(table: TableFile) -> TableFile:
     """Return a table with a row for each object of the column that holds lists of sentences with their answers."""
     pairs = (pair for pair in _PARALLEL if _are_parallel(table, pair))
     lists = (name for name in table.columns if _holds_sentences(table.values(name)))
-    each = next(chain(pairs, lists), "")
+    each = next(chain[str | tuple[str, ...]](pairs, lists), "")
     rows = [one for row in table.rows for one in rows_inside(row, each, "")] if each else table.rows
     return replace(table, rows=rows, each=each)
 
@@ -122,7 +122,7 @@ def _holds_sentences(cells: Sequence[Any]) -> bool:
 
 
 def _are_parallel(table: TableFile, pair: tuple[str, str]) -> bool:
-    rows = [[row.get(name) for name in pair] for row in table.rows]
+    rows: list[list[Any]] = [[row.get(name) for name in pair] for row in table.rows]
     lists = all(isinstance(cell, list) for cells in rows for cell in cells)
     return bool(rows) and lists and all(len(asked) == len(said) for asked, said in rows)
 
