@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.data.files import inside, is_picture_file, numbered_lines, read_text
+from vlcli.data.files import inside, is_picture_file, read_text
 from vlcli.data.readers.cells import class_names_of
 from vlcli.data.readers.split_file import Labelled, LabelledBoxes
 from vlcli.data.recognition.folder import Folder
@@ -115,7 +115,7 @@ class PascalVOC(LabelledBoxes):
     def _files(self, split: str) -> list[Path]:
         named = self._list(split)
         if named.is_file():
-            names = (line.split()[0] for _, line in numbered_lines(named))
+            names = [line.split()[0] for line in read_text(named).splitlines() if line.strip()]
             return [inside(self.folder / "Annotations", f"{name}.xml") for name in names]
         files = sorted((self.folder / split).glob("*.xml")) or sorted((self.folder / split).glob("annotations/*.xml"))
         return files or (self._every() if split == "train" else []) or [named]  # so that a message names the list
@@ -232,8 +232,9 @@ class YOLO(LabelledBoxes):
         count, poses, self._scales = len(self.names()), "kpt_shape" in self._document(), {}
         for picture in dict.fromkeys(self._pictures()):
             labels = _labels_of(picture)
-            lines = numbered_lines(labels) if labels.is_file() else ()
-            yield self.picture(str(picture.absolute())), [_yolo(line, where, count, poses) for where, line in lines]
+            lines = enumerate(read_text(labels).splitlines() if labels.is_file() else [], 1)
+            boxes = [_yolo(line, f"{labels}:{number}", count, poses) for number, line in lines if line.strip()]
+            yield self.picture(str(picture.absolute())), boxes
 
     def scale(self, image: str) -> Any:  # zeros for a picture that cannot be read, which pixels report
         if image not in self._scales:
@@ -291,7 +292,8 @@ def _listed(home: Path, base: str, entry: str) -> list[Path]:
     if there is None or there.is_dir():
         folders = [] if there is None else walk(there)
         return [path / file for path, files in folders for file in files if is_picture_file(file)]
-    ends_of = {line: (home / end for end in _ends(line)) for _, line in numbered_lines(there)}
+    lines = filter(None, map(str.strip, read_text(there).splitlines()))
+    ends_of = {line: (home / end for end in _ends(line)) for line in lines}
     return [next(filter(Path.is_file, paths), home / Path(line).name) for line, paths in ends_of.items()]
 
 

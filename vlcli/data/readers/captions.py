@@ -244,7 +244,7 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
     if _is_json(path):
         captions = list(captions_by_image([_reader(path, split)]).values())
     else:
-        captions = [[line] for _, line in numbered_lines(path)]
+        captions = [[line.strip()] for line in read_text(path).splitlines() if line.strip()]
     if not captions:
         raise DataError("The file holds no captions.", where=str(path))
     return captions

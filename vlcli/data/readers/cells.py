@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vlcli.data.checks import sentence
-from vlcli.data.files import is_picture_file, numbered_lines, parsed
+from vlcli.data.files import is_picture_file, parsed, read_text
 from vlcli.data.readers.box_columns import Row
 from vlcli.data.readers.vqa import soft_scores
 from vlcli.data.recognition.values import is_box
@@ -318,7 +318,7 @@ def class_names_of(file: Path) -> tuple[int, list[str]]:
     Returns:
         The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
     """
-    first, names = 0, [line for _, line in numbered_lines(file)]
+    first, names = 0, list(filter(None, map(str.strip, read_text(file).splitlines())))
     before = [line.partition(" ")[::2] for line in names]
     behind = [line.rpartition(" ")[::-2] for line in names]
     for pairs, start in product((before, behind), (0, 1)):

@@ -63,7 +63,7 @@ class StanfordCars(FolderReader):
         if names is None:
             return [str(number) for number in range(196)]
         if names.suffix == ".csv":
-            return [line.strip('"') for _, line in numbered_lines(names)]
+            return [line.strip().strip('"') for line in read_text(names).splitlines() if line.strip()]
         return [str(name) for name in matrix(names, "class_names")]
 
     def write_miniature(self, miniature: Miniature) -> None:
