@@ -91,8 +91,8 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
         form = form or _form_of_csv(text, is_picture)
         numbered = cell_lines(text, form.separator, len(form.header), str(path))
         return _of_lines(TableFile(path, "csv", [], encoding, *form), numbered)
-    first = [parsed(line) for line in text.lstrip().split("\n", 3)[:2]] if path.suffix == ".json" else []
-    if reader == "jsonl" or (len(first) == 2 and all(isinstance(row, dict) for row in first)):
+    first = text.lstrip().split("\n", 3)[:2] if path.suffix == ".json" else []
+    if reader == "jsonl" or (len(first) == 2 and all(isinstance(parsed(line), dict) for line in first)):
         lines = [line for line in text.splitlines() if line.strip()]
         rows = list(map(_document, spread(lines)))
         return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
