@@ -6,15 +6,17 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from vlcli.errors import DataError, UsageError, shown
 from vlcli.files import walk
 
+K = TypeVar("K")
+V = TypeVar("V")
 UNPACKED = "VLCLI_UNPACKED_MB"
 _GZIP = b"\x1f\x8b"
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -77,26 +79,23 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 def read_content(path: Path) -> bytes:
     """Read a file, gzip or not."""
-    with _readable(path, ""):
-        data = path.read_bytes()
-        if data.startswith(_GZIP):
-            limit = unpacked_limit(len(data))
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-                data = file.read(limit + 1)
-            if len(data) > limit:
-                raise too_much(path, limit)
-        return data
+    with _readable(path, ""), path.open("rb") as file:
+        packed = file.peek(2).startswith(_GZIP)
+        return b"".join(iter(_Unpacking(file, path).read1, b"")) if packed else file.read()
 
 
-def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+def text_lines(path: Path, encoding: str = "utf-8", errors: str = "strict") -> Iterator[str]:
     """Yield the lines of a text file, gzip or not, without their ends (a newline alone is one).
+
+    Args:
+        errors: what becomes of bytes that are no text, see :meth:`bytes.decode`.
 
     Raises:
         DataError: as :func:`read_text`, when the fault is met.
     """
     with _readable(path, encoding), path.open("rb") as file:
         source: Any = _Unpacking(file, path) if file.peek(2).startswith(_GZIP) else file
-        for line in io.TextIOWrapper(source, encoding=_codec(encoding), newline="\n"):
+        for line in io.TextIOWrapper(source, _codec(encoding), errors, "\n"):
             yield line.removesuffix("\n")
 
 
@@ -186,12 +185,8 @@ def read_json(path: Path, kind: type | tuple[type, ...] = dict) -> Any:
     """
     content = parse_json(read_text(path), str(path))
     if not isinstance(content, kind):
-        raise DataError(
-            "The file holds something else.",
-            where=str(path),
-            got=_name(type(content)),
-            expected=_names(kind),
-        )
+        got, expected = _name(type(content)), _names(kind)
+        raise DataError("The file holds something else.", where=str(path), got=got, expected=expected)
     return content
 
 
@@ -225,27 +220,21 @@ def _one_document(path: Path, encoding: str) -> DataError | None:
 def parse_json(text: str, where: str, one_line: bool = False) -> Any:
     """Parse a JSON document; ``one_line`` says that ``where`` names the line already."""
     try:
-        return json.loads(text, object_pairs_hook=_object)
-    except _KeyTwiceError as error:
-        raise DataError("An object of the JSON has a key twice.", where=where, got=shown(error.args[0])) from None
+        return json.loads(text, object_pairs_hook=partial(_object, where))
     except json.JSONDecodeError as error:
-        line = where if one_line else f"{where}:{error.lineno}"
-        got = f"{error.msg} at column {error.colno}"
-        raise DataError("The JSON is malformed.", where=line, got=got, hint="is the file complete?") from None
+        where, got = where if one_line else f"{where}:{error.lineno}", f"{error.msg} at column {error.colno}"
+        raise DataError("The JSON is malformed.", where=where, got=got, hint="is the file complete?") from None
     except RecursionError:
         raise DataError("The JSON is nested too deeply.", where=where, expected="some hundred levels at most") from None
     except ValueError:  # Python reads no integers of more than 4,300 digits
         raise DataError("The JSON holds a number of thousands of digits.", where=where) from None
 
 
-class _KeyTwiceError(Exception):
-    """The key that stands twice in one object, of which JSON readers keep the last value in silence."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
-    if len(content) < len(pairs):
-        raise _KeyTwiceError(next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number])))
+    if len(content) < len(pairs):  # of which JSON readers keep the last value in silence
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise DataError("An object of the JSON has a key twice.", where=where, got=shown(twice))
     return content
 
 
@@ -306,7 +295,7 @@ def records_of(content: Any, where: str) -> list[Any]:
             return next(iter(lists.values()))
         if columns := _columns_of(content):
             return [dict(zip(content, cells, strict=True)) for cells in zip(*columns, strict=True)]
-        if content and _are_objects(content.values()):
+        if _are_objects(content.values()):
             return [{"key": key} | row for key, row in content.items()]
     raise DataError(
         "The JSON document holds no table.", where=where, got=type(content).__name__, expected="a list of objects"
@@ -316,7 +305,7 @@ def records_of(content: Any, where: str) -> list[Any]:
 def _columns_of(content: dict[str, Any]) -> list[list[Any]]:
     """Return the columns of a table that is written column by column, as lists or as objects of row numbers."""
     columns = list(content.values())
-    if columns and _are_objects(columns) and list(columns[0]) == list(map(str, range(len(columns[0])))):
+    if _are_objects(columns) and list(columns[0]) == list(map(str, range(len(columns[0])))):
         columns = [list(one.values()) for one in columns if list(one) == list(columns[0])]
     long = [one for one in columns if isinstance(one, list) and len(one) >= max(FEWEST_ROWS, len(content))]
     return long if len(long) == len(content) and len(set(map(len, long))) == 1 else []
@@ -339,12 +328,12 @@ def rows_inside(row: Any, each: str | Sequence[str], where: str) -> list[dict[st
         cells = [row.get(name) for name in each] if isinstance(row, dict) else []
         lists = [cell for cell in cells if isinstance(cell, list)]
         if len(lists) < len(each) or len({len(cell) for cell in lists}) > 1:
-            what, expected = f"{', '.join(each)} do not go together.", "lists of one length"
-            raise DataError(what, where=where, got=", ".join(map(shown, cells)), expected=expected)
+            what, got = f"{', '.join(each)} do not go together.", ", ".join(map(shown, cells))
+            raise DataError(what, where=where, got=got, expected="lists of one length")
         rest = {name: value for name, value in row.items() if name not in each}
         return [rest | dict(zip(each, together, strict=True)) for together in zip(*lists, strict=True)]
     cell = row.get(each) if isinstance(row, dict) else None
-    if cell is not None and not (isinstance(cell, list) and (not cell or _are_objects(cell))):
+    if cell not in (None, []) and not (isinstance(cell, list) and _are_objects(cell)):
         raise DataError(f"{each} holds no list of objects.", where=where, got=shown(cell), expected="[{...}, ...]")
     return [{name: value for name, value in row.items() if name != each} | inner for inner in cell or ()]
 
@@ -354,12 +343,22 @@ def as_object(row: Any) -> Any:
     return {f"column{number}": cell for number, cell in enumerate(row, 1)} if isinstance(row, list) else row
 
 
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, both in the order in which they come first."""
+    groups: dict[K, list[V]] = {}
+    for key, one in pairs:
+        groups.setdefault(key, []).append(one)
+    return groups
+
+
+def picture_stems(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield name without ending, and name, of those files that are pictures."""
+    for name in names:
+        stem, _, suffix = name.rpartition(".")
+        if stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
+            yield stem, name
+
+
 def index_images(folder: Path) -> dict[str, list[Path]]:
     """Return every picture under ``folder`` by its id (file name without extension), folders in sorted order."""
-    paths: dict[str, list[Path]] = {}
-    for path, names in walk(folder):
-        for name in names:
-            stem, dot, suffix = name.rpartition(".")
-            if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                paths.setdefault(stem, []).append(path / name)
-    return paths
+    return grouped((stem, path / name) for path, names in walk(folder) for stem, name in picture_stems(names))

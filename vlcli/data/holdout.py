@@ -24,9 +24,8 @@ shows side by side (NLVR2) count as one.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 from vlcli.data.files import inside, parse_json, read_text, value
@@ -55,7 +54,8 @@ def _file_of(root: Path, named: str) -> tuple[Path, str]:
     return (inside(root, file), part) if file and not whole.is_file() else (whole, "")
 
 
-def _listed(root: Path, named: str) -> "_Listed":
+def _listed(root: Path, named: str) -> Callable[[str], bool]:
+    """Return whether a list names an image id; ids that are paths are compared folder by folder, from the right."""
     path, part = _file_of(root, named)
     text = read_text(path)
     if not part:
@@ -65,7 +65,15 @@ def _listed(root: Path, named: str) -> "_Listed":
     else:
         hits = map(_ENDS_IN.fullmatch, text.splitlines())
         names = [hit[1] for hit in hits if hit and hit[2] == part]
-    return _Listed(map(str, names))
+    files = [PurePosixPath(str(name).lstrip("/")) for name in names]
+    stems = {image_id(file.name) for file in files}
+    paths = {file.with_name(image_id(file.name)).parts for file in files}
+
+    def is_listed(name: str) -> bool:
+        parts = PurePosixPath(name).parts
+        return any(parts[at:] in paths for at in range(len(parts))) if len(parts) > 1 else name in stems
+
+    return is_listed
 
 
 def select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int]:
@@ -80,8 +88,8 @@ def _select_rows(examples: Sequence[Example], take: str, root: Path) -> list[int
     kind, _, rest = take.partition(":")
     groups = groups_of(examples)
     if kind.removeprefix("not-") in ("in", "named") and rest:
-        has = _listed(root, rest).has if kind.endswith("in") else partial(_fits, pattern=rest)
-        chosen = {group for group, example in zip(groups, examples, strict=True) if any(map(has, example.images))}
+        is_meant = _listed(root, rest) if kind.endswith("in") else lambda name: fnmatchcase(name.split("/")[-1], rest)
+        chosen = {group for group, example in zip(groups, examples, strict=True) if any(map(is_meant, example.images))}
     else:
         try:
             chosen = _drawn(set(groups), kind, rest.split(":"))
@@ -107,29 +115,12 @@ def _drawn(groups: set[str], kind: str, words: list[str]) -> set[str]:
     def number(name: str) -> float:
         return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:6], "big") / 2**48  # in [0, 1)
 
-    if kind != "between" and "." not in words[0]:
+    if bounds == 1 and "." not in words[0]:
         return set(sorted(sorted(groups), key=number)[: int(words[0])])
     if not all("." in word for word in words[:bounds]):
         raise ValueError
-    low, high = (0.0, float(words[0])) if kind != "between" else (float(words[0]), float(words[1]))
+    low, high = (0.0, float(words[0])) if bounds == 1 else (float(words[0]), float(words[1]))
     return {group for group in groups if low <= number(group) < high}
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatchcase(PurePosixPath(name).name, pattern)
-
-
-class _Listed:
-    """Finds image ids in a list of file names; ids that are paths are compared folder by folder, from the right."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        paths = [PurePosixPath(name.lstrip("/")) for name in names]
-        self.stems = {image_id(path.name) for path in paths}
-        self.paths = {path.with_name(image_id(path.name)).parts for path in paths}
-
-    def has(self, name: str) -> bool:
-        parts = PurePosixPath(name).parts
-        return any(parts[at:] in self.paths for at in range(len(parts))) if len(parts) > 1 else name in self.stems
 
 
 def groups_of(examples: Sequence[Example]) -> list[str]:

@@ -57,10 +57,6 @@ class NamedPictures:
         """Return the examples that name the pictures."""
         raise NotImplementedError
 
-    def name_notes(self) -> list[str]:
-        """Return a line for each way in which names of pictures differed from their files'."""
-        return [] if self._finder is None else self._finder.notes()
-
     def _with_ids(self, read: Callable[[], T]) -> T:
         """Call ``read``, and again with longer ids while two pictures have the same."""
         while True:
@@ -103,8 +99,8 @@ class NamedPictures:
 
     def differs(self, name: str, other: NamedPictures) -> bool:
         """Whether an image id is one file here and another file in another data set."""
-        path, theirs = self._paths.get(name), other._paths.get(name)
-        if path is None or theirs is None or path == theirs:
+        noted = self._paths.get(name), other._paths.get(name)
+        if None in noted or noted[0] == noted[1]:
             return False
         path, theirs = self.locate(name), other.locate(name)
         return path != theirs and is_there(path) and is_there(theirs)
@@ -141,7 +137,7 @@ class NamedPictures:
         """
         if self.ids != "name":
             name = path_id(self.root, self.image_folder, path, self.ids == "file")
-        if self._path_writer is not None and self.ids == "name":
+        elif self._path_writer is not None:
             self._path_writer.note(name, path)
             return name
         known = self._paths.get(name)

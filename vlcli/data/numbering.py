@@ -12,10 +12,9 @@ def label_names(readers: Sequence[Any]) -> tuple[str, ...]:
     Raises:
         DataError: two data sets number them differently.
     """
+    names = [tuple(reader.label_names()) if hasattr(reader, "label_names") else () for reader in readers]
     hint = "give every data set the same list: labels: [WORD, ...] of tables, classes: [WORD, ...] of folders"
-    return _common(
-        [(reader, tuple(getattr(reader, "label_names", list)())) for reader in readers], "their labels", hint
-    )
+    return _common(readers, names, "their labels", hint)
 
 
 def class_names(readers: Sequence[Any]) -> tuple[str, ...]:
@@ -25,19 +24,16 @@ def class_names(readers: Sequence[Any]) -> tuple[str, ...]:
         DataError: two data sets number them differently.
     """
     hint = "give every file the same categories in the same order"
-    return _common([(reader, tuple(reader.class_names())) for reader in readers], "the classes of their boxes", hint)
+    return _common(readers, [tuple(reader.class_names()) for reader in readers], "the classes of their boxes", hint)
 
 
-def _common(lists: list[tuple[Any, tuple[str, ...]]], what: str, hint: str) -> tuple[str, ...]:
-    named = [(reader, names) for reader, names in lists if names]
-    if not named:
-        return ()
-    first, longest = max(named, key=lambda pair: len(pair[1]))
-    for reader, names in named:
+def _common(readers: Sequence[Any], lists: list[tuple[str, ...]], what: str, hint: str) -> tuple[str, ...]:
+    longest = max(lists, key=len, default=())
+    for reader, names in zip(readers, lists, strict=True):
         if names != longest[: len(names)]:
             raise DataError(
                 f"Two data sets number {what} differently.",
-                where=f"{first.label} and {reader.label}",
+                where=f"{readers[lists.index(longest)].label} and {reader.label}",
                 got=f"{', '.join(longest[:4])} ... and {', '.join(names[:4])} ...",
                 expected="the same names in the same order",
                 hint=hint,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, prefix
+from vlcli.data.files import IMAGE_SUFFIXES, grouped, inside, picture_stems, prefix
 from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.plain import comma_list
@@ -47,10 +47,14 @@ class Match:
     Attributes:
         file: relative to the folder of the index, with slashes.
         way: how it differs from the name, a key of :data:`WAYS`; empty: it does not.
+        closeness: of the last parts, from 3 for the same text to 0 for another ending.
+        agree: how many of their folders agree.
     """
 
     file: str
     way: str
+    closeness: int = 0
+    agree: int = 0
 
     @property
     def distance(self) -> int:
@@ -85,12 +89,10 @@ class PictureIndex:
         for path, names in walk(folder):
             inner = os.path.relpath(path, folder).replace(os.sep, "/")
             self._states[str(path)] = _state(str(path))
-            for name in names:
-                stem, dot, suffix = name.rpartition(".")
-                if dot and stem and f".{suffix.lower()}" in IMAGE_SUFFIXES:
-                    file = name if inner == "." else f"{inner}/{name}"
-                    self.files.append(file)
-                    self.by_stem.setdefault(_folded(stem.rpartition("\\")[2]), []).append(file)
+            for stem, name in picture_stems(names):
+                file = name if inner == "." else f"{inner}/{name}"
+                self.files.append(file)
+                self.by_stem.setdefault(_folded(stem.rpartition("\\")[2]), []).append(file)
 
     @property
     def current(self) -> bool:
@@ -106,18 +108,16 @@ class PictureIndex:
         Raises:
             AmbiguousNameError: several files fit.
         """
-        wanted = _Name(name)
-        fitting = [one for file in self._candidates(wanted.last) if (one := wanted.compared(file)) is not None]
+        fitting = [one for file in self._candidates(name) if (one := _compared(name, file)) is not None]
         same = [one for one in fitting if one.way in ("", "separator", "form")]
         exact = [one for one in same if one.file == name] or same or fitting
-        best = max(exact, key=lambda one: (one.closeness, one.agree), default=None)
-        if best is None:
+        if not exact:
             return self._by_number(_without_ending(name)) if by_number else None
-        measures = (best.closeness, best.agree)
-        farther = [one for one in exact if one.closeness <= measures[0] and one.agree <= measures[1]]
-        if len(farther) < len(exact) or sum((one.closeness, one.agree) == measures for one in exact) > 1:
+        highest = (max(one.closeness for one in exact), max(one.agree for one in exact))
+        best = [one for one in exact if (one.closeness, one.agree) == highest]
+        if len(best) != 1:
             raise AmbiguousNameError(sorted(one.file for one in exact))
-        return Match(best.file, best.way)
+        return best[0]
 
     def _by_number(self, name: str) -> Match | None:
         files = self._numbered.get(int(name), []) if name.isdecimal() and name.isascii() else []
@@ -127,66 +127,42 @@ class PictureIndex:
 
     @cached_property
     def _numbered(self) -> dict[int, list[str]]:
-        numbered: dict[int, list[str]] = {}
-        for stem, files in self.by_stem.items():
-            if hit := _PADDED.search(stem):
-                numbered.setdefault(int(hit[0]), []).extend(files)
-        return numbered
+        hits = ((_PADDED.search(stem), files) for stem, files in self.by_stem.items())
+        return grouped((int(hit[0]), file) for hit, files in hits if hit for file in files)
 
     def near(self, name: str, most: int = 3) -> list[str]:
         """Return files whose names are nearly ``name``: those of its last part in other folders first."""
-        wanted = _Name(name)
-        files = self._candidates(wanted.last)
-        stem = _folded(_without_ending(wanted.last))
+        files = self._candidates(name)
+        stem = _folded(_without_ending(_slashes(name).rpartition("/")[2]))
         close = difflib.get_close_matches(stem, list(self.by_stem)[:_MOST_COMPARED], n=most, cutoff=0.8)
         files += [file for one in close for file in self.by_stem[one]]
         return list(dict.fromkeys(files))[:most]
 
-    def _candidates(self, last: str) -> list[str]:
+    def _candidates(self, name: str) -> list[str]:
+        last = _slashes(name).rpartition("/")[2]
         keys = dict.fromkeys((_folded(last), _folded(_without_ending(last))))
         return [file for key in keys for file in self.by_stem.get(key, ())]
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """How close a file is to a name: ``closeness`` of the last parts, and how many parts ``agree``."""
-
-    file: str
-    way: str
-    closeness: int
-    agree: int
-
-
-class _Name:
-    """A name as annotations write it, cut into parts."""
-
-    def __init__(self, written: str) -> None:
-        self.written = written
-        self.plain = _slashes(written)
-        self.text = _composed(self.plain)
-        parts = self.text.split("/")
-        self.last, self.folders = parts[-1], [_folded(part) for part in parts[:-1]]
-
-    def compared(self, file: str) -> _Fit | None:
-        """Return how a file with the same stem fits; None where their folders disagree."""
-        text = _composed(_slashes(file))
-        *folders, last = text.split("/")
-        folded = [_folded(part) for part in folders]
-        shorter = min(len(folded), len(self.folders))
-        if shorter and folded[-shorter:] != self.folders[-shorter:]:
-            return None
-        if last == self.last:
-            closeness, way = 3, "case"
-        elif _folded(last) == _folded(self.last):
-            closeness, way = 2, "case"
-        else:
-            added = _folded(last.rpartition(".")[0]) == _folded(self.last)
-            closeness, way = (1 if added else 0), "ending"
-        if len(folded) != len(self.folders):
-            way = "path" if len(folded) < len(self.folders) else "folder"
-        elif text == self.text:
-            way = "" if file == self.written else "form" if self.plain != _slashes(file) else "separator"
-        return _Fit(file, way, closeness, shorter)
+def _compared(name: str, file: str) -> Match | None:
+    """Return how a file fits a name with the same stem; None where their folders disagree."""
+    wanted, text = _composed(_slashes(name)), _composed(_slashes(file))
+    *wanted_folders, wanted_last = wanted.split("/")
+    *folders, last = text.split("/")
+    both = list(zip(folders[::-1], wanted_folders[::-1], strict=False))
+    if any(_folded(one) != _folded(other) for one, other in both):
+        return None
+    if last == wanted_last:
+        closeness, way = 3, "case"
+    elif _folded(last) == _folded(wanted_last):
+        closeness, way = 2, "case"
+    else:
+        closeness, way = int(_folded(last.rpartition(".")[0]) == _folded(wanted_last)), "ending"
+    if len(folders) != len(wanted_folders):
+        way = "path" if len(folders) < len(wanted_folders) else "folder"
+    elif text == wanted:
+        way = "" if file == name else "form" if _slashes(name) != _slashes(file) else "separator"
+    return Match(file, way, closeness, len(both))
 
 
 @lru_cache(8)
@@ -196,7 +172,7 @@ def _indexed(folder: Path, working_folder: str) -> PictureIndex:  # noqa: ARG001
 
 def picture_index(folder: Path) -> PictureIndex:
     """Return the index of a folder, kept while its folders stay as they were."""
-    where = "" if folder.is_absolute() else str(Path.cwd())
+    where = _working_folder(folder)
     if not _indexed(folder, where).current:
         _indexed.cache_clear()
     return _indexed(folder, where)
@@ -283,7 +259,14 @@ class PictureFiles:
             try:
                 match = picture_index(self.folder).find(name)
             except AmbiguousNameError as error:
-                raise several_files(name, error.files, self.label) from None
+                files = error.files
+                raise DataError(
+                    f"Several files fit the picture name {visible(name)}.",
+                    where=self.label,
+                    got=comma_list((visible(file, *files) for file in files), 4 if len(files) > 5 else 5),
+                    expected="one file",
+                    hint="write the path that is meant, rename the others, or point `images` at one of the folders",
+                ) from None
             if match is not None and not is_id:
                 self._note(name, match, noted)
             self._known[name] = None if match is None else self.folder / match.file
@@ -303,8 +286,8 @@ class PictureFiles:
                 hint="point `images` at the folder that the names are relative to, or correct the names",
             )
         if match.way != "ending" or _ENDING.search(name):  # without an ending, none differs
-            count, *first = self.ways.get(match.way, (0, name, match.file))
-            self.ways[match.way] = (count + 1, first[0], first[1])
+            count, first, file = self.ways.get(match.way, (0, name, match.file))
+            self.ways[match.way] = (count + 1, first, file)
 
     def notes(self) -> list[str]:
         """Return a line for each way in which names differed from their files'."""
@@ -313,17 +296,6 @@ class PictureFiles:
             f"{visible(name, file)} -> {visible(file, name)}"
             for way, (count, name, file) in sorted(self.ways.items(), key=lambda item: list(WAYS).index(item[0]))
         ]
-
-
-def several_files(name: str, files: Sequence[str], label: str) -> DataError:
-    """Make the error for a picture name that several files fit."""
-    return DataError(
-        f"Several files fit the picture name {visible(name)!s}.",
-        where=label,
-        got=comma_list((visible(file, *files) for file in files), 4 if len(files) > 5 else 5),
-        expected="one file",
-        hint="write the path that is meant, rename the others, or point `images` at one of the folders",
-    )
 
 
 def near_misses(path: Path) -> str:
@@ -344,15 +316,15 @@ def visible(name: str, *others: str) -> str:
 
 
 def _look_alike(name: str, other: str) -> bool:
+    if name == other or (name + other).isascii():
+        return False
     one, two = (_base_letters(_without_ending(text.rpartition("/")[2])) for text in (name, other))
-    letters = zip(one, two, strict=False)
-    differ = not all(a == b or not (a + b).isascii() for a, b in letters)
-    return name != other and not (name + other).isascii() and len(one) == len(two) and not differ
+    return len(one) == len(two) and all(a == b or not (a + b).isascii() for a, b in zip(one, two, strict=True))
 
 
-def _base_letters(text: str) -> str:
-    unseen = ("Mn", "Cf")
-    return "".join(c for c in unicodedata.normalize("NFKD", text).casefold() if unicodedata.category(c) not in unseen)
+def _base_letters(text: str) -> str:  # without accents and what cannot be seen
+    letters = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
 
 
 def _slashes(name: str) -> str:

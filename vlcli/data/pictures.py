@@ -1,6 +1,6 @@
 """Reads pictures into arrays, with their boxes and label maps."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,6 @@ from vlcli.data.images import load_image, load_labels, to_array
 from vlcli.data.reader import Reader
 from vlcli.data.sample import ImageSample
 from vlcli.data.transforms import Transform, TransformInput, resize
-from vlcli.images.boxes import BoxList
 from vlcli.images.shards import is_there
 from vlcli.nn.model import InputSpec
 from vlcli.recipe.pictures import note_pictures
@@ -90,21 +89,14 @@ class Pictures:
         self.needs, self.transform = needs, transform
         self.files: Mapping[str, Path] = _image_files(readers) if needs.pixels else {}
         self._decoded = DecodedImages(len(self.files) if isinstance(self.files, dict) else 0)
-        boxes = needs.pixels and needs.boxes and not needs.regions
-        self._boxes: dict[str, BoxList] = {}
-        self._maps: dict[str, Path] = {}
-        for reader in readers:
-            self._boxes.update(reader.boxes() if boxes else {})
-            self._maps.update(reader.label_maps() if needs.pixels and needs.label_maps else {})
+        boxes, maps = needs.pixels and needs.boxes and not needs.regions, needs.pixels and needs.label_maps
+        self._boxes = {name: one for reader in readers if boxes for name, one in reader.boxes().items()}
+        self._maps = {name: path for reader in readers if maps for name, path in reader.label_maps().items()}
+        paths: Iterable[Path] = self.files.values()
         if isinstance(self.files, _Located):  # the files that annotations name, else those of the folder
-            note_pictures(
-                path
-                for reader in readers
-                for path in reader._paths.values() or chain(*index_images(reader.image_folder).values())
-            )
-        else:
-            note_pictures(self.files.values())
-        note_pictures(self._maps.values())
+            listed = (one._paths.values() or chain(*index_images(one.image_folder).values()) for one in readers)
+            paths = chain.from_iterable(listed)
+        note_pictures(chain(paths, self._maps.values()))
 
     def fill(self, image: ImageSample, draw: Draw | None, picture: Image.Image | None = None) -> None:
         """Read the picture of ``image``; with ``draw`` for training, else for evaluation.
@@ -124,7 +116,9 @@ class Pictures:
         labels = load_labels(self._maps[image.key], image.size) if image.key in self._maps else None
         scene = self._transformed(TransformInput(picture, boxes, labels=labels), draw)
         image.size = image.size if draw is None else scene.size
-        image.pixels = self._pixels(scene, draw)
+        sides = () if self.transform is not None and self.transform.sizes else (self.needs.short, self.needs.long)
+        pixels = to_array(scene.image, self.needs.size, self.needs.mean, self.needs.std, *sides)
+        image.pixels = pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
         if scene.labels is not None:
             nearest = resize(replace(scene, boxes=None), *image.pixels.shape[1:]).labels
             image.label_map = np.asarray(nearest, np.int32)
@@ -143,13 +137,6 @@ class Pictures:
         draw.text, draw.flipped = scene.text, scene.flipped and draw.pictures == 1
         return scene
 
-    def _pixels(self, scene: TransformInput, draw: Draw | None) -> NDArray[np.float32]:
-        wants = self.needs
-        sized = self.transform is not None and self.transform.sizes
-        short, long = (0, 0) if sized else (wants.short, wants.long)
-        pixels = to_array(scene.image, wants.size, wants.mean, wants.std, short, long)
-        return pixels if draw is None or self.transform is None else self.transform.finish(pixels, draw.rng)
-
 
 def read_picture(name: str, needs: InputSpec, transform: Transform | None, picture: Image.Image) -> ImageSample:
     """Convert one open picture (RGB) to a sample for evaluation."""
@@ -160,8 +147,7 @@ def read_picture(name: str, needs: InputSpec, transform: Transform | None, pictu
 
 def normalised(boxes: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
     """Divide boxes in pixels (R, 4) by width and height, clipped to [0, 1]."""
-    height, width = size
-    scale = np.array([width, height, width, height], np.float32)
+    scale = np.array(size[::-1] * 2, np.float32)  # width, height, width, height
     shares: NDArray[np.float32] = np.clip(np.asarray(boxes, np.float32) / scale, 0, 1)
     return shares
 

@@ -16,7 +16,6 @@ from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised
 from vlcli.data.sample import Example
 from vlcli.data.truth import Truth, truth_of
-from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList
 from vlcli.images.remote import is_remote, local_copy
 
@@ -196,7 +195,7 @@ class Reader(NamedPictures):
         chosen = examples if self.take is None else select(examples, self.take, self.root)
         chosen = chosen[: self.limit]
         if not chosen:
-            raise self._empty(len(examples))
+            raise empty(self, len(examples))
         check_texts(chosen, self._where())
         check_keys(self, [hash(one.key) for one in examples], examples.__getitem__)
         return chosen
@@ -228,7 +227,7 @@ class Reader(NamedPictures):
             One line per reason.
         """
         lines = [f"{self.label}: left out {count} {reason}" for reason, count in self.left_out.items()]
-        return lines + self.name_notes()
+        return lines if self._finder is None else lines + self._finder.notes()
 
     def composition(self) -> list[dict[str, Any]]:
         """Return counts by split and part; called by ``vlcli data stats`` after :meth:`examples`. No rows by default.
@@ -252,7 +251,7 @@ class Reader(NamedPictures):
             DataError: there are none.
         """
         if not examples:
-            raise self._empty(len(self.examples()))
+            raise empty(self, len(self.examples()))
         self._examples = examples
 
     def boxes(self) -> dict[str, BoxList]:
@@ -334,12 +333,9 @@ class Reader(NamedPictures):
         Returns:
             One path per split; the first candidate where none exists, so that the message names the usual place.
         """
-        files = []
-        for split in self.split_names:
-            texts = [text.replace("{split}", split) for text in ([named] if named else candidates)]
-            paths = [local_copy(text) if is_remote(text) else inside(self.root, text) for text in texts]
-            files.append(next((path for path in paths if path.is_file()), paths[0]))
-        return files
+        return [self._file_for(split, named, candidates) for split in self.split_names]
 
-    def _empty(self, total: int) -> DataError:
-        return empty(self, total)
+    def _file_for(self, split: str, named: str | None, candidates: Sequence[str]) -> Path:
+        texts = [text.replace("{split}", split) for text in ([named] if named else candidates)]
+        paths = [local_copy(text) if is_remote(text) else inside(self.root, text) for text in texts]
+        return next((path for path in paths if path.is_file()), paths[0])

@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.checks import check_keys, check_texts
+from vlcli.data.checks import check_keys, check_texts, empty
 from vlcli.data.columns.cells import UnwritableError, dumps, loads
 from vlcli.data.columns.picture_paths import PicturePaths, PicturePathsWriter
 from vlcli.data.columns.table import ColumnExamples, ExamplesWriter
@@ -149,7 +149,7 @@ def _write_examples(reader: Any, folder: Path, paths: PicturePathsWriter) -> Non
         for name, path in reader._paths.items():  # of readers that note them in the dictionary themselves
             paths.note(name, str(path))
         if not writer.count:
-            raise reader._empty(count)
+            raise empty(reader, count)
         check_keys(reader, hashes, lambda row: next(islice(_streamed(reader), row, None)))
 
 
@@ -163,7 +163,7 @@ def _write_chosen_rows(reader: Any, folder: Path) -> None:
     written = ColumnExamples(folder)
     rows = select_rows(written, reader.take, reader.root)[: reader.limit]
     if not rows:
-        raise reader._empty(len(written))
+        raise empty(reader, len(written))
     check_texts((written[row] for row in rows), reader._where())
     (folder / "rows").write_bytes(np.array(rows, np.int64).tobytes())
 

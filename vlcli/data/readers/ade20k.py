@@ -1,14 +1,14 @@
 """ADE20K's scene-parsing benchmark: pictures, and a picture of class ids for each."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data import Example, Folder, Miniature, Recognised
-from vlcli.data.files import IMAGE_SUFFIXES, read_text
-from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
+from vlcli.data.files import is_picture_file, read_text
+from vlcli.data.readers.split_file import FolderReader, require_folders
 from vlcli.errors import DataError
-from vlcli.images.boxes import image_id
 
 NAMES, SCENES = "objectInfo150.txt", "sceneCategories.txt"
 
@@ -34,8 +34,8 @@ class ADE20K(FolderReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        homes = {path.removesuffix("annotations/training") for path in map(str, folder.pictures.folders)}
-        if not any(f"{home}images/training" in map(str, folder.pictures.folders) for home in homes):
+        folders = folder.pictures.folders
+        if not any(f"{home.removesuffix('annotations/training')}images/training" in folders for home in folders):
             return []
         what = "label maps of every pixel, as ADE20K has them: init writes no recipe of segmentation"
         question = f"{what}; begin with tiny/segmentation, and read them by {{name: ade20k}}"
@@ -59,36 +59,26 @@ class ADE20K(FolderReader):
         return [self.folder / kind / part for kind in ("images", "annotations") for part in self.parts]
 
     def require(self) -> None:
-        for part in self.parts:
-            where = self.folder / "images" / part
-            if not where.is_dir():
-                what, expected = FOLDER_MISSING, "images/training, images/validation and annotations/ beside them"
-                hint = "point `root` at the folder that holds ADEChallengeData2016, or name it: folder=FOLDER"
-                raise DataError(what, where=str(where), expected=expected, hint=hint)
+        hint = "point `root` at the folder that holds ADEChallengeData2016, or name it: folder=FOLDER"
+        expected = "images/training, images/validation and annotations/ beside them"
+        require_folders((self.folder / "images" / part for part in self.parts), hint, expected)
         super().require()
 
-    def read(self) -> list[Example]:
+    def stream(self) -> Iterator[Example]:
         scenes = dict(line.split()[:2] for line in self._lines(SCENES) if len(line.split()) >= 2)
-        examples = []
-        for part in self.parts:
-            for path in sorted((self.folder / "images" / part).iterdir()):
-                if path.suffix.lower() in IMAGE_SUFFIXES:
-                    name = self.note(image_id(path), str(path.absolute()))
-                    scene = {"scene": scenes[path.stem]} if path.stem in scenes else {}
-                    examples.append(Example(name, None, [name], targets=scene))
-        return examples
+        paths = (path for part in self.parts for path in sorted((self.folder / "images" / part).iterdir()))
+        for path in paths:
+            if is_picture_file(path.name):
+                yield self.labelled(path, scenes.get(path.stem), "scene")
 
     def label_maps(self) -> dict[str, Path]:
-        maps = {}
-        for example in self.examples():
-            picture = self._paths[example.images[0]]
-            labels = self.folder / "annotations" / picture.parent.name / f"{picture.stem}.png"
-            if labels.is_file():
-                maps[example.images[0]] = labels
-        return maps
+        pictures = {example.key: self._paths[example.key] for example in self.examples()}
+        home = self.folder / "annotations"
+        maps = {name: home / path.parent.name / f"{path.stem}.png" for name, path in pictures.items()}
+        return {name: path for name, path in maps.items() if path.is_file()}
 
     def label_names(self) -> list[str]:
-        rows = [re.split(r"\t+", line.strip()) for line in self._lines(NAMES)[1:] if line.strip()]
+        rows = (re.split(r"\t+", line.strip()) for line in self._lines(NAMES)[1:] if line.strip())
         names: list[str] = []
         for number, row in enumerate(rows, 1):
             if len(row) < 2 or row[0].strip() != str(number):

@@ -47,7 +47,7 @@ def shards(folder: Path, split: str) -> list[Path]:
     """Return the files of one split in the first layout that has any."""
     layouts = [f"{split}/data-*.arrow", f"data/{split}-*.parquet", f"{split}-*.parquet", f"{split}/*.parquet"]
     layouts += [f"{split}.parquet", f"{split}/*.arrow", "data-*.arrow"]
-    return next((paths for layout in layouts if (paths := sorted(folder.glob(layout)))), [])
+    return next(filter(None, (sorted(folder.glob(layout)) for layout in layouts)), [])
 
 
 def _plain(cell: Any, where: str) -> Any:
@@ -85,12 +85,11 @@ def _record_batches(file: Path, rows: int) -> Iterator[Any]:
             return
         with pa.memory_map(str(file)) as source:
             try:
-                reader = pa.ipc.open_stream(source)
+                batches: Any = pa.ipc.open_stream(source)
             except pa.ArrowInvalid:
                 reader = pa.ipc.open_file(source)
-                yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
-                return
-            yield from reader
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            yield from batches
     except (pa.ArrowException, OSError) as error:
         got, hint = str(error)[:200], "is it complete?"
         raise DataError("The table cannot be read.", where=str(file), got=got, hint=hint) from None

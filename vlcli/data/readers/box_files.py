@@ -3,16 +3,18 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
+from vlcli.data.files import inside, is_picture_file, read_text
 from vlcli.data.readers.cells import class_names_of
 from vlcli.data.readers.split_file import Labelled, LabelledBoxes
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_of, parts_of
+from vlcli.data.recognition.values import as_number
 from vlcli.data.truth import Truth, coco_annotation, truth_of
 from vlcli.errors import DataError, RecipeError, shown
 from vlcli.files import walk
@@ -63,22 +65,19 @@ class PascalVOC(LabelledBoxes):
         files = [name for name in folder.files("*.xml") if "<annotation" in " ".join(folder.lines(name, 3))]
         if not files:
             return []
-        there = [name for name in files if Path(name).stem in folder.pictures.by_id]
         home = Path(files[0]).parent
         data = Recognised("boxes", {"name": "voc"}, files, {"boxes": "bndbox", "label": "name"})
         data.title = f"{len(files):,} XML files in {home}"
+        if sum(Path(name).stem in folder.pictures.by_id for name in files) < len(files) / 2:
+            data.question = f"{data.title}: fewer than half of their pictures are in the folder (such as {files[0]})"
         splits = sorted({Path(name).parent.name for name in files})
         if home.name.lower() in ("annotations", "xmls"):
             base = home.parent if home.name.lower() == "annotations" else home.parent.parent
             lists = [name for name in folder.files("*.txt") if name.startswith((base / "ImageSets").as_posix())]
-            main = [Path(name).stem for name in lists if Path(name).parent.name == "Main"]
-            splits = [name for name in main if part_of(name)]
+            splits = [Path(one).stem for one in lists if Path(one).parent.name == "Main" and part_of(Path(one).stem)]
             data.files += lists
             data.entry |= {"folder": base.as_posix()} if base.as_posix() not in (".", *cls.usual) else {}
-        data.parts = parts_of(splits)
-        data.reasons["parts"] = "lists or folders are named after the parts"
-        if len(there) < len(files) / 2:
-            data.question = f"{data.title}: fewer than half of their pictures are in the folder (such as {files[0]})"
+        data.parts, data.reasons["parts"] = parts_of(splits), "lists or folders are named after the parts"
         return [data]
 
     def files(self) -> list[Path]:
@@ -140,11 +139,8 @@ def _voc(file: Path) -> tuple[str, list[tuple[str, list[float], bool]]]:
     for number, item in enumerate(root.findall("object"), 1):
         sides = [item.findtext(f"bndbox/{side}", "") for side in ("xmin", "ymin", "xmax", "ymax")]
         name = item.findtext("name", "").strip()
-        try:
-            left, top, right, bottom = (float(side) for side in sides)
-        except ValueError:
-            left = top = right = bottom = np.nan
-        if not name or not np.isfinite([left, top, right, bottom]).all():
+        left, top, right, bottom = [as_number(side) for side in sides]
+        if not name or left is None or top is None or right is None or bottom is None:
             got = f"name {name!r}, xmin ymin xmax ymax {' '.join(sides)!r}"
             raise DataError("The object has no name or no box.", where=f"{file}: object {number}", got=got)
         rows.append((name, [max(0.0, left - 1), max(0.0, top - 1), right, bottom], item.findtext("difficult") == "1"))
@@ -194,13 +190,11 @@ class YOLO(LabelledBoxes):
         beside = [name for name in folder.files("*.txt") if Path(name).stem in folder.pictures.by_id]
         labels = [name for name in beside if all(map(_LINE.fullmatch, folder.lines(name, 2)))]
         named = [name for name in folder.files(*cls.usual) if "names:" in folder.text(name)]
-        named = named or [name for name in folder.files("classes.txt", "obj.names", "*.names") if folder.lines(name, 1)]
+        named = named or [name for name in folder.files("classes.txt", "*.names") if folder.lines(name, 1)]
         if not any(folder.lines(name, 1) for name in labels):
             wrong = [name for name in beside if "labels" in Path(name).parts and name not in labels]
-            if not wrong:
-                return []
-            question = f"{len(wrong):,} text files in labels, such as {wrong[0]}, hold no boxes"
-            return [Recognised("", {"name": "yolo"}, wrong, question=question)]
+            question = f"{len(wrong):,} text files in labels, such as {next(iter(wrong), '')}, hold no boxes"
+            return [Recognised("", {"name": "yolo"}, wrong, question=question)] if wrong else []
         data = Recognised("boxes", {"name": "yolo"}, [*named[:1], *labels], {"boxes": "labels/*.txt"})
         data.title = f"{len(labels):,} text files of boxes" + (f" and {named[0]}" if named else "")
         if not named:
@@ -208,34 +202,28 @@ class YOLO(LabelledBoxes):
             return [data]
         if named[0] not in (*cls.usual, *cls.name_files):
             data.entry["data"] = named[0]
-        reader = cls(folder.root, data=data.entry.get("data"))
-        data.parts = parts_of([split for split in ("train", "val", "test") if reader._has(split)])
-        data.reasons["parts"] = f"{named[0]} or folders name the parts"
+        reader, splits = cls(folder.root, data=data.entry.get("data")), list[str]()
+        for split in ("train", "val", "test"):
+            with suppress(DataError):
+                splits += [split] if reader._find(split) else []
+        data.parts, data.reasons["parts"] = parts_of(splits), f"{named[0]} or folders name the parts"
         lists = folder.files("train.txt", "val.txt", "valid.txt", "test.txt")
         data.files += [name for name in lists if name not in labels]
         return [data]
 
-    def _has(self, split: str) -> bool:
-        try:
-            return bool(self._find(split))
-        except DataError:
-            return False
-
     def files(self) -> list[Path]:
         named = self.data or (None if self.classes else self._names_file())
         labels = (path for path in map(_labels_of, self._pictures()) if path.is_file())
-        return list(dict.fromkeys([*([named] if named else []), *labels]))
+        return list(dict.fromkeys([*as_list(named), *labels]))
 
     def listed_folders(self) -> list[Path]:
         return list(dict.fromkeys(picture.parent for picture in self._pictures()))
 
     def names(self) -> list[str]:
-        named = self._document().get("names")
-        if self.classes or named:
-            names = self.classes or (list(named.values()) if isinstance(named, dict) else named)
-            return list(map(str, as_list(names)))
-        file = self._names_file()
-        if file is None:
+        named = self.classes or self._document().get("names")
+        if named:
+            return list(map(str, named.values() if isinstance(named, dict) else as_list(named)))
+        if (file := self._names_file()) is None:
             expected, hint = ", ".join(self.name_files), "name them: classes=[NAME, ...]"
             raise DataError("Nothing names the classes.", where=str(self.root), expected=expected, hint=hint)
         return class_names_of(file)[1]
@@ -283,13 +271,12 @@ class YOLO(LabelledBoxes):
 
     def _find(self, split: str) -> list[Path]:
         document = self._document()
-        names = [split, *({"valid": ["val"], "val": ["valid"]}.get(split, []))]
+        names = dict.fromkeys((split, {"valid": "val", "val": "valid"}.get(split, split)))
         written = next((document[name] for name in names if document.get(name)), None)
+        entries = [list(map(str, as_list(written)))]
         if written is None:
-            usual = [path.replace("NAME", name) for name in names for path in _USUAL]
-            entries = [[path] for path in (*usual, *(["images", "."] if split == "train" else []))]
-        else:
-            entries = [list(map(str, as_list(written)))]
+            entries = [[path.replace("NAME", name)] for name in names for path in _USUAL]
+            entries += [["images"], ["."]] if split == "train" else []
         home, base = self.root if self.data is None else self.data.parent, str(document.get("path") or "")
         pictures = ([path for entry in some for path in _listed(home, base, entry)] for some in entries)
         return next(filter(None, pictures), [])
@@ -304,11 +291,10 @@ def _listed(home: Path, base: str, entry: str) -> list[Path]:
     there = next((path for end in ends if (path := home.joinpath(*_plain(end))).exists()), None)
     if there is None or there.is_dir():
         folders = [] if there is None else walk(there)
-        return [path / file for path, files in folders for file in files if Path(file).suffix.lower() in IMAGE_SUFFIXES]
-    lines = [line.strip() for line in read_text(there).splitlines() if line.strip()]
-    return [
-        next((path for end in _ends(line) if (path := home / end).is_file()), home / Path(line).name) for line in lines
-    ]
+        return [path / file for path, files in folders for file in files if is_picture_file(file)]
+    lines = filter(None, map(str.strip, read_text(there).splitlines()))
+    ends_of = {line: (home / end for end in _ends(line)) for line in lines}
+    return [next(filter(Path.is_file, paths), home / Path(line).name) for line, paths in ends_of.items()]
 
 
 def _plain(path: Path) -> list[str]:  # Roboflow's "../train/images" is below the file that names it
@@ -321,21 +307,19 @@ def _ends(path: str) -> list[Path]:  # of a path of another machine, the longest
 
 
 def _labels_of(picture: Path) -> Path:
-    parts = list(picture.parts)
-    if "images" in parts[:-1]:
-        parts[len(parts) - 2 - parts[-2::-1].index("images")] = "labels"  # the last folder of this name
-    return Path(*parts).with_suffix(".txt")
+    *folders, name = picture.parts
+    if "images" in folders:
+        folders[len(folders) - 1 - folders[::-1].index("images")] = "labels"  # the last folder of this name
+    return Path(*folders, name).with_suffix(".txt")
 
 
 def _yolo(line: str, where: str, classes: int, poses: bool) -> tuple[int, list[float]]:
     expected = f"a class from 0 to {classes - 1}, then centre, width and height (or corners) from 0 to 1"
-    try:
-        label, *numbers = [float(word) for word in line.split()]
-    except ValueError:
-        raise DataError("The line is no box.", where=where, got=shown(line), expected=expected) from None
+    values = [as_number(word) for word in line.split()]
+    label, *numbers = [value for value in values if value is not None] or [-1.0]
     polygon = len(numbers) > 5 and len(numbers) % 2 == 0 and not poses
     shares = numbers if polygon else numbers[:4]
-    good = (polygon or len(numbers) >= 4) and all(-0.01 <= number <= 1.01 for number in shares)
+    good = None not in values and len(numbers) >= 4 and all(-0.01 <= number <= 1.01 for number in shares)
     if not good or not label.is_integer() or not 0 <= label < classes:
         raise DataError("The line is no box.", where=where, got=shown(line), expected=expected)
     if polygon:

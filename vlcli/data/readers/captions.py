@@ -1,13 +1,15 @@
 """Files of captions: lists by image, Flickr's token files, and the Karpathy split files."""
 
 import json
+import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Recognised
 from vlcli.data.concepts import captions_by_image
-from vlcli.data.files import first_object, is_picture_file, read_json, read_text, text_lines, value
+from vlcli.data.files import first_object, is_picture_file, numbered_lines, read_json, read_text, value
 from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.reader import Reader
 from vlcli.data.readers.coco import CocoCaptions
@@ -65,23 +67,27 @@ class Captions(SplitFileReader):
                 captions.setdefault(name, []).extend(texts)
         return [example for name, texts in captions.items() for example in self._of_image(name, texts)]
 
-    def write_miniature(self, miniature: Miniature) -> None:
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
         image, text = self.fields
-        for file in self.files():
-            names = miniature.pictures(str(file), self.image_folder, count=2 * PICTURES)
-            said = {name: [miniature.sentence(n, i) for i in range(2)] for n, name in names.items()}
-            miniature.write(file, [{image: name, text or "captions": texts} for name, texts in said.items()])
+        names = miniature.pictures(str(file), self.image_folder, count=2 * PICTURES)
+        said = {name: [miniature.sentence(n, i) for i in range(2)] for n, name in names.items()}
+        return [{image: name, text or "captions": texts} for name, texts in said.items()]
 
     def _of_image(self, file: str, captions: list[str]) -> list[Example]:
-        image = self.picture(file)
-        texts = [text.strip() for text in captions if not _is_path(text.strip(), file)]
-        if self.captions == "sample" and texts:
-            return [Example(image, texts[0], [image], choices=texts[1:])]
-        kept = texts if self.captions == "all" else texts[:1]
-        return [
-            Example(f"{image}#{number}", text, [image], text_key=f"{image}#{number}")
-            for number, text in enumerate(kept)
-        ]
+        image, examples = self.picture(file), list[Example]()
+        for text in map(str.strip, captions):
+            if " " in text or "/" not in text or image_id(text) != image_id(file):  # else the path of its own image
+                key = f"{image}#{len(examples)}"
+                examples.append(Example(key, text, [image], text_key=key))
+        return _chosen(examples, self.captions)
+
+
+def _chosen(examples: list[Example], captions: str) -> list[Example]:
+    """Return the examples of all captions of an image, of the first, or one of which each epoch draws a caption."""
+    if captions == "sample" and examples:
+        first, *others = examples
+        return [Example(first.images[0], first.text, first.images, choices=[str(one.text) for one in others])]
+    return examples if captions == "all" else examples[:1]
 
 
 def _is_captions(content: Any, folder: Folder) -> bool:
@@ -109,8 +115,7 @@ def _field(row: Any) -> str:
     return "caption" if isinstance(row, dict) and "captions" not in row and "caption" in row else "captions"
 
 
-def _is_path(text: str, file: str) -> bool:
-    return " " not in text and "/" in text and image_id(text) == image_id(file)
+_TOKEN = re.compile(r"[^\t]+#\d+\t")
 
 
 class Flickr(SplitFileReader):
@@ -127,13 +132,14 @@ class Flickr(SplitFileReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        tokens = [name for name in folder.files("*.token", "*token*.txt", "*.tsv", "*.txt") if _is_tokens(folder, name)]
-        best = min(tokens, key=lambda name: ("lemma" in name.lower(), name), default=None)
-        if best is None:
+        starts = {name: folder.lines(name, 5) for name in folder.files("*.token", "*.tsv", "*.txt")}
+        tokens = [name for name, lines in starts.items() if lines and all(map(_TOKEN.match, lines))]
+        if not tokens:
             return []
+        best, *others = sorted(tokens, key=lambda name: ("lemma" in name.lower(), name))
         data = Recognised("captions", {"name": "flickr"}, [best], {"image": "name", "text": "caption"}).name_files()
-        data.unused = [f"{name}: the captions are read from {best}" for name in tokens if name != best]
-        data.files += [name for name in tokens if name != best]
+        data.unused = [f"{name}: the captions are read from {best}" for name in others]
+        data.files += others
         return [folder.with_lists(folder.with_images(data, [name for _, name, _ in _token_lines(folder.root / best)]))]
 
     def read_file(self, file: Path) -> Iterator[Example]:
@@ -142,21 +148,13 @@ class Flickr(SplitFileReader):
 
 
 def _token_lines(file: Path) -> Iterator[tuple[str, str, str]]:
-    for number, line in enumerate(text_lines(file), 1):
-        label, tab, text = line.strip().partition("\t")
+    for where, line in numbered_lines(file):
+        label, _, text = line.partition("\t")
         name, _, caption = label.rpartition("#")
-        if not line.strip():
-            continue
-        if not (tab and name and caption.isdigit() and text.strip()):
+        if not (name and caption.isdigit() and text.strip()):
             expected = "NAME.jpg#NUMBER, a tabulator, the caption"
-            raise DataError("The line holds no caption.", where=f"{file}:{number}", got=line[:80], expected=expected)
+            raise DataError("The line holds no caption.", where=where, got=line[:80], expected=expected)
         yield f"{image_id(name)}#{caption}", name, text.strip()
-
-
-def _is_tokens(folder: Folder, name: str) -> bool:
-    lines = folder.text(name)[:20_000].splitlines()[:5]
-    labels = [line.partition("\t")[0].rpartition("#") for line in lines if "\t" in line]
-    return bool(labels) and len(labels) == len(lines) and all(number.isdigit() and file for file, _, number in labels)
 
 
 class Karpathy(SplitFileReader):
@@ -192,17 +190,16 @@ class Karpathy(SplitFileReader):
             raise DataError("There are several split files.", where=str(self.root), got=got, hint=hint)
         return paths or [self.root / "karpathy/dataset_coco.json"]
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        (file,) = self.files()
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
         name, rows = file.stem.removeprefix("dataset_"), []
-        for split in self.splits if name == "coco" else ("train", "val", "test"):
-            year = "" if name != "coco" else "train2014" if split == "train" else "val2014"
-            part = year if year == "train2014" else f"{year or name}-{split}"
+        for named in self.splits if name == "coco" else ("train", "val", "test"):
+            year = "" if name != "coco" else "train2014" if named == "train" else "val2014"
+            part = year if year == "train2014" else f"{year or name}-{named}"
             form = f"COCO_{year}_{{:012d}}.jpg" if year else "{}.jpg"
             for n, picture in miniature.pictures(part, self.image_folder / year, form).items():
                 said = [{"raw": miniature.sentence(n, i), "sentid": 10 * n + i} for i in range(2)]
-                rows.append({"filename": picture, "filepath": year, "split": split, "sentences": said})
-        miniature.write(file, {"images": rows, "dataset": name})
+                rows.append({"filename": picture, "filepath": year, "split": named, "sentences": said})
+        return {"images": rows, "dataset": name}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         rows = value(read_json(file), "images", list, str(file))
@@ -213,10 +210,9 @@ class Karpathy(SplitFileReader):
         spare = sum(row["split"] == "restval" for row in rows)
         if spare and "train" in self.split_names and "restval" not in self.split_names:
             self.left_out["pictures of restval, which COCO's usual training set has: split=[train,restval]"] = spare
-        for split in self.split_names:
-            for number, row in enumerate(rows):
-                if row["split"] == split:
-                    yield from self._of_image(row, f"{file}: images[{number}]")
+        for split, (number, row) in product(self.split_names, enumerate(rows)):
+            if row["split"] == split:
+                yield from self._of_image(row, f"{file}: images[{number}]")
 
     def _of_image(self, row: dict[str, Any], where: str) -> list[Example]:
         name, folder = value(row, "filename", str, where), str(row.get("filepath", ""))
@@ -225,17 +221,15 @@ class Karpathy(SplitFileReader):
         for sentence in value(row, "sentences", list, where):
             key = str(sentence.get("sentid", f"{image}#{len(examples)}"))
             examples.append(Example(key, value(sentence, "raw", str, where).strip(), [image], text_key=key))
-        if self.captions == "sample" and examples:
-            return [Example(image, examples[0].text, [image], choices=[str(one.text) for one in examples[1:]])]
-        return examples if self.captions == "all" else examples[:1]
+        return _chosen(examples, self.captions)
 
 
 def _recognised(folder: Folder, name: str, content: Any) -> Recognised:
     rows = [row for row in content if isinstance(row, dict)]
     files = [f"{row.get('filepath', '')}/{row.get('filename')}".lstrip("/") for row in rows]
     columns = {"image": "filename", "text": "sentences[].raw", "split": "split"}
-    data = Recognised("captions", {"name": "karpathy"}, [name], columns)
-    data.name_files(splits=sorted({str(row.get("split")) for row in rows}))
+    splits = sorted({str(row.get("split")) for row in rows})
+    data = Recognised("captions", {"name": "karpathy"}, [name], columns).name_files(splits=splits)
     data.reasons["parts"] = f"the field split of {name} names the parts"
     return folder.with_images(data, files, [str(row.get("filename")) for row in rows])
 
@@ -247,10 +241,10 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
     captions, and plain text with one picture's caption a line.
     """
     path = path.expanduser().absolute()
-    if not _is_json(path):
-        captions = [[line.strip()] for line in read_text(path).splitlines() if line.strip()]
+    if _is_json(path):
+        captions = list(captions_by_image([_reader(path, split)]).values())
     else:
-        captions = list(captions_by_image([_reader(path, read_json(path, (list, dict)), split)]).values())
+        captions = [[line.strip()] for line in read_text(path).splitlines() if line.strip()]
     if not captions:
         raise DataError("The file holds no captions.", where=str(path))
     return captions
@@ -258,19 +252,16 @@ def read_captions(path: Path, split: str | list[str] = "train") -> list[list[str
 
 def _is_json(path: Path) -> bool:
     text = read_text(path).lstrip()
-    if not text.startswith(("[", "{")):
-        return False
     try:  # a sentence may begin with a bracket
-        json.JSONDecoder().raw_decode(text)
+        return text.startswith(("[", "{")) and bool(json.JSONDecoder().raw_decode(text))
     except json.JSONDecodeError:
         return path.suffix == ".json"
-    return True
 
 
-def _reader(path: Path, content: Any, split: str | list[str]) -> Reader:
-    root, file = path.parent, str(path)
+def _reader(path: Path, split: str | list[str]) -> Reader:
+    content = read_json(path, (list, dict))
     if isinstance(content, dict) and isinstance(content.get("annotations"), list):
-        return CocoCaptions(root, file=file)
+        return CocoCaptions(path.parent, file=str(path))
     if isinstance(content, dict) and isinstance(content.get("images"), list):
-        return Karpathy(root, file=file, split=split)
-    return Captions(root, file=file)
+        return Karpathy(path.parent, file=str(path), split=split)
+    return Captions(path.parent, file=str(path))

@@ -1,10 +1,10 @@
 """Decides what the cells of a column are, and reads a cell: names, labels, boxes, answers, names of files."""
 
-import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,7 +12,9 @@ import numpy as np
 
 from vlcli.data.checks import sentence
 from vlcli.data.files import is_picture_file, parsed, read_text
+from vlcli.data.readers.box_columns import Row
 from vlcli.data.readers.vqa import soft_scores
+from vlcli.data.recognition.values import is_box
 from vlcli.errors import DataError, shown
 from vlcli.images.boxes import BoxList
 from vlcli.metrics.vqa import plain_form, table_form
@@ -56,7 +58,7 @@ class ColumnType:
         if isinstance(word, dict) and "answer" in word:
             return {**word, "answer": self._word(word["answer"])}
         if isinstance(word, str) and self.number:
-            if not _NUMBER.fullmatch(word.strip()):
+            if not _is_number(word):
                 raise ValueError(word)
             word = float(word) if "." in word else int(word)
         if isinstance(word, bool):
@@ -88,11 +90,9 @@ def decide(cells: Iterable[Any], as_text: bool) -> ColumnType | None:
 def other_splits(file: Path, root: Path) -> Iterator[Path]:
     """Yield the files of a data set's other splits: those whose path has another split's name in the same places."""
     inner = str(file.relative_to(root)) if file.is_relative_to(root) else ""
-    hit = _SPLIT.search(inner)
-    for name in _SPLITS if hit else ():
-        other = root / _SPLIT.sub(name.title() if hit and hit[0].istitle() else name, inner)
-        if other != file and other.is_file():
-            yield other
+    if hit := _SPLIT.search(inner):
+        others = (root / _SPLIT.sub(name.title() if hit[0].istitle() else name, inner) for name in _SPLITS)
+        yield from (other for other in others if other != file and other.is_file())
 
 
 def check_types(types: dict[str, str]) -> None:
@@ -114,29 +114,20 @@ def _is_number(word: Any) -> bool:
     return isinstance(word, int | float) and not isinstance(word, bool)
 
 
-def _words(cell: Any) -> Iterator[Any]:
-    if isinstance(cell, dict):
-        yield from [cell["answer"]] if "answer" in cell else cell
-    elif isinstance(cell, list):
-        for item in cell:
-            yield item["answer"] if isinstance(item, dict) and "answer" in item else item
-    else:
-        yield cell
+def _words(cell: Any) -> list[Any]:
+    several = isinstance(cell, list) or (isinstance(cell, dict) and "answer" not in cell)
+    items = cell if several else [cell]
+    return [item["answer"] if isinstance(item, dict) and "answer" in item else item for item in items]
 
 
 def _structure(cell: Any) -> list[Any] | dict[str, Any] | None:
-    try:
-        content = json.loads(cell) if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") else None
-    except (ValueError, RecursionError):
-        return None
+    content = parsed(cell) if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{") else None
     return content if isinstance(content, list | dict) else None
 
 
 def word(cell: Any, where: str, column: str) -> str:
     """Return a name or an id: text, or a whole number."""
-    if isinstance(cell, int) and not isinstance(cell, bool):
-        return str(cell)
-    return sentence(cell, where, column)
+    return str(cell) if type(cell) is int else sentence(cell, where, column)
 
 
 def label(cell: Any, where: str, column: str) -> str | int | float:
@@ -152,8 +143,7 @@ def label(cell: Any, where: str, column: str) -> str | int | float:
 def box(cell: Any, where: str) -> list[float]:
     """Return one box, x1 y1 x2 y2 in pixels."""
     numbers = cell[0] if isinstance(cell, list) and len(cell) == 1 else cell
-    plain = isinstance(numbers, list) and len(numbers) == 4 and all(type(n) in (int, float) for n in numbers)
-    if not plain or not all(map(math.isfinite, numbers)):
+    if not is_box(numbers) or not all(map(math.isfinite, numbers)):
         expected = "[x1, y1, x2, y2] in pixels"
         raise DataError("The box is not understood.", where=where, got=shown(cell), expected=expected)
     x1, y1, x2, y2 = map(float, numbers)
@@ -171,17 +161,16 @@ def box_list(boxes: Any, labels: list[Any], where: str, known: list[str]) -> Box
         boxes: lists of four numbers in pixels.
         known: the words that classes are numbered by; empty where they are numbers.
     """
-    expected = "[[x1, y1, x2, y2], ...]"
     try:
         array = np.array(boxes, np.float32).reshape(-1, 4)
     except (ValueError, TypeError, OverflowError):
-        raise DataError("The boxes are not understood.", where=where, got=shown(boxes), expected=expected) from None
+        what, expected = "The boxes are not understood.", "[[x1, y1, x2, y2], ...]"
+        raise DataError(what, where=where, got=shown(boxes), expected=expected) from None
     if labels and len(labels) != len(array):
         raise DataError("Boxes and their labels differ in number.", where=where, got=f"{len(array)} and {len(labels)}")
-    number: Callable[[Any], int] = (lambda name: known.index(str(name))) if known else int
     try:
-        classes = np.array([number(item) for item in labels], np.int64) if labels else None
-        return BoxList(array, classes=classes)
+        numbers = [known.index(str(item)) if known else int(item) for item in labels]
+        return BoxList(array, classes=np.array(numbers, np.int64) if labels else None)
     except (ValueError, TypeError, OverflowError):
         raise DataError("The labels of the boxes are not understood.", where=where, got=shown(labels)) from None
     except DataError as error:
@@ -204,8 +193,8 @@ def answers(cell: Any, where: str, english: bool = True) -> dict[str, Any]:
     if not isinstance(cell, list | str | int | float):
         expected = "{answer: score}, a list, or one answer"
         raise DataError("The answers are not understood.", where=where, got=shown(cell), expected=expected)
-    words = [str(one["answer"]) if isinstance(one, dict) and "answer" in one else str(one) for one in as_list(cell)]
-    forms = [form(word) for word in words]
+    words = list(map(str, _words(as_list(cell))))
+    forms = list(map(form, words))
     scores = {forms[0]: 1.0} if len(forms) == 1 else soft_scores(forms)  # people's answers by VQA's rule
     return {"answers": scores, **({"raw_answers": words} if english else PLAIN)}
 
@@ -242,38 +231,32 @@ class SeveralLabels:
     Args:
         columns: of flags (0 or 1, false or true; empty: unknown; -1 too, but 0 where no cell is 0), one a class;
             or a single one of names.
-        names: in the order of their numbers; None: the columns, or all names that occur, sorted.
+        names: in the order of their numbers; empty: the columns, or all names that occur, sorted.
         separator: between names in one cell; a cell may also hold a JSON list. An empty cell has none of the classes.
+        rows: all of them, which say the names that occur, and what -1 means in columns of flags.
     """
 
-    def __init__(self, columns: list[str], names: list[str] | None, separator: str) -> None:
-        self.columns, self.separator = columns, separator
-        self.of_names = len(columns) == 1
-        self.fixed = bool(names) or not self.of_names
-        self.names: list[str] = list(names or columns) if self.fixed else []
-        self.minus = UNKNOWN
-
-    def gather(self, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        """Set ``names`` to the names that occur, where they are not fixed, and what -1 means in columns of flags."""
-        if not self.fixed:
-            self.names = sorted({name for _, row in rows for name in self._words(row)})
-        elif not self.of_names:
-            zero = any(_FLAGS.get(str(row.get(column)).lower()) == 0 for _, row in rows for column in self.columns)
+    def __init__(self, columns: list[str], names: list[str], separator: str, rows: Iterable[Row]) -> None:
+        self.columns, self.separator, self.minus = columns, separator, UNKNOWN
+        self.names = names or columns
+        if len(columns) > 1:
+            zero = any(_FLAGS.get(str(row.get(column)).lower()) == 0 for _, row in rows for column in columns)
             self.minus = UNKNOWN if zero else 0
+        elif not names:
+            self.names = sorted({name for _, row in rows for name in self._words(row)})
 
     def of(self, row: dict[str, Any], where: str) -> dict[str, list[str]]:
         """Return the targets of a row: ``labels``, and ``unknown_labels`` where a flag is missing."""
-        if self.of_names:
+        if len(self.columns) == 1:
             words = self._words(row)
             if unknown := [word for word in words if word not in self.names]:
                 expected = ", ".join(self.names[:20])
                 raise DataError("The label is unknown.", where=where, got=unknown[0], expected=expected)
             return {"labels": [name for name in self.names if name in words]}
-        cells = [row.get(column) for column in self.columns]
-        flags = [_flag(cell, where, column) for cell, column in zip(cells, self.columns, strict=True)]
-        flags = [f if f >= 0 or cell is None else self.minus for f, cell in zip(flags, cells, strict=True)]
-        having = {flag: [name for name, f in zip(self.names, flags, strict=True) if f == flag] for flag in (1, UNKNOWN)}
-        return {"labels": having[1], **({"unknown_labels": having[UNKNOWN]} if having[UNKNOWN] else {})}
+        flags = [self._flag(row.get(column), where, column) for column in self.columns]
+        labels = [name for name, flag in zip(self.names, flags, strict=True) if flag == 1]
+        unknown = [name for name, flag in zip(self.names, flags, strict=True) if flag == UNKNOWN]
+        return {"labels": labels} | ({"unknown_labels": unknown} if unknown else {})
 
     def _words(self, row: dict[str, Any]) -> set[str]:
         cell = row.get(self.columns[0])
@@ -281,13 +264,13 @@ class SeveralLabels:
             cell = items if isinstance(items := parsed(cell), list) else cell.split(self.separator)
         return {word for item in as_list(cell) if item is not None and (word := str(item).strip())}
 
-
-def _flag(cell: Any, where: str, column: str) -> int:
-    flag = UNKNOWN if cell is None else _FLAGS.get(str(cell).strip().lower())
-    if flag is None:
-        what, expected = f"The field {column!r} does not say yes or no.", "0 or 1, false or true; empty: unknown"
-        raise DataError(what, where=where, got=shown(cell), expected=expected)
-    return flag
+    def _flag(self, cell: Any, where: str, column: str) -> int:
+        if cell is None:
+            return UNKNOWN
+        if (flag := _FLAGS.get(str(cell).strip().lower())) is None:
+            what, expected = f"The field {column!r} does not say yes or no.", "0 or 1, false or true; empty: unknown"
+            raise DataError(what, where=where, got=shown(cell), expected=expected)
+        return self.minus if flag < 0 else flag
 
 
 _FIELD = re.compile(r"\{([^{}:]+)(?::0?([0-9]{1,3}))?\}")
@@ -335,18 +318,14 @@ def class_names_of(file: Path) -> tuple[int, list[str]]:
     Returns:
         The number of the first class (1 where the lines are numbered from 1, else 0), and the names.
     """
-    names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
-    before = [name.partition(" ")[::2] for name in names]
-    behind = [(number, name) for name, _, number in (line.rpartition(" ") for line in names)]
-    for start, pairs in ((start, pairs) for pairs in (before, behind) for start in (0, 1)):
+    first, names = 0, list(filter(None, map(str.strip, read_text(file).splitlines())))
+    before = [line.partition(" ")[::2] for line in names]
+    behind = [line.rpartition(" ")[::-2] for line in names]
+    for pairs, start in product((before, behind), (0, 1)):
         if all(number == str(start + row) and name for row, (number, name) in enumerate(pairs)):
-            return start, _once([name.strip() for _, name in pairs], file)
-    return 0, _once(names, file)
-
-
-def _once(names: list[str], file: Path) -> list[str]:
-    """Return names of classes that differ."""
+            first, names = start, [name.strip() for _, name in pairs]
+            break
     if not names or len(set(names)) < len(names):
         got = next((name for name in names if names.count(name) > 1), "no name")
         raise DataError("This is no list of classes.", where=str(file), got=got, expected="a different name a line")
-    return names
+    return first, names

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from vlcli.data import Folder, Recognised
 from vlcli.data.files import inside, numbered_lines
 from vlcli.data.readers.table import Table
-from vlcli.data.recognition.folder import SAMPLED
+from vlcli.data.recognition.folder import SAMPLED, by_folder
 from vlcli.data.recognition.pictures import Naming
 from vlcli.data.recognition.recognised import part_in, part_of, parts_of
 from vlcli.errors import DataError
@@ -40,11 +40,9 @@ class ClassLists(Table):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        homes: dict[PurePosixPath, list[str]] = {}
-        for name in folder.files("*.txt"):
-            homes.setdefault(PurePosixPath(name).parent, []).append(name)
-        records = [_in_folder(folder, home, names) for home, names in homes.items() if len(names) > 1]
-        return [record for record in records if record is not None and record.kind]
+        homes = by_folder(folder.files("*.txt"))
+        records = [_in_folder(folder, PurePosixPath(home), names) for home, names in homes.items() if len(names) > 1]
+        return [record for record in records if record is not None]
 
     def files(self) -> list[Path]:
         return [path for template in self.tables() for path in _lists(template) or [template]]
@@ -56,15 +54,14 @@ class ClassLists(Table):
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for where, image, classes in _pictures(_lists(file), self.encoding):
             if len(classes) != 1 and not self.several_columns:
-                hint = "read several classes of a picture by label=[label]"
-                raise DataError(
-                    "A picture has one class.", where=where, got=comma_list(classes, 4) or "none", hint=hint
-                )
+                got, hint = comma_list(classes, 4) or "none", "read several classes of a picture by label=[label]"
+                raise DataError("A picture has one class.", where=where, got=got, hint=hint)
             yield where, {"image": image, "label": classes if self.several_columns else classes[0]}
 
 
 def _in_folder(folder: Folder, home: PurePosixPath, names: list[str]) -> Recognised | None:
-    lists = [name for name in names if _naming(folder, name, _names_in(folder, name, _TRIED)) is not None]
+    hits = {name: map(_LINE.fullmatch, folder.lines(name, _TRIED)) for name in names}
+    lists = [name for name in names if _naming(folder, name, [hit[1] for hit in hits[name] if hit]) is not None]
     of_parts = [hit for name in lists if (hit := _PART.fullmatch(PurePosixPath(name).name)) and part_of(hit[2])]
     if not lists or (of_parts and len(of_parts) < len(lists) - _MOST_PARTS):
         return None
@@ -93,30 +90,22 @@ def _in_folder(folder: Folder, home: PurePosixPath, names: list[str]) -> Recogni
 def _lists(template: Path) -> dict[Path, str]:
     """Return the class of every list that fits a template, by file; files that tell of the data are none."""
     front, _, back = template.name.partition("{class}")
-    names = {
-        path: path.name[len(front) : len(path.name) - len(back)] for path in template.parent.glob(f"{front}*{back}")
-    }
+    files = sorted(template.parent.glob(f"{front}*{back}"))
+    names = {file: file.name[len(front) : len(file.name) - len(back)] for file in files}
     no_class = _ABOUT.match if back != ".txt" else lambda name: _ABOUT.match(name) or part_in(name)
-    return {path: name for path, name in sorted(names.items()) if name and not no_class(name)}
+    return {file: name for file, name in names.items() if name and not no_class(name)}
 
 
 def _pictures(lists: dict[Path, str], encoding: str = "utf-8") -> Iterator[tuple[str, str, list[str]]]:
     """Yield where each picture is named first, its name, and its classes."""
-    places: dict[str, str] = {}
-    classes: dict[str, list[str]] = {}
+    pictures: dict[str, tuple[str, str, list[str]]] = {}
     for file, name in lists.items():
         for where, line in numbered_lines(file, encoding):
             hit = _LINE.fullmatch(line)
             image, has = (line, True) if hit is None else (hit[1], hit[2] != "-1")
-            places.setdefault(image, where)
-            known = classes.setdefault(image, [])
-            known += [name] if has and name not in known else []
-    yield from ((places[image], image, known) for image, known in classes.items())
-
-
-def _names_in(folder: Folder, list_file: str, most: int) -> list[str]:
-    hits = [_LINE.fullmatch(line) for line in folder.lines(list_file, most)]
-    return [hit[1] for hit in hits if hit]
+            _, _, classes = pictures.setdefault(image, (where, image, []))
+            classes += [name] if has and name not in classes else []
+    yield from pictures.values()
 
 
 def _naming(folder: Folder, list_file: str, names: list[str]) -> Naming | None:

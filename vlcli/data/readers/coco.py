@@ -1,7 +1,8 @@
 """COCO's files: captions and instances (Lin et al. 2014; Chen et al. 2015)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,22 +19,21 @@ from vlcli.images.boxes import NO_AREA, BoxList, Index, attribute_product
 class _Coco(SplitFileReader):
     """Base of readers of files with the list ``images``."""
 
+    _kinds: Mapping[Any, str] = MappingProxyType({})  # names of the categories by their numbers
+
     @classmethod
     def _recognise(cls, folder: Folder, kind: str, name: str, columns: dict[str, Any], lists: str) -> list[Recognised]:
-        rows: list[Any] = []
-        files = []
+        said, images = columns.get("text") or columns.get("boxes") or columns["label"], {}
         for file, content in folder.documents():
             if isinstance(content, dict) and isinstance(content.get(lists), list):
                 fields = first_object(content.get("annotations"))
-                said = columns.get("text") or columns.get("boxes") or columns["label"]
                 boxless = "boxes" in columns or "bbox" not in fields
                 if {"image_id", said} <= fields.keys() and boxless and first_object(content.get("images")):
-                    files.append(file)
-                    rows += content["images"]
-        if not files:
+                    images[file] = [_file_name(row) for row in content["images"] if isinstance(row, dict)]
+        if not images:
             return []
-        data = Recognised(kind, {"name": name}, files, columns).name_files()
-        return [folder.with_images(data, [_file_name(row) for row in rows if isinstance(row, dict)])]
+        data = Recognised(kind, {"name": name}, list(images), columns).name_files()
+        return [folder.with_images(data, [name for names in images.values() for name in names])]
 
     def file_names(self, content: dict[str, Any], where: Path) -> dict[Any, str]:
         """Return file name by the number of the image."""
@@ -44,9 +44,8 @@ class _Coco(SplitFileReader):
         """Draw the pictures of a file and return their names by number."""
         year = file.stem.rpartition("_")[2]
         part = {"val2014": "val2014-val"}.get(year, year if year[-1:].isdigit() else str(file))
-        if not year.endswith("2014"):
-            return miniature.pictures(part, self.image_folder, "{:012d}.jpg", 2 * PICTURES)
-        return miniature.pictures(part, self.image_folder / year, f"COCO_{year}_{{:012d}}.jpg", 2 * PICTURES)
+        folder, start = (year, f"COCO_{year}_") if year.endswith("2014") else ("", "")
+        return miniature.pictures(part, self.image_folder / folder, f"{start}{{:012d}}.jpg", 2 * PICTURES)
 
     def image_of(self, names: dict[Any, str], row: dict[str, Any], where: str) -> str:
         """Return the image id of an annotation."""
@@ -71,12 +70,10 @@ class CocoCaptions(_Coco):
     """
 
     paper: ClassVar[str] = "Chen et al. 2015, Microsoft COCO Captions"
-    usual: ClassVar[tuple[str, ...]] = (
-        "coco/annotations/captions_{split}.json",
-        "annotations/captions_{split}.json",
-        "coco/annotations/captions_{split}2017.json",
-        "annotations/captions_{split}2017.json",
-        "annotations/captions_{split}2014.json",
+    usual: ClassVar[tuple[str, ...]] = tuple(
+        f"{folder}annotations/captions_{{split}}{year}.json"
+        for year in ("", "2017", "2014")
+        for folder in ("coco/", "")
     )
 
     def __init__(self, root: Path, *, captions: Literal["all", "first", "none"] = "all", **options: Any) -> None:
@@ -88,14 +85,12 @@ class CocoCaptions(_Coco):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         return cls._recognise(folder, "captions", "coco-captions", {"image": "file_name", "text": "caption"}, "images")
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            names = self.miniature_images(file, miniature)
-            notes = [
-                {"id": 10 * n + i, "image_id": n, "caption": miniature.sentence(n, i)} for n in names for i in range(2)
-            ]
-            rows = {} if self.captions == "none" else {"annotations": notes}
-            miniature.write(file, {"images": miniature.instances(names)["images"], **rows})
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        names = self.miniature_images(file, miniature)
+        numbers = [(n, i) for n in names for i in range(2)]
+        notes = [{"id": 10 * n + i, "image_id": n, "caption": miniature.sentence(n, i)} for n, i in numbers]
+        rows = {} if self.captions == "none" else {"annotations": notes}
+        return {"images": miniature.instances(names)["images"], **rows}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
@@ -107,16 +102,13 @@ class CocoCaptions(_Coco):
         for number, row in enumerate(value(content, "annotations", list, str(file))):
             where = f"{file}: annotations[{number}]"
             image = self.image_of(names, row, where)
-            if self.captions == "all" or image not in seen:
-                key = self._key(str(row.get("id", number)), file)
-                yield Example(key, value(row, "caption", str, where).strip(), [image], text_key=key)
+            if self.captions == "first" and image in seen:
+                continue
             seen.add(image)
-
-    def _key(self, key: str, file: Path) -> str:
-        """Return the id of a caption, after the file's name where the numbers begin anew in another file."""
-        if len(self.split_names) > 1 and self._file_of.setdefault(key, file) != file:
-            return f"{file.stem}:{key}"
-        return key
+            key = str(row.get("id", number))
+            if len(self.split_names) > 1 and self._file_of.setdefault(key, file) != file:
+                key = f"{file.stem}:{key}"  # the numbers begin anew in another file
+            yield Example(key, value(row, "caption", str, where).strip(), [image], text_key=key)
 
 
 class CocoClasses(_Coco):
@@ -132,21 +124,16 @@ class CocoClasses(_Coco):
     paper: ClassVar[str] = "Van Horn et al. 2018, The iNaturalist Species Classification and Detection Dataset"
     usual: ClassVar[tuple[str, ...]] = tuple(f"{{split}}{year}.json" for year in ("2019", "2018", "2017", ""))
 
-    def __init__(self, root: Path, **options: Any) -> None:
-        super().__init__(root, **options)
-        self._kinds: dict[Any, str] = {}
-
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "file_name", "label": "category_id"}
         return cls._recognise(folder, "labels", "coco-classes", columns, "categories")
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            content = miniature.instances(self.miniature_images(file, miniature))
-            keys = ("id", "image_id", "category_id")
-            notes = {row["image_id"]: {key: row[key] for key in keys} for row in content["annotations"]}
-            miniature.write(file, content | {"annotations": list(notes.values())})
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        content = miniature.instances(self.miniature_images(file, miniature))
+        keys = ("id", "image_id", "category_id")
+        notes = {row["image_id"]: {key: row[key] for key in keys} for row in content["annotations"]}
+        return content | {"annotations": list(notes.values())}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
@@ -196,8 +183,6 @@ class CocoInstances(_Coco):
         self.crowds, self.empty = crowds, empty
         self._boxes: dict[str, BoxList] = {}
         self._rows: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
-        self._classes: list[str] = []
-        self._class_ids: list[int] = []
         self._attributes: list[str] = []
 
     @classmethod
@@ -205,24 +190,23 @@ class CocoInstances(_Coco):
         columns = {"image": "file_name", "boxes": "bbox", "label": "category_id"}
         return cls._recognise(folder, "boxes", "coco-instances", columns, "categories")
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            miniature.write(file, miniature.instances(self.miniature_images(file, miniature)))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        return miniature.instances(self.miniature_images(file, miniature))
 
     def boxes(self) -> dict[str, BoxList]:
         return {name: self._boxes[name] for example in self.examples() for name in example.images}
 
     def class_names(self) -> list[str]:
         self.examples()
-        return self._classes
+        return list(self._kinds.values())
 
     def class_ids(self) -> list[int]:
         self.examples()
-        return self._class_ids
+        return list(self._kinds)
 
     def truth(self) -> Truth:  # crowds too: what is found inside them does not count
         names = dict.fromkeys(name for example in self.examples() for name in example.images)
-        kinds = [{"id": i, "name": name} for i, name in zip(self._class_ids, self._classes, strict=True)]
+        kinds = [{"id": key, "name": name} for key, name in self._kinds.items()]
         images = [self._rows[name][0] for name in names]
         keys = ("image_id", "category_id", "bbox", "area", "iscrowd")
         notes = [{key: note[key] for key in keys if key in note} for name in names for note in self._rows[name][1]]
@@ -235,40 +219,36 @@ class CocoInstances(_Coco):
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
-        names = self.file_names(content, file)
-        kinds = _kinds(content, file)
-        numbers = {key: number for number, key in enumerate(kinds)}
-        self._classes = list(kinds.values())
-        self._class_ids = list(numbers)
+        names, self._kinds = self.file_names(content, file), _kinds(content, file)
+        numbers = {key: number for number, key in enumerate(self._kinds)}
         attribute, self._attributes = attribute_product(content.get("attribute_categories", []))
         notes: dict[str, list[dict[str, Any]]] = {}
         rows = by_id(value(content, "annotations", list, str(file)), "id", f"{file}: annotations", needed=False)
         for number, row in enumerate(rows.values()):
             where = f"{file}: annotations[{number}]"
-            image = self.image_of(names, row, where)
-            _check_box(row, numbers, where)
-            notes.setdefault(image, []).append(row)
-        for image in self._images(content, notes):
-            if self._keep(image, numbers, attribute):
-                yield Example(image, None, [image])
-
-    def _images(self, content: dict[str, Any], notes: dict[str, list[dict[str, Any]]]) -> list[str]:
-        # in the order of their first annotation, then those without
-        rows: dict[str, dict[str, Any]] = {}
+            notes.setdefault(self.image_of(names, row, where), []).append(row)
+            box = value(row, "bbox", list, where)
+            if len(box) != 4 or not all(isinstance(side, int | float) and abs(side) < np.inf for side in box):
+                expected = "[x, y, width, height]"
+                raise DataError("A box needs four numbers.", where=where, got=shown(box), expected=expected)
+            if value(row, "category_id", (int, str), where) not in numbers:
+                raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
+        images: dict[str, dict[str, Any]] = {}
         for row in content["images"]:
-            first = rows.setdefault(name := self.picture(_file_name(row)), row)
+            first = images.setdefault(name := self.picture(_file_name(row)), row)
             if first["id"] != row["id"]:
                 raise twice("file_name", name, self._where(), f"images {first['id']} and {row['id']}")
-        names = [*notes, *(name for name in rows if name not in notes)] if self.empty else list(notes)
-        self._rows |= {name: (rows[name], notes.get(name, [])) for name in names}
-        return names
+        for image in dict.fromkeys([*notes, *(images if self.empty else ())]):  # first those with annotations
+            self._rows[image] = (images[image], notes.get(image, []))
+            if self._keep(image, numbers, attribute):
+                yield Example(image, None, [image])
 
     def _keep(self, image: str, numbers: dict[Any, int], attribute: Index | None) -> bool:
         row, notes = self._rows[image]
         wanted = [note for note in notes if self.crowds or not note.get("iscrowd")]
         kept = [note for note in wanted if min(note["bbox"][2:]) > 0]
-        if len(kept) < len(wanted):
-            self.left_out[NO_AREA] += len(wanted) - len(kept)
+        if without := len(wanted) - len(kept):
+            self.left_out[NO_AREA] += without
         if not kept and not self.empty:
             return False
         boxes = np.array([note["bbox"] for note in kept], np.float32).reshape(-1, 4)
@@ -282,14 +262,6 @@ class CocoInstances(_Coco):
             size=(int(height), int(width)) if height and width else None,
         )
         return True
-
-
-def _check_box(row: dict[str, Any], numbers: dict[Any, int], where: str) -> None:
-    box = value(row, "bbox", list, where)
-    if len(box) != 4 or not all(isinstance(side, int | float) and abs(side) < np.inf for side in box):
-        raise DataError("A box needs four numbers.", where=where, got=shown(box), expected="[x, y, width, height]")
-    if value(row, "category_id", (int, str), where) not in numbers:
-        raise DataError("The category is not listed.", where=where, got=f"category_id {row['category_id']}")
 
 
 class BoxesBeside(SplitFileReader):
@@ -309,9 +281,7 @@ class BoxesBeside(SplitFileReader):
         self.box_file = boxes
 
     def boxes(self) -> dict[str, BoxList]:
-        boxes: dict[str, BoxList] = {}
-        for reader in self._instances():
-            boxes |= reader.boxes()
+        boxes = {name: one for reader in self._instances() for name, one in reader.boxes().items()}
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
         return {name: boxes[name] for name in used if name in boxes}
 

@@ -4,20 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data.files import (
-    as_object,
-    inside,
-    parse_json,
-    parsed,
-    read_lines,
-    read_text,
-    records_of,
-    rows_inside,
-)
+from vlcli.data import files
+from vlcli.data.miniature import PICTURES, Miniature
 from vlcli.data.plain_pickle import load_plain
-from vlcli.data.readers.small import small_table
+from vlcli.data.readers import cells
 from vlcli.data.readers.table import Table
-from vlcli.data.recognition.lists import SPACE, cell_lines
+from vlcli.data.recognition.lists import SPACE, cell_lines, fitting_rows
 from vlcli.data.sheets import INSTALL, refuse_spreadsheet, sheet_lines
 from vlcli.errors import DataError, shown
 from vlcli.plain import as_list, comma_list
@@ -40,7 +32,6 @@ class JsonLines(Table):
 
     usual: ClassVar[tuple[str, ...]] = ("{split}.jsonl",)
     format: ClassVar[str] = "jsonl"
-    write_miniature = small_table
 
     def __init__(self, root: Path, *, each: str | list[str] | None = None, **options: Any) -> None:
         super().__init__(root, **options)
@@ -49,15 +40,30 @@ class JsonLines(Table):
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for where, row in self.objects(file):
-            inner = rows_inside(row, self.each, where) if self.each else [row]
+            inner = files.rows_inside(row, self.each, where) if self.each else [row]
             if not inner:
                 self._without_rows.add(where)
                 self.left_out[f"entries without {comma_list(as_list(self.each), 4)}"] = len(self._without_rows)
             yield from ((where, one) for one in inner)
 
+    def write_miniature(self, miniature: Miniature) -> None:  # a question, an answer and a class in every row
+        for split, file in zip(self.split_names, self.first_file(self.file, self.usual), strict=True):
+            rows = [self._small_row(miniature, split, number) for number in miniature.numbers(str(file), 4 * PICTURES)]
+            miniature.write(file, iter(rows) if self.format == "jsonl" else rows)
+
+    def _small_row(self, miniature: Miniature, split: str, number: int) -> dict[str, Any]:
+        row: dict[str, Any] = {self.columns["text"]: miniature.question(number), self.columns["label"]: number % 2}
+        row[self.columns["answers"]] = miniature.answer(number)
+        for source in self.sources:
+            is_template, fields = cells.is_template(source), dict.fromkeys(cells.fields_of(source), number)
+            name = cells.filled(source, fields | {"split": split}, "") if is_template else f"{number}.png"
+            miniature.picture(self.image_folder / name)
+            row |= {field: number for field in fields if field != "split"} if is_template else {source: name}
+        return row
+
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the objects of a file, each with its place; called by :meth:`rows`."""
-        return read_lines(file, self.encoding)
+        return files.read_lines(file, self.encoding)
 
 
 class Json(JsonLines):
@@ -75,14 +81,14 @@ class Json(JsonLines):
     format: ClassVar[str] = "json"
 
     def objects(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        for number, row in enumerate(map(as_object, records_of(self.content(file), str(file)))):
+        for number, row in enumerate(map(files.as_object, files.records_of(self.content(file), str(file)))):
             if not isinstance(row, dict):
                 raise DataError("An entry is no object.", where=f"{file}[{number}]", got=shown(row), expected="{...}")
             yield f"{file}[{number}]", row
 
     def content(self, file: Path) -> Any:
         """Return the document in a file; called by :meth:`objects`."""
-        return parse_json(read_text(file, self.encoding), str(file))
+        return files.parse_json(files.read_text(file, self.encoding), str(file))
 
 
 class Csv(Table):
@@ -119,33 +125,29 @@ class Csv(Table):
         self.several, self.header, self.skip = several, header, skip
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        names, empty = self.header, True
-        for number, line in (numbered for numbered in self.lines(file) if numbered[0] > self.skip):
-            if names is None:
-                names = [name.strip() for name in line]
-                continue
+        lines = (line for line in self.lines(file) if line[0] > self.skip)
+        names = self.header or [name.strip() for name in next(lines, (1, []))[1]]
+        empty = True
+        for where, row in fitting_rows(lines, names, str(file)):
             empty = False
-            if len(line) != len(names):
-                expected = f"{len(names)} cells"
-                raise DataError("The row does not fit the header.", where=f"{file}:{number}", expected=expected)
-            yield f"{file}:{number}", self._cells(dict(zip(names, line, strict=True)))
+            yield where, self._cells(row)
         if empty and names:  # in a wrong encoding, a whole table may look like one line
             self._check_columns(f"{file}:1", dict.fromkeys(names))
 
     def lines(self, file: Path) -> Iterator[tuple[int, list[str]]]:
         """Yield the lines that are not blank as cells, header included, with their numbers; called by :meth:`rows`."""
         refuse_spreadsheet(file)
-        return cell_lines(read_text(file, self.encoding), self.separator, len(self.header or ()), str(file))
+        return cell_lines(files.read_text(file, self.encoding), self.separator, len(self.header or ()), str(file))
 
     def _cells(self, row: dict[str, str]) -> dict[str, Any]:
-        cells: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
-        for name in ("box", "boxes", "choices"):
-            if name in self.columns and isinstance(cell := cells.get(self.columns[name]), str):
-                cells[self.columns[name]] = parsed(cell)
-        text = cells.get(self.columns["text"])
-        if isinstance(text, str) and text.startswith("[") and isinstance(several := parsed(text), list):
-            cells[self.columns["text"]] = several
-        return cells
+        filled: dict[str, Any] = {name: cell if cell != "" else None for name, cell in row.items()}
+        for column in (self.columns[role] for role in ("box", "boxes", "choices") if role in self.columns):
+            if isinstance(cell := filled.get(column), str):
+                filled[column] = files.parsed(cell)
+        text = filled.get(self.columns["text"])
+        if isinstance(text, str) and text.startswith("[") and isinstance(several := files.parsed(text), list):
+            filled[self.columns["text"]] = several
+        return filled
 
     def _image_names(self, cell: Any) -> list[Any]:
         return [name.strip() for name in cell.split(self.several)] if isinstance(cell, str) else []
@@ -169,10 +171,10 @@ class MetadataFolder(Csv):
         super().__init__(root, image=image, **options)
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        rows = super().rows(file) if file.suffix == ".csv" else read_lines(file, self.encoding)
+        rows = super().rows(file) if file.suffix == ".csv" else files.read_lines(file, self.encoding)
         for where, row in rows:
-            names = {name: row[name] for name in self.sources if isinstance(row.get(name), str)}
-            yield where, row | {column: str(inside(file.parent, name).absolute()) for column, name in names.items()}
+            named = (name for name in self.sources if isinstance(row.get(name), str))
+            yield where, row | {name: str(files.inside(file.parent, row[name]).absolute()) for name in named}
 
 
 class Xlsx(Csv):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -9,14 +10,14 @@ import numpy as np
 
 from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import twice
-from vlcli.data.files import IMAGE_SUFFIXES, inside, numbered_lines, read_text
+from vlcli.data.files import inside, is_picture_file, numbered_lines, read_text
 from vlcli.data.miniature import PICTURES, Miniature
-from vlcli.data.readers.split_file import FOLDER_MISSING, FolderReader
+from vlcli.data.readers.split_file import FolderReader, require_folders
 from vlcli.data.recognition.folder import groups
-from vlcli.data.recognition.lists import cell_lines
+from vlcli.data.recognition.lists import cell_lines, fitting_rows
 from vlcli.errors import DataError
 
-_PET = re.compile(r"\S+_\d+(\s+[1-9]\d*){3}")
+_PET = re.compile(r"(\S+_\d+)\s+([1-9]\d*)(?:\s+[1-9]\d*){2}")
 
 
 class StanfordCars(FolderReader):
@@ -44,7 +45,7 @@ class StanfordCars(FolderReader):
         home = home.parent if home.name == "devkit" else home
         files = [*names, *(name for name in folder.files("cars_*.mat") if name not in names)]
         columns = {"image": "fname", "label": "class"}
-        data = cls.classes_in(str(home), "stanford-cars", files, columns, "the files are named after the parts")
+        data = cls.classes_in(str(home), files, "stanford-cars", columns, "the files are named after the parts")
         if not any("withlabels" in name for name in names):
             data.entry["split"], data.parts = "train", {}
             data.unused += [f"{name}: it holds no classes" for name in names if "test" in name]
@@ -79,19 +80,20 @@ class StanfordCars(FolderReader):
     def _annotations(self, split: str) -> Path:
         names = [f"devkit/cars_{split}_annos_withlabels.mat", f"cars_{split}_annos_withlabels.mat"]
         names += [usual := f"devkit/cars_{split}_annos.mat", "cars_annos.mat", f"anno_{split}.csv"]
-        return self._first_of(*names) or self.folder / usual
+        return next((path for name in names if (path := self.folder / name).is_file()), self.folder / usual)
 
     def _names(self) -> Path | None:
-        return self._first_of("devkit/cars_meta.mat", "names.csv", "cars_annos.mat")
-
-    def _first_of(self, *names: str) -> Path | None:
+        names = ("devkit/cars_meta.mat", "names.csv", "cars_annos.mat")
         return next((path for name in names if (path := self.folder / name).is_file()), None)
 
     def _rows(self, split: str) -> Iterator[tuple[Path, int | None]]:
         file = self._annotations(split)
         if file.suffix == ".csv":
-            for name, row_number in _csv_rows(file):
-                yield self._picture(split, name), row_number - 1
+            for line, cells in cell_lines(read_text(file), ",", 0, str(file)):
+                if len(cells) < 6 or not cells[5].strip().isdecimal():
+                    got, expected = ",".join(cells)[:80], "file, x1, y1, x2, y2, class"
+                    raise DataError("The row is malformed.", where=f"{file}:{line}", got=got, expected=expected)
+                yield self._picture(split, cells[0]), int(cells[5]) - 1
             return
         for row in matrix(file, "annotations"):
             label = getattr(row, "class", None)
@@ -126,10 +128,8 @@ class CUB200(FolderReader):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "images.txt", "label": "image_class_labels.txt"}
-        return [
-            cls.classes_in(home, "cub-200", files, columns, "train_test_split.txt names the parts")
-            for home, files in groups(folder, *cls.tables)
-        ]
+        parts = "train_test_split.txt names the parts"
+        return [cls.classes_in(*one, "cub-200", columns, parts) for one in groups(folder, *cls.tables)]
 
     def files(self) -> list[Path]:
         return [self.folder / name for name in self.tables]
@@ -144,16 +144,15 @@ class CUB200(FolderReader):
         for file, lines in zip(self.files(), [*rows, dict(enumerate(kinds, 1))], strict=True):
             miniature.write(file, "".join(f"{key} {one}\n" for key, one in lines.items()))
 
-    def read(self) -> list[Example]:
-        images, labels, train, classes = (_table(file) for file in self.files())
+    def stream(self) -> Iterator[Example]:
+        images, labels, train, classes = map(_table, self.files())
         numbers = {key: number for number, key in enumerate(classes)}
         wanted = {"1" if split == "train" else "0" for split in self.split_names}
-        chosen = [key for key in images if train.get(key) in wanted]
-        wrong = next((key for key in chosen if labels.get(key) not in numbers), None)
-        if wrong is not None:
-            where = str(self.folder / "image_class_labels.txt")
-            raise DataError("A picture has no class.", where=where, got=f"picture {wrong}: {labels.get(wrong)}")
-        return [self.labelled(inside(self.folder, f"images/{images[key]}"), numbers[labels[key]]) for key in chosen]
+        for key in (key for key in images if train.get(key) in wanted):
+            if (label := labels.get(key)) not in numbers:
+                where = str(self.folder / "image_class_labels.txt")
+                raise DataError("A picture has no class.", where=where, got=f"picture {key}: {label}")
+            yield self.labelled(inside(self.folder, f"images/{images[key]}"), numbers[labels[key]])
 
     def label_names(self) -> list[str]:
         return list(_table(self.folder / "classes.txt").values())
@@ -179,14 +178,13 @@ class OxfordPets(FolderReader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        lists = [
-            name for name in folder.files("trainval.txt", "test.txt") if all(map(_PET.fullmatch, folder.lines(name, 5)))
-        ]
+        files = folder.files("trainval.txt", "test.txt")
+        lists = [name for name in files if all(map(_PET.fullmatch, folder.lines(name, 5)))]
         if not any(name.endswith("trainval.txt") for name in lists):
             return []
         home, columns = str(PurePosixPath(lists[0]).parent.parent), {"image": "first word", "label": "second word"}
         both = folder.files("list.txt")
-        data = cls.classes_in(home, "oxford-pets", lists + both, columns, "the files are named after the parts")
+        data = cls.classes_in(home, lists + both, "oxford-pets", columns, "the files are named after the parts")
         data.unused = [f"{name}: it repeats the rows of both parts" for name in both]
         data.title = ", ".join(lists)
         return [data]
@@ -194,9 +192,9 @@ class OxfordPets(FolderReader):
     def files(self) -> list[Path]:
         return [self.folder / "annotations" / f"{split}.txt" for split in self.split_names]
 
-    def read(self) -> list[Example]:
-        rows = [row for file in self.files() for row in _pets(file)]
-        return [self.labelled(inside(self.folder, f"images/{name}.jpg"), number - 1) for name, number in rows]
+    def stream(self) -> Iterator[Example]:
+        for name, number in chain.from_iterable(map(_pets, self.files())):
+            yield self.labelled(inside(self.folder, f"images/{name}.jpg"), number - 1)
 
     def label_names(self) -> list[str]:
         files = (self.folder / "annotations" / f"{split}.txt" for split in self.splits)
@@ -206,12 +204,12 @@ class OxfordPets(FolderReader):
 
 def _pets(file: Path) -> Iterator[tuple[str, int]]:
     for where, line in numbered_lines(file):
-        if not line.startswith("#"):
-            if not _PET.fullmatch(line):
-                expected = "PICTURE CLASS SPECIES BREED, such as Abyssinian_100 1 1 1"
-                raise DataError("The line is malformed.", where=where, got=line[:80], expected=expected)
-            name, label = line.split()[:2]
-            yield name, int(label)
+        if line.startswith("#"):
+            continue
+        if (hit := _PET.fullmatch(line)) is None:
+            expected = "PICTURE CLASS SPECIES BREED, such as Abyssinian_100 1 1 1"
+            raise DataError("The line is malformed.", where=where, got=line[:80], expected=expected)
+        yield hit[1], int(hit[2])
 
 
 def matrix(file: Path, name: str) -> list[Any]:
@@ -228,14 +226,6 @@ def matrix(file: Path, name: str) -> list[Any]:
         got = f"{type(error).__name__}: {error}"
         raise DataError("The MATLAB file cannot be read.", where=str(file), got=got, expected=name) from None
     return list(np.atleast_1d(rows))
-
-
-def _csv_rows(file: Path) -> Iterator[tuple[str, int]]:
-    for number, row in cell_lines(read_text(file), ",", 0, str(file)):
-        if len(row) < 6 or not row[5].strip().isdecimal():
-            got, expected = ",".join(row)[:80], "file, x1, y1, x2, y2, class"
-            raise DataError("The row is malformed.", where=f"{file}:{number}", got=got, expected=expected)
-        yield row[0], int(row[5])
 
 
 def _table(file: Path) -> dict[str, str]:
@@ -271,19 +261,16 @@ class OxfordFlowers(FolderReader):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "number", "label": "labels"}
-        return [
-            cls.classes_in(home, "oxford-flowers", files, columns, "setid.mat names the parts")
-            for home, files in groups(folder, *_FLOWERS)
-        ]
+        parts = "setid.mat names the parts"
+        return [cls.classes_in(*one, "oxford-flowers", columns, parts) for one in groups(folder, *_FLOWERS)]
 
     def files(self) -> list[Path]:
         return [self.folder / name for name in _FLOWERS]
 
-    def read(self) -> list[Example]:
+    def stream(self) -> Iterator[Example]:
         labels_file, parts_file = self.files()
         labels = matrix(labels_file, "labels")
         home = self.folder / "jpg" if (self.folder / "jpg").is_dir() else self.folder
-        examples = []
         for split in self.split_names:
             if split not in _PARTS:
                 raise DataError("There is no such split.", where=str(parts_file), got=split, expected=", ".join(_PARTS))
@@ -291,8 +278,7 @@ class OxfordFlowers(FolderReader):
                 if not 0 < number <= len(labels):
                     got, expected = f"picture {number}", f"1 to {len(labels)}"
                     raise DataError("A picture has no class.", where=str(parts_file), got=got, expected=expected)
-                examples.append(self.labelled(home / f"image_{number:05}.jpg", int(labels[number - 1]) - 1))
-        return examples
+                yield self.labelled(home / f"image_{number:05}.jpg", int(labels[number - 1]) - 1)
 
     def label_names(self) -> list[str]:
         return [str(number) for number in range(1, 1 + max(map(int, matrix(self.files()[0], "labels")), default=0))]
@@ -324,37 +310,31 @@ class ImageNet(FolderReader):
         self.chosen = classes
         self._names: list[str] = []
 
-    def folders(self) -> list[Path]:
-        """Return the folder of each chosen split; where none is there, the first in which it may lie."""
+    def listed_folders(self) -> list[Path]:  # where none is there, the first in which a split may lie
         options = [[home / split for home in self.places] for split in self.split_names]
         return [next((path for path in paths if path.is_dir()), paths[0]) for paths in options]
 
     def files(self) -> list[Path]:
-        return [table for folder in self.folders() if (table := _label_table(folder)) is not None]
+        return [table for folder in self.listed_folders() if (table := _label_table(folder)) is not None]
 
     def write_miniature(self, miniature: Miniature) -> None:
-        for folder in self.folders():
+        for folder in self.listed_folders():
             for i, n in enumerate(miniature.numbers(str(folder))):
                 kind = (self.chosen or ["n01440764", "n01443537"])[i % 2]
                 miniature.picture(folder / kind / f"{kind}_{n}.JPEG")
 
-    def listed_folders(self) -> list[Path]:
-        return self.folders()
-
     def require(self) -> None:
-        for folder in self.folders():
-            if not folder.is_dir():
-                expected = "a folder with one subfolder for each class"
-                hint = "point `root` at the folder that holds train/ and val/, or name it: folder=FOLDER"
-                raise DataError(FOLDER_MISSING, where=str(folder), expected=expected, hint=hint)
+        hint = "point `root` at the folder that holds train/ and val/, or name it: folder=FOLDER"
+        require_folders(self.listed_folders(), hint, "a folder with one subfolder for each class")
         super().require()
 
     def read(self) -> list[Example]:
-        pairs = [pair for folder in self.folders() for pair in _sorted_into_classes(folder)]
+        pairs = [pair for folder in self.listed_folders() for pair in _sorted_into_classes(folder)]
         known = {name for name, _ in pairs}
         self._names = self.chosen or sorted(known)
         if unknown := [name for name in self._names if name not in known]:
-            raise DataError("There is no such class.", where=str(self.folders()[0]), got=", ".join(unknown[:5]))
+            got = ", ".join(unknown[:5])
+            raise DataError("There is no such class.", where=str(self.listed_folders()[0]), got=got)
         numbers = {name: number for number, name in enumerate(self._names)}
         return [self.labelled(path, numbers[label]) for label, path in pairs if label in numbers]
 
@@ -366,31 +346,23 @@ class ImageNet(FolderReader):
 def _label_table(folder: Path) -> Path | None:
     if not folder.is_dir() or any(entry.is_dir() for entry in folder.iterdir()):
         return None
-    above = [parent / SOLUTION for parent in list(folder.parents)[:5]]
-    return next((path for path in above if path.is_file()), None)
+    return next((path for parent in list(folder.parents)[:5] if (path := parent / SOLUTION).is_file()), None)
 
 
 def _sorted_into_classes(folder: Path) -> list[tuple[str, Path]]:
-    table = _label_table(folder)
-    if table is not None:
-        return _from_table(folder, table)
-    pairs = []
-    for inner in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
-        pictures = (path for path in inner.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
-        pairs += [(inner.name, path) for path in sorted(pictures)]
+    if (table := _label_table(folder)) is not None:
+        lines = cell_lines(read_text(table), ",", 0, str(table))
+        _, names = next(lines, (1, []))
+        pairs = []
+        for where, row in fitting_rows(lines, names, str(table)):
+            words = row.get("PredictionString", "").split()
+            if not words or not row.get("ImageId"):
+                raise DataError("The row has no class.", where=where, expected="ImageId,PredictionString")
+            pairs.append((words[0], folder / f"{row['ImageId']}.JPEG"))
+        return sorted(pairs)
+    homes = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    pairs = [(home.name, path) for home in homes for path in sorted(home.rglob("*")) if is_picture_file(path.name)]
     if not pairs:
         expected = f"{folder.name}/CLASS/FILE, or flat pictures with {SOLUTION} in a folder above"
         raise DataError("There are no classes here.", where=str(folder), expected=expected)
     return pairs
-
-
-def _from_table(folder: Path, table: Path) -> list[tuple[str, Path]]:
-    pairs, lines = [], cell_lines(read_text(table), ",", 0, str(table))
-    _, names = next(lines, (1, []))
-    for number, cells in lines:
-        row = dict(zip(names, cells, strict=False))
-        words = row.get("PredictionString", "").split()
-        if not words or not row.get("ImageId"):
-            raise DataError("The row has no class.", where=f"{table}:{number}", expected="ImageId,PredictionString")
-        pairs.append((words[0], folder / f"{row['ImageId']}.JPEG"))
-    return sorted(pairs)

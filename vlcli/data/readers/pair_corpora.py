@@ -1,16 +1,15 @@
 """Pair corpora of the web: Conceptual Captions (3M, 12M) and SBU, with what of their pictures could be fetched."""
 
-import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from hashlib import md5
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from vlcli.data import Example, Miniature
-from vlcli.data.files import prefix, read_json, too_much, unpacked_limit, value
+from vlcli.data.files import prefix, read_json, text_lines, value
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.errors import DataError
 from vlcli.files import walk
@@ -61,17 +60,14 @@ class _Pairs(SplitFileReader):
         if unknown := [name for name in self.split_names if name not in self.published]:
             got, expected = ", ".join(unknown), ", ".join(self.published)
             raise DataError("There is no such split.", where=self.label, got=got, expected=expected)
-        options = [[self.root / text for text in self.published[name]] for name in self.split_names]
-        return [next((path for path in paths if path.is_file()), paths[0]) for paths in options]
+        return [self._file_for(name, None, self.published[name]) for name in self.split_names]
 
-    def miniature_pairs(self, file: Path, miniature: Miniature) -> list[tuple[str, str]]:
-        """Return addresses and sentences, and draw their pictures, each called by the checksum of its address."""
-        pairs = []
+    def miniature_pairs(self, file: Path, miniature: Miniature) -> Iterator[tuple[str, str]]:
+        """Yield addresses and sentences, and draw their pictures, each called by the checksum of its address."""
         for n in miniature.numbers(file.stem):
             url = f"http://example.org/{n}.jpg"
             miniature.picture(self.image_folder / f"{zlib.crc32(url.encode())}.jpg")
-            pairs.append((url, miniature.sentence(n)))
-        return pairs
+            yield url, miniature.sentence(n)
 
     def rows(self, file: Path) -> Iterator[Row]:
         """Read the pairs of a list, in its order; called by :meth:`stream`."""
@@ -79,9 +75,6 @@ class _Pairs(SplitFileReader):
 
     def listed_folders(self) -> list[Path]:
         return [self.image_folder]
-
-    def read(self) -> list[Example]:
-        return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
         self._listed, self._twice = listing(self.image_folder)
@@ -91,10 +84,10 @@ class _Pairs(SplitFileReader):
 
     def read_file(self, file: Path) -> Iterator[Example]:
         counted = self.left_out.copy()
-        name = self._naming(file)
+        stem_of = self._naming(file)
         self.left_out = counted  # what a first look at the rows counted comes again
         for row in self.rows(file):
-            stem = name(row)
+            stem = stem_of(row)
             if stem in self._twice:
                 what, hint = f"Two files answer to the image id {stem!r}.", "point `images` at one of the folders"
                 got = f"{self._listed[stem]} and {self._twice[stem]}"
@@ -124,24 +117,7 @@ class _Pairs(SplitFileReader):
         return ways[best if hits[best] else "column" if sample and sample[0].file else "row"]
 
     def locate(self, name: str) -> Path:
-        noted = self._paths.get(name)
-        return self.image_folder / f"{name}.jpg" if noted is None else noted
-
-
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        with file.open("rb") as start:
-            packed = start.read(2) == b"\x1f\x8b"
-        limit, read = unpacked_limit(file.stat().st_size), 0
-        with gzip.open(file) if packed else file.open("rb") as lines:
-            while line := lines.readline(limit + 1):
-                read += len(line)
-                if packed and read > limit:
-                    raise too_much(file, limit)
-                yield line.decode("utf-8", errors="replace").rstrip("\r\n")
-    except (OSError, EOFError, zlib.error) as error:
-        got = f"{type(error).__name__}: {error}"
-        raise DataError("The list cannot be read.", where=str(file), got=got, hint="is it complete?") from None
+        return self._paths.get(name) or self.image_folder / f"{name}.jpg"
 
 
 class ConceptualCaptions(_Pairs):
@@ -164,24 +140,23 @@ class ConceptualCaptions(_Pairs):
     splits: ClassVar[tuple[str, ...]] = tuple(published)
     held_out_splits: ClassVar[tuple[str, ...]] = ("val",)
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            pairs = self.miniature_pairs(file, miniature)
-            columns = ((url, text) if file.name.startswith("cc12m") else (text, url) for url, text in pairs)
-            miniature.write(file, "".join(f"{a}\t{b}\n" for a, b in columns))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        pairs = self.miniature_pairs(file, miniature)
+        columns = ((url, text) if file.name.startswith("cc12m") else (text, url) for url, text in pairs)
+        return "".join(f"{a}\t{b}\n" for a, b in columns)
 
     def rows(self, file: Path) -> Iterator[Row]:
         number = 0
-        for count, line in enumerate(_lines(file)):
+        for count, line in enumerate(text_lines(file, errors="replace")):
             cells = [cell.strip() for cell in line.split("\t")]
-            address = (i for i, cell in enumerate(cells[:2]) if cell.lower().startswith(("http://", "https://")))
-            at = next(address, None)
-            if at is None or len(cells) < 2:  # a header, or damaged
-                if line.strip() and (count or not {"url", "caption"} & {cell.lower() for cell in cells}):
-                    self.left_out["lines that are no pair"] += 1
-                    number += 1
+            addresses = [i for i, cell in enumerate(cells[:2]) if cell.lower().startswith(("http://", "https://"))]
+            if addresses and len(cells) > 1:
+                at = addresses[0]
+                yield Row(number, cells[1 - at], cells[at], cells[2] if len(cells) > 2 else "")
+            elif line.strip() and (count or not {"url", "caption"} & {cell.lower() for cell in cells}):  # no header
+                self.left_out["lines that are no pair"] += 1
+            else:
                 continue
-            yield Row(number, cells[1 - at], cells[at], cells[2] if len(cells) > 2 else "")
             number += 1
 
 
@@ -207,8 +182,8 @@ class SBU(_Pairs):
     splits: ClassVar[tuple[str, ...]] = ("train",)
 
     def files(self) -> list[Path]:
-        texts = ((file,) if file.suffix == ".json" else (file, _captions(file)) for file in self.lists())
-        return [path for paths in texts for path in paths]
+        captions = {file: [] if file.suffix == ".json" else [_captions(file)] for file in self.lists()}
+        return [path for file, beside in captions.items() for path in (file, *beside)]
 
     def write_miniature(self, miniature: Miniature) -> None:
         for file in self.lists():
@@ -222,26 +197,15 @@ class SBU(_Pairs):
     def rows(self, file: Path) -> Iterator[Row]:
         if file.suffix == ".json":
             content = read_json(file)
-            urls = value(content, "image_urls", list, str(file))
-            texts = value(content, "captions", list, str(file))
-            if len(urls) != len(texts):
-                raise _uneven(file, len(urls), len(texts))
-            pairs: Iterable[tuple[Any, Any]] = zip(urls, texts, strict=True)
+            pairs = zip_longest(*(map(str, value(content, key, list, str(file))) for key in ("image_urls", "captions")))
         else:
-            pairs = _side_by_side(file)
+            pairs = zip_longest(*(text_lines(path, errors="replace") for path in (file, _captions(file))))
         for number, (url, text) in enumerate(pairs):
-            yield Row(number, str(text).strip(), str(url).strip(), "")
-
-
-def _side_by_side(file: Path) -> Iterator[tuple[str, str]]:
-    texts, number = _lines(_captions(file)), -1
-    for number, url in enumerate(_lines(file)):
-        text = next(texts, None)
-        if text is None:
-            raise _uneven(file, number + 1, number)
-        yield url, text
-    if next(texts, None) is not None:
-        raise _uneven(file, number + 1, number + 2)
+            if url is None or text is None:
+                got = f"{number + (url is not None)} addresses, {number + (text is not None)} captions"
+                what, hint = "Addresses and captions do not go together.", "is it complete?"
+                raise DataError(what, where=str(file), got=got, hint=hint)
+            yield Row(number, text.strip(), url.strip(), "")
 
 
 def namings(listed: dict[str, str]) -> dict[str, Callable[[Row], str]]:
@@ -274,8 +238,8 @@ def listing(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
             stem, dot, suffix = name.rpartition(".")
             if not dot or suffix.lower() not in _NO_PICTURES:
                 path = name if inner == "." else f"{inner}/{name}"
-                if paths.setdefault(stem if dot and stem else name, path) != path:
-                    twice[stem if dot and stem else name] = path
+                if paths.setdefault(stem or name, path) != path:
+                    twice[stem or name] = path
     return paths, twice
 
 
@@ -284,8 +248,3 @@ _NO_PICTURES = frozenset({"txt", "json", "tsv", "csv", "parquet", "tar", "gz", "
 
 def _captions(urls: Path) -> Path:
     return urls.with_name(urls.name.replace("urls", "captions"))
-
-
-def _uneven(file: Path, urls: int, texts: int) -> DataError:
-    got = f"{urls} addresses, {texts} captions"
-    return DataError("Addresses and captions do not go together.", where=str(file), got=got, hint="is it complete?")

@@ -3,17 +3,18 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Folder, Reader
-from vlcli.data.files import index_images, inside
-from vlcli.data.readers.small import small_folder
-from vlcli.data.readers.split_file import FOLDER_MISSING
+from vlcli.data.files import grouped, index_images, inside
+from vlcli.data.miniature import PICTURES, Miniature
+from vlcli.data.readers.split_file import require_folders
 from vlcli.data.recognition.recognised import Recognised, part_in, parts_of
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
-from vlcli.plain import comma_list
+from vlcli.plain import as_list, comma_list
 
 _LABEL_MAPS = {"annotations", "annotation", "masks", "labels", "SegmentationClass", "gtFine"}
 """Folders of pictures that label the pixels of other pictures."""
@@ -31,7 +32,6 @@ class ImageFolder(Reader):
     """
 
     recognise_order: ClassVar[int] = -1  # lists of CLASS/PICTURE look like captions
-    write_miniature = small_folder
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
@@ -45,12 +45,12 @@ class ImageFolder(Reader):
         names = sorted({path[0] for path in paths})
         parts = parts_of(names)
         inner = {name: {path[1] if len(path) > 1 else "" for path in paths if path[0] == name} for name in names}
-        unlike = [name for name in names if parts and not inner[name] & inner[_train_folder(parts)]]
+        train = as_list(parts["train"]["split"])[0] if parts else ""
+        unlike = [name for name in names if parts and not inner[name] & inner[train]]
         if unlike and (known := parts_of([name for name in names if name not in unlike])):
             parts, inner = known, {name: inner[name] for name in names if name not in unlike}
         elif unlike:
-            base = str(PurePosixPath(base, _train_folder(parts)))
-            names, parts = sorted(inner[_train_folder(parts)]), {}
+            base, names, parts = str(PurePosixPath(base, train)), sorted(inner[train]), {}
         classes = set().union(*inner.values()) if parts else set(names)
         if len(classes) < 2 or "" in classes or _LABEL_MAPS & classes:
             return _classes_by_name(folder)
@@ -71,10 +71,8 @@ class ImageFolder(Reader):
                 entry["classes"], record.title = "all", f"{len(innermost)} folders of pictures in {base}"
                 record.reasons["classes"] = "the folders of pictures lie in further folders"
             elif len(set(innermost)) > 1:
-                deeper = comma_list(sorted(set(innermost)), 3)
-                record.notes.append(
-                    f"folders in those of the classes, such as {deeper}, count for nothing: classes=all"
-                )
+                what = f"folders in those of the classes, such as {comma_list(sorted(set(innermost)), 3)}"
+                record.notes.append(f"{what}, count for nothing: classes=all")
         return [record if parts else _with_lists(folder, record, classes)]
 
     def __init__(
@@ -87,9 +85,9 @@ class ImageFolder(Reader):
         **options: Any,
     ) -> None:
         super().__init__(root, images=images, **options)
-        self.classes = classes
-        self.folders = [inside(self.root, images.replace("{split}", name)) for name in self.split_names]
-        self.folders, self.with_label = list(dict.fromkeys(self.folders)), label
+        self.classes, self.with_label = classes, label
+        folders = (inside(self.root, images.replace("{split}", name)) for name in self.split_names)
+        self.folders = list(dict.fromkeys(folders))
         self._names: list[str] = []
 
     def files(self) -> list[Path]:
@@ -98,11 +96,12 @@ class ImageFolder(Reader):
     def listed_folders(self) -> list[Path]:
         return self.folders
 
+    def write_miniature(self, miniature: Miniature) -> None:  # two classes where subfolders are numbered
+        for folder, kind in product(self.folders, ("one", "two") if self.with_label else ("",)):
+            miniature.pictures(f"{folder}/{kind}", folder / kind, count=6 * PICTURES)
+
     def require(self) -> None:
-        for folder in self.folders:
-            if not folder.is_dir():
-                hint = "point `root` at the folder that holds it, or name it: images=FOLDER"
-                raise DataError(FOLDER_MISSING, where=str(folder), hint=hint)
+        require_folders(self.folders, "point `root` at the folder that holds it, or name it: images=FOLDER")
 
     def read(self) -> list[Example]:
         paths = [(folder, path) for folder in self.folders for some in index_images(folder).values() for path in some]
@@ -141,15 +140,13 @@ _CAMERAS = re.compile(
 
 def word_before_number(stem: str) -> str:
     """Return the words before the number that ends a name; empty where a name has another form."""
-    hit = _WORD.fullmatch(stem)
-    return hit[1] if hit else ""
+    return hit[1] if (hit := _WORD.fullmatch(stem)) else ""
 
 
 def _classes_by_name(folder: Folder) -> list[Recognised]:
     """Return pictures called by their classes and a number (``cat.0.jpg``): in one folder, or in those of parts."""
-    words: dict[str, list[str]] = {}
-    for path in map(PurePosixPath, folder.pictures.paths):
-        words.setdefault(str(path.parent), []).append(word_before_number(path.stem))
+    paths = map(PurePosixPath, folder.pictures.paths)
+    words = grouped((str(path.parent), word_before_number(path.stem)) for path in paths)
     homes = sorted(home for home, some in words.items() if all(some))
     parts = parts_of([PurePosixPath(home).name for home in homes]) if len(homes) > 1 else {}
     counts = Counter(word for home in homes for word in words[home])
@@ -162,31 +159,24 @@ def _classes_by_name(folder: Folder) -> list[Recognised]:
     entry = {"name": "folder", "images": images, "label": True, "classes": "name"}
     reasons = {"classes": f"the pictures are called by words and a number: {comma_list(sorted(counts), 4)}"}
     reasons |= {"parts": "the folders are named after the parts"} if parts else {}
-    title = f"{counts.total():,} pictures called by {len(counts)} words"
-    record = Recognised("labels", entry, [], {"image": "file", "label": "name"}, parts, reasons, title=title)
-    record.fallback = True
     others = sorted(home for home in words if home not in homes)
-    record.notes += [f"the names of the pictures in {comma_list(others, 4)} say no class: not used"] if others else []
-    return [record]
-
-
-def _train_folder(parts: dict[str, dict[str, Any]]) -> str:
-    named = parts["train"]["split"]
-    return str(named if isinstance(named, str) else named[0])
+    notes = [f"the names of the pictures in {comma_list(others, 4)} say no class: not used"] if others else []
+    title, columns = f"{counts.total():,} pictures called by {len(counts)} words", {"image": "file", "label": "name"}
+    return [Recognised("labels", entry, [], columns, parts, reasons, notes, title=title, fallback=True)]
 
 
 def _is_divided(paths: Iterable[str], base: str) -> bool:
     """Return whether folders in folders hold the pictures whose names begin with theirs (``0/2/f/02f6f33d.jpg``)."""
-    inner = (PurePosixPath(path).relative_to(base) for path in paths)
     return all(
-        len(path.parts) > 2 and max(map(len, path.parts[:-1])) <= 2 and path.name.startswith("".join(path.parts[:-1]))
-        for path in inner
+        len(folders) > 1 and max(map(len, folders)) <= 2 and name.startswith("".join(folders))
+        for *folders, name in (PurePosixPath(path).relative_to(base).parts for path in paths)
     )
 
 
 def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recognised:
     """Choose the parts by lists of CLASS/PICTURE, where the folder has them: text files named after the parts."""
     lists: dict[str, str] = {}
+    others: list[str] = []
     names = folder.files("*.txt", "*.lst", "*.list", "*.json")
     for name in sorted(names, key=lambda one: (one.endswith(".json"), one)):
         part, document = part_in(PurePosixPath(name).name), folder.document(name)
@@ -197,12 +187,9 @@ def _with_lists(folder: Folder, record: Recognised, classes: set[str]) -> Recogn
         if document is None and part not in lists:
             lists[part] = name
         else:
-            record.unused.append(f"{name}: another list of the parts")
-            record.files.append(name)
-    if "train" in lists and len(lists) > 1:
-        record.fallback, record.files = False, [*record.files, *lists.values()]
-        record.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
-        record.reasons["parts"] = f"{', '.join(lists.values())} list the pictures of the parts"
-    else:
-        record.files, record.unused = [], []
+            others.append(name)
+    if {"train"} < set(lists):
+        record.fallback, record.files = False, others
+        record.unused = [f"{name}: another list of the parts" for name in others]
+        record.take_lists(lists)
     return record

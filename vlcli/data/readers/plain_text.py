@@ -1,13 +1,15 @@
 """Plain text: the layouts of BookCorpus and Wikipedia, packed so that every example is full."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data import Example, Reader, Tokenizer, checks
-from vlcli.data.files import parse_json
+from vlcli.data import Example, Tokenizer, checks
+from vlcli.data.files import read_lines, text_lines, value
 from vlcli.data.miniature import PICTURES, Miniature
+from vlcli.data.readers.split_file import StreamReader
 from vlcli.errors import DataError
 from vlcli.plain import as_list
 
@@ -16,7 +18,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
 SUFFIXES = (".txt", ".jsonl", ".json", "")
 
 
-class PlainText(Reader):
+class PlainText(StreamReader):
     """Text files for language modelling alone, one example as long as the model takes.
 
     Layouts: one sentence or paragraph a line (BookCorpus); documents between ``<doc ...>`` and ``</doc>`` (Wikipedia as
@@ -67,87 +69,51 @@ class PlainText(Reader):
         inner = (file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]))
         return [file for file in inner if file.is_file() and file.suffix in SUFFIXES]
 
-    def read(self) -> list[Example]:
-        lines = (line for document in self._documents() for line in document)
-        return [Example(f"text-{number}", line) for number, line in enumerate(lines)]
+    def stream(self) -> Iterator[Example]:
+        lines = chain.from_iterable(self._documents())
+        yield from (Example(f"text-{number}", line) for number, line in enumerate(lines))
 
     def fit(self, tokenizer: Tokenizer, length: int) -> None:
         room = (self.pieces or length) - 2
-        packed: list[Example] = []
-        for text in self._packed(tokenizer, room):
-            if self.limit is not None and len(packed) >= self.limit:
-                break
-            packed.append(Example(f"text-{len(packed)}", text))
-        self.restrict(packed)
-
-    def _packed(self, tokenizer: Tokenizer, room: int) -> Iterator[str]:
-        held: list[str] = []
-        used = 0
-        for document in self._documents():
-            for sentence, size in self._sentences(document, tokenizer, room):
-                if held and used + size > room:
-                    yield " ".join(held)
-                    held, used = [], 0
-                held.append(sentence)
-                used += size
-            if held and not self.across:
-                yield " ".join(held)
-                held, used = [], 0
-        if held:
-            yield " ".join(held)
-
-    @staticmethod
-    def _sentences(lines: list[str], tokenizer: Tokenizer, room: int) -> Iterator[tuple[str, int]]:
-        for line in lines:
-            for sentence in _SENTENCE.split(line):
-                size = len(tokenizer.pieces(sentence))
-                if size <= room:
-                    yield sentence, size
-                    continue
-                part: list[str] = []
-                count = 0
-                for word in sentence.split():
-                    more = min(len(tokenizer.pieces(word)), room)
-                    if part and count + more > room:
-                        yield " ".join(part), count
-                        part, count = [], 0
-                    part.append(word)
-                    count += more
-                if part:
-                    yield " ".join(part), count
+        documents = (_sentences(document, tokenizer, room) for document in self._documents())
+        parts = [chain.from_iterable(documents)] if self.across else documents
+        texts = (text for sentences in parts for text, _ in _packed(sentences, room))
+        self.restrict([Example(f"text-{number}", text) for number, text in enumerate(islice(texts, self.limit))])
 
     def _documents(self) -> Iterator[list[str]]:
         for path in self.files():
             yield from _json_documents(path) if path.suffix in (".jsonl", ".json") else _text_documents(path)
 
 
+def _packed(parts: Iterable[tuple[str, int]], room: int) -> Iterator[tuple[str, int]]:
+    """Join texts, each given with its number of pieces, while they fit into ``room`` pieces."""
+    joined: list[str] = []
+    used = 0
+    for text, size in parts:
+        if joined and used + size > room:
+            yield " ".join(joined), used
+            joined, used = [], 0
+        joined.append(text)
+        used += size
+    if joined:
+        yield " ".join(joined), used
+
+
+def _sentences(lines: list[str], tokenizer: Tokenizer, room: int) -> Iterator[tuple[str, int]]:
+    for sentence in (sentence for line in lines for sentence in _SENTENCE.split(line)):
+        if (size := len(tokenizer.pieces(sentence))) <= room:
+            yield sentence, size
+        else:
+            yield from _packed(((word, min(len(tokenizer.pieces(word)), room)) for word in sentence.split()), room)
+
+
 def _text_documents(path: Path) -> Iterator[list[str]]:
-    held: list[str] = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                text = checks.sentence(_TAG.sub("", line), f"{path}:{number}")
-                if text:
-                    held.append(text)
-                elif held:
-                    yield held
-                    held = []
-    except UnicodeDecodeError as error:
-        raise DataError("A text file is not UTF-8.", where=str(path), got=f"byte {error.start}") from None
-    if held:
-        yield held
+    lines = (checks.sentence(_TAG.sub("", line), f"{path}:{number}") for number, line in enumerate(text_lines(path), 1))
+    yield from (list(document) for filled, document in groupby(lines, bool) if filled)
 
 
 def _json_documents(path: Path) -> Iterator[list[str]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"{path}:{number}"
-            try:
-                text = parse_json(line, where, one_line=True)["text"]
-            except (KeyError, TypeError):
-                what, expected = "A line is no JSON object with a text.", '{"text": "..."}'
-                raise DataError(what, where=where, expected=expected) from None
-            if lines := [part.strip() for part in checks.sentence(text, where).splitlines() if part.strip()]:
-                yield lines
+    for where, row in read_lines(path):
+        text = checks.sentence(value(row, "text", str, where), where)
+        if lines := [part.strip() for part in text.splitlines() if part.strip()]:
+            yield lines

@@ -1,6 +1,8 @@
 """Test sets that probe what models understand: SugarCrepe, POPE, VSR and Winoground."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,11 +51,7 @@ class SugarCrepe(_File):
         picture = self.picture(value(row, "filename", str, where))
         texts = [value(row, key, str, where).strip() for key in ("caption", "negative_caption")]
         item = f"{file.stem}-{where.rpartition('[')[2].removesuffix(']')}"
-        facts = {"item": item, "kind": file.stem}
-        return [
-            Example(f"{item}-{part}", text, [picture], targets={**facts, "part": part})
-            for part, text in enumerate(texts)
-        ]
+        return _parts(item, file.stem, [(text, picture) for text in texts])
 
 
 class POPE(_File):
@@ -131,34 +129,31 @@ class Winoground(_File):
     """
 
     paper: ClassVar[str] = "Thrush et al. 2022, Winoground: Probing Vision and Language Models for Compositionality"
-    usual: ClassVar[tuple[str, ...]] = (
-        "winoground/examples.jsonl",
-        "winoground/data/examples.jsonl",
-        "data/examples.jsonl",
-        "examples.jsonl",
+    usual: ClassVar[tuple[str, ...]] = tuple(
+        f"{folder}examples.jsonl" for folder in ("winoground/", "winoground/data/", "data/", "")
     )
 
     def of_row(self, row: dict[str, Any], where: str, file: Path) -> list[Example]:
         item = str(row.get("id", where.rpartition(":")[2]))
         pictures = [self.picture(value(row, f"image_{side}", str, where)) for side in (0, 1)]
         texts = [value(row, f"caption_{side}", str, where).strip() for side in (0, 1)]
-        facts = {"item": item, "kind": str(row.get("collapsed_tag", ""))}
-        pairs = [(text, picture) for text in texts for picture in pictures]
-        return [
-            Example(f"{item}-{part}", text, [picture], targets={**facts, "part": part})
-            for part, (text, picture) in enumerate(pairs)
-        ]
+        return _parts(item, str(row.get("collapsed_tag", "")), product(texts, pictures))
+
+
+def _parts(item: str, kind: str, pairs: Iterable[tuple[str, str]]) -> list[Example]:
+    """Return an example for each pair of a text and a picture of an item."""
+    return [
+        Example(f"{item}-{part}", text, [picture], targets={"item": item, "kind": kind, "part": part})
+        for part, (text, picture) in enumerate(pairs)
+    ]
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     start = read_text(file).lstrip()[:200]
-    if start[:1] == "[" or (start[:1] == "{" and file.suffix == ".json" and not _is_row(start)):
+    of_objects = re.match(r"\{[^:]*:\s*\{", start) is not None  # rows in one object, not line by line
+    if start[:1] == "[" or (of_objects and file.suffix == ".json"):
         content = read_json(file, (list, dict))
         rows = content.items() if isinstance(content, dict) else enumerate(content)
         yield from ((f"{file}[{key}]", row) for key, row in rows)
     else:
         yield from read_lines(file)
-
-
-def _is_row(start: str) -> bool:  # whether rows stand line by line, not in one object
-    return not start[1:].lstrip().split(":", 1)[-1].lstrip().startswith("{")

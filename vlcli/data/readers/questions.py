@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlcli.data import Example, Folder, Miniature, Reader, Recognised
+from vlcli.data import Example, Folder, Miniature, Recognised
 from vlcli.data.files import first_object, inside, read_json, text_lines, value
 from vlcli.data.leakage import usual_paths
 from vlcli.data.miniature import PICTURES
 from vlcli.data.readers.cells import PLAIN
-from vlcli.data.readers.split_file import SplitFileReader, list_rows
+from vlcli.data.readers.split_file import SplitFileReader, StreamReader, list_rows
 from vlcli.errors import DataError
 from vlcli.metrics.vqa import set_form
 
@@ -18,7 +18,7 @@ ALSO = {"val": "valid", "valid": "val", "submit": "submission", "submission": "s
 """The same split by LXMERT's name and by the official one."""
 
 
-class GQA(Reader):
+class GQA(StreamReader):
     """Questions on images with one answer each (GQA's JSON by question id, or LXMERT's list).
 
     Targets: ``answers`` (the answer -> 1), ``answer``, ``question_id``, and of the official file ``structural``,
@@ -44,11 +44,7 @@ class GQA(Reader):
         "gqa/questions/{split}_all_questions.json",
         "{split}_balanced_questions.json",
     )
-    usual_choices: ClassVar[tuple[str, ...]] = (
-        "gqa/{split}_choices.json",
-        "gqa/eval/{split}_choices.json",
-        "{split}_choices.json",
-    )
+    usual_choices: ClassVar[tuple[str, ...]] = tuple(f"{at}{{split}}_choices.json" for at in ("gqa/", "gqa/eval/", ""))
 
     def __init__(self, root: Path, *, questions: str | None = None, choices: str | None = None, **options: Any) -> None:
         super().__init__(root, **options)
@@ -64,17 +60,17 @@ class GQA(Reader):
             return []
         columns = {"image": "imageId", "text": "question", "answers": "answer"}
         data = Recognised("vqa", {"name": "gqa"}, chosen, columns).name_files("questions")
-        left = [name for name in files if name not in chosen]
-        data.unused = [
-            f"{name}: {'the balanced questions are read' if name in answered else 'questions without answers'}"
-            for name in left
-        ]
-        data.files = [*chosen, *left]
+        why = {name: "the balanced questions are read" for name in answered if name not in chosen}
+        why |= {name: "questions without answers" for name in files if name not in answered}
+        data.unused, data.files = [f"{name}: {why[name]}" for name in files if name in why], [*chosen, *why]
         return [folder.with_images(data, [row.get("imageId") for name in chosen for row in files[name]])]
 
     def files(self) -> list[Path]:
-        files = dict.fromkeys(self._first(self.questions, self.usual))
-        return [chunk for file in files for chunk in _chunks(file)]
+        files: list[Path] = []
+        for file in dict.fromkeys(self._first(self.questions, self.usual)):
+            folder = file if file.is_dir() else file.with_suffix("")
+            files += sorted(folder.glob("*.json")) if not file.is_file() and folder.is_dir() else [file]
+        return files
 
     def write_miniature(self, miniature: Miniature) -> None:
         for split, file in zip(self.split_names, self._first(self.questions, self.usual), strict=True):
@@ -88,35 +84,26 @@ class GQA(Reader):
                     rows[f"{n:05d}{i}"] = asked | (said if part else {})
             miniature.write(file, rows)
 
-    def read(self) -> list[Example]:
-        examples: list[Example] = []
+    def stream(self) -> Iterator[Example]:
         for file in self.files():
             content = read_json(file, (dict, list))
-            examples += _joined(content, file) if isinstance(content, list) else _official(content, file)
-        return examples
+            yield from _joined(content, file) if isinstance(content, list) else _official(content, file)
 
     def choices(self) -> dict[str, dict[str, list[str]]]:
         """Return ``valid`` and ``plausible`` answers by question id; empty where there is no such file."""
-        choices: dict[str, dict[str, list[str]]] = {}
-        for file in self._first(self.choice_file, self.usual_choices):
-            if self.choice_file is not None or file.is_file():
-                choices |= read_json(file)
-        return choices
+        files = self._first(self.choice_file, self.usual_choices)
+        known = (file for file in files if self.choice_file is not None or file.is_file())
+        return {number: answers for file in known for number, answers in read_json(file).items()}
 
     def _first(self, named: str | None, candidates: tuple[str, ...]) -> list[Path]:
         chosen = []
         for split in self.split_names:
-            names = [split, ALSO[split]] if split in ALSO else [split]
+            names = dict.fromkeys((split, ALSO.get(split, split)))
             texts = [text.replace("{split}", name) for name in names for text in ([named] if named else candidates)]
             paths = [inside(self.root, text) for text in texts]
             there = (path for path in paths if path.exists() or path.with_suffix("").is_dir())
             chosen.append(next(there, paths[0]))
         return chosen
-
-
-def _chunks(file: Path) -> list[Path]:
-    folder = file if file.is_dir() else file.with_suffix("")
-    return sorted(folder.glob("*.json")) if not file.is_file() and folder.is_dir() else [file]
 
 
 def _official(content: dict[str, Any], file: Path) -> Iterator[Example]:
@@ -125,13 +112,12 @@ def _official(content: dict[str, Any], file: Path) -> Iterator[Example]:
         targets: dict[str, Any] = {"question_id": number}
         if "answer" in row:
             answer = value(row, "answer", str, where)
-            types, groups = row.get("types") or {}, row.get("groups") or {}
+            types, group = row.get("types") or {}, (row.get("groups") or {}).get("global")
             targets |= {"answers": {answer: 1.0}, "answer": answer}
             targets |= {name: str(types[name]) for name in ("structural", "semantic", "detailed") if types.get(name)}
-            if groups.get("global"):
-                targets["group"] = str(groups["global"])
+            targets |= {"group": str(group)} if group else {}
             targets["balanced"] = bool(row.get("isBalanced", True))
-            targets["entailed"] = [str(other) for other in row.get("entailed") or ()]
+            targets["entailed"] = list(map(str, row.get("entailed") or ()))
         text = value(row, "question", str, where).strip()
         yield Example(number, text, [_image(row, "imageId", where)], targets=targets)
 
@@ -143,8 +129,8 @@ def _joined(content: list[Any], file: Path) -> Iterator[Example]:
         targets: dict[str, Any] = {"question_id": number}
         if "label" in row:
             answers = {str(k): float(v) for k, v in value(row, "label", dict, where).items()}
-            targets["answers"] = answers
-            targets |= {"answer": max(answers, key=lambda name: answers[name])} if answers else {}
+            best = {"answer": max(answers, key=lambda name: answers[name])} if answers else {}
+            targets |= {"answers": answers, **best}
         yield Example(number, value(row, "sent", str, where).strip(), [_image(row, "img_id", where)], targets=targets)
 
 
@@ -164,31 +150,28 @@ class _VisualGenome(SplitFileReader):
     """
 
     rows: ClassVar[str] = ""
-    kind: ClassVar[tuple[str, str, str]] = ("", "", "")  # of the data, the reader's name, the field of the sentence
+    kind: ClassVar[tuple[str, str, dict[str, str]]] = ("", "", {})  # of the data, the reader's name, fields by role
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        kind, name, text = cls.kind
+        kind, name, columns = cls.kind
         data = []
         for file, images in folder.documents():
-            if cls.rows and {cls.rows} <= first_object(images).keys() and any(image.get(cls.rows) for image in images):
-                columns = {"image": "id", "text": text} | ({"answers": "answer"} if kind == "vqa" else {})
-                record = Recognised(kind, {"name": name, "file": file}, [file], columns)
+            if cls.rows in first_object(images) and any(image.get(cls.rows) for image in images):
+                record = Recognised(kind, {"name": name, "file": file}, [file], {"image": "id", **columns})
                 data.append(folder.with_images(record, [image.get("id", image.get("image_id")) for image in images]))
         return data
 
     def __init__(self, root: Path, *, split: str | list[str] = "all", **options: Any) -> None:
         super().__init__(root, split=split, **options)
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for file in self.files():
-            images = []
-            for n in miniature.pictures("vg", self.image_folder):
-                said = {"question": miniature.question(n), "answer": miniature.answer(n)}
-                said["phrase"] = miniature.sentence(n)
-                rows = [{"region_id": 10 * n + i, "qa_id": 10 * n + i, **said} for i in range(2)]
-                images.append({"id": n, self.rows: rows})
-            miniature.write(file, images)
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        images = []
+        for n in miniature.pictures("vg", self.image_folder):
+            said = {"question": miniature.question(n), "answer": miniature.answer(n), "phrase": miniature.sentence(n)}
+            rows = [{"region_id": 10 * n + i, "qa_id": 10 * n + i, **said} for i in range(2)]
+            images.append({"id": n, self.rows: rows})
+        return images
 
     def read_file(self, file: Path) -> Iterator[Example]:
         for where, image in list_rows(file):
@@ -211,7 +194,7 @@ class VGRegions(_VisualGenome):
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; matched with whole images in LXMERT, section 3.2"
     usual: ClassVar[tuple[str, ...]] = usual_paths("region_descriptions.json")
     rows: ClassVar[str] = "regions"
-    kind: ClassVar[tuple[str, str, str]] = ("captions", "vg-regions", "phrase")
+    kind: ClassVar[tuple[str, str, dict[str, str]]] = ("captions", "vg-regions", {"text": "phrase"})
 
     def example(self, row: Any, image: str, where: str) -> Example:
         key = str(value(row, "region_id" if "region_id" in row else "id", (int, str), where))
@@ -230,7 +213,7 @@ class Questions(_VisualGenome):
     paper: ClassVar[str] = "Krishna et al. 2017, Visual Genome; Zhu et al. 2016, Visual7W"
     usual: ClassVar[tuple[str, ...]] = usual_paths("question_answers.json")
     rows: ClassVar[str] = "qas"
-    kind: ClassVar[tuple[str, str, str]] = ("vqa", "vg-qa", "question")
+    kind: ClassVar[tuple[str, str, dict[str, str]]] = ("vqa", "vg-qa", {"text": "question", "answers": "answer"})
 
     def example(self, row: Any, image: str, where: str) -> Example:
         key = str(value(row, "qa_id" if "qa_id" in row else "id", (int, str), where))
@@ -295,7 +278,7 @@ class DAQUAR(SplitFileReader):
                 lists.append(name)
         if not groups:
             return []
-        best = max(groups, key=lambda key: (key.isdigit(), int(key) if key.isdigit() else 0))
+        best = max(groups, key=lambda key: int(key) if key.isdigit() else -1)
         columns = {"image": "the name that ends the question", "text": "first line", "answers": "second line"}
         data = Recognised("vqa", {"name": "daquar"}, groups.pop(best), columns).name_files()
         rest = sorted(name for names in groups.values() for name in names)
@@ -310,21 +293,18 @@ class DAQUAR(SplitFileReader):
     def files(self) -> list[Path]:
         return self.first_file(self.file, [folder + name for name in self.names[self.version] for folder in _FOLDERS])
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            lines = []
-            for number in miniature.numbers(f"daquar-{split}", 4 * PICTURES):
-                miniature.picture(self.image_folder / f"image{number}.png")
-                lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
-            miniature.write(file, "\n".join(lines))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        lines = []
+        for number in miniature.numbers(f"daquar-{split}", 4 * PICTURES):
+            miniature.picture(self.image_folder / f"image{number}.png")
+            lines += [f"{miniature.question(number)[:-1]} in the image{number} ?", miniature.answer(number)]
+        return "\n".join(lines)
 
-    def read(self) -> list[Example]:
-        examples = []
+    def stream(self) -> Iterator[Example]:
         for split, file in zip(self.split_names, self.files(), strict=True):
             part = list(self._read_part(split, file))
             _compare(file, file.with_name(f"{split}.txt"), {example.images[0] for example in part})
-            examples += part
-        return examples
+            yield from part
 
     def _read_part(self, split: str, file: Path) -> Iterator[Example]:
         lines = [line.strip() for line in text_lines(file)]
@@ -340,13 +320,11 @@ class DAQUAR(SplitFileReader):
                 got, expected = answer or "nothing", "the answer on the line below its question"
                 where, hint = f"{file}:{start + 2}", "is a line missing?"
                 raise DataError("The question has no answer.", where=where, got=got, expected=expected, hint=hint)
-            kind = "set" if "," in answer else "single"
-            targets = {"answers": {set_form(answer): 1.0}, "answer_type": kind, **PLAIN}
-            text = question
+            targets = {"answers": {set_form(answer): 1.0}, "answer_type": "set" if "," in answer else "single", **PLAIN}
             if not self.whole:  # "on the left of the image3" keeps "the image"
                 cut = _IN_PICTURE.sub("", question)
-                text = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
-            yield Example(f"{split}-{start // 2 + 1}", text, [picture[1]], targets=targets)
+                question = (cut if cut != question else _PICTURE.sub("image", question)).strip() + " ?"
+            yield Example(f"{split}-{start // 2 + 1}", question, [picture[1]], targets=targets)
 
 
 def _compare(file: Path, listed: Path, pictures: set[str]) -> None:

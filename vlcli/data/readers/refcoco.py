@@ -1,24 +1,29 @@
 """Referring expressions in the layout of the refer toolkit: RefCOCO, RefCOCO+, RefCOCOg."""
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlcli.data import Example, Folder, Reader, Recognised
+from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import by_id
 from vlcli.data.files import inside, read_json, value
 from vlcli.data.miniature import BOXES, Miniature
 from vlcli.data.plain_pickle import load_plain
+from vlcli.data.readers.split_file import StreamReader
+from vlcli.data.recognition.folder import by_folder
 from vlcli.errors import DataError
 from vlcli.images.boxes import NO_AREA, BoxList, boxes_for, from_instances, read_boxes
 from vlcli.images.labels import Labels, numbered
+from vlcli.plain import as_list
 
 
-class RefCOCO(Reader):
+class RefCOCO(StreamReader):
     """Referring expressions, each with its picture; the target is the box of the expression.
 
     ``refs(unc).p`` is a pickled file: it is read without unpickling, and anything but plain data in it is refused.
@@ -62,23 +67,21 @@ class RefCOCO(Reader):
         if candidates != "truth" and detections is None:
             hint = "name MAttNet's file: detections=res101_coco_minus_refer_notime_dets.json"
             raise DataError("Detected boxes are asked for, and no file of them is named.", where="refcoco", hint=hint)
-        self._instances: dict[str, Any] | None = None
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         recognised = []
-        for home in dict.fromkeys(str(PurePosixPath(name).parent) for name in folder.files("refs(*).p")):
-            names = [name for name in folder.files("refs(*).p") if str(PurePosixPath(name).parent) == home]
-            best = min(names, key=lambda name: (not any(by in name for by in ("unc", "umd")), name))
+        for home, names in by_folder(folder.files("refs(*).p")).items():
+            best, *others = sorted(names, key=lambda name: (not any(by in name for by in ("unc", "umd")), name))
             content = folder.document(str(PurePosixPath(home, "instances.json")))
             if isinstance(content, dict) and isinstance(content.get("images"), list):
                 data = _recognised(folder, best, content["images"])
-                data.unused = [f"{name}: the references are read from {best}" for name in names if name != best]
+                data.unused = [f"{name}: the references are read from {best}" for name in others]
                 recognised.append(data)
         return recognised
 
     def files(self) -> list[Path]:
-        detected = [] if self.candidates == "truth" or self.detections is None else [self.detections]
+        detected = [self.detections] if self.candidates != "truth" and self.detections is not None else []
         return [self.refs_file, self.instances_file, *detected]
 
     def write_miniature(self, miniature: Miniature) -> None:
@@ -97,48 +100,40 @@ class RefCOCO(Reader):
             boxes = [{"image_id": n, "box": box, "category_id": 1, "score": 0.9} for n in names for box in BOXES[:2]]
             miniature.write(self.detections, boxes)
 
-    def read(self) -> list[Example]:
+    def stream(self) -> Iterator[Example]:
         refs = load_plain(self.refs_file) if self.refs_file.suffix == ".p" else read_json(self.refs_file, list)
-        where = str(self.refs_file)
         if not isinstance(refs, list):
-            raise DataError("There is no list of references.", where=where, got=type(refs).__name__)
+            raise DataError("There is no list of references.", where=str(self.refs_file), got=type(refs).__name__)
         images, notes = self._by_id("images"), self._by_id("annotations")
-        boxes = {number: note["bbox"] for number, note in notes.items()}
-        examples: list[Example] = []
-        for number, ref in enumerate(refs):
-            if value(ref, "split", str, f"{where}: [{number}]") in self.split_names:
-                examples += self._expressions(ref, images, boxes, f"{where}: [{number}]")
-        return examples
-
-    def _expressions(
-        self, ref: dict[str, Any], images: dict[int, dict[str, Any]], boxes: dict[int, list[float]], where: str
-    ) -> list[Example]:
-        number, annotation = value(ref, "image_id", int, where), value(ref, "ann_id", int, where)
-        if number not in images or annotation not in boxes:
-            got = f"image_id {number}, ann_id {annotation}"
-            raise DataError("A reference speaks of what the boxes' file does not list.", where=where, got=got)
-        image = images[number]
-        name = self.picture(str(image["file_name"]))
-        left, top, wide, high = boxes[annotation]
-        if min(wide, high) <= 0:
-            self.left_out[f"references to {NO_AREA}"] += 1
-            return []
-        sides = np.array([image["width"], image["height"]] * 2, np.float32)
-        box = (np.array([left, top, left + wide, top + high], np.float32) / sides).tolist()
-        examples = []
-        for sentence in value(ref, "sentences", list, where):
-            key = str(value(sentence, "sent_id", int, where))
-            targets = {"box": box, "ann_id": annotation, "ref_id": ref.get("ref_id", -1)}
-            if "place" in sentence:
-                targets["kind"] = "place" if sentence["place"] else "other"
-            text = value(sentence, "sent", str, where)
-            examples.append(Example(key, text, [name], text_key=key, targets=targets))
-        return examples
+        for row, ref in enumerate(refs):
+            where = f"{self.refs_file}: [{row}]"
+            if value(ref, "split", str, where) not in self.split_names:
+                continue
+            number, annotation = value(ref, "image_id", int, where), value(ref, "ann_id", int, where)
+            if number not in images or annotation not in notes:
+                got = f"image_id {number}, ann_id {annotation}"
+                raise DataError("A reference speaks of what the boxes' file does not list.", where=where, got=got)
+            image = images[number]
+            name = self.picture(str(image["file_name"]))
+            left, top, wide, high = notes[annotation]["bbox"]
+            if min(wide, high) <= 0:
+                self.left_out[f"references to {NO_AREA}"] += 1
+                continue
+            sides = np.array([image["width"], image["height"]] * 2, np.float32)
+            box = (np.array([left, top, left + wide, top + high], np.float32) / sides).tolist()
+            for sentence in value(ref, "sentences", list, where):
+                key = str(value(sentence, "sent_id", int, where))
+                targets = {"box": box, "ann_id": annotation, "ref_id": ref.get("ref_id", -1)}
+                if "place" in sentence:
+                    targets["kind"] = "place" if sentence["place"] else "other"
+                yield Example(key, value(sentence, "sent", str, where), [name], text_key=key, targets=targets)
 
     def boxes(self) -> dict[str, BoxList]:
-        truth = self._annotated()
+        instances = from_instances(self._content, crowds=True).with_area()
+        of_file = numbered(instances, Labels((), tuple(self.class_ids()))).values()
+        truth = {self.picture(one.name): replace(one, attributes=None) for one in of_file}
         detected = read_boxes(self.detections) if self.candidates != "truth" and self.detections is not None else {}
-        candidates: dict[str, BoxList] = {}  # without scores, which would tell annotated from detected boxes
+        candidates = {}  # without scores, which would tell annotated from detected boxes
         for name in dict.fromkeys(name for example in self.examples() for name in example.images):
             lists = [truth[name]] if self.candidates != "detected" else []
             if self.candidates != "truth" and (more := boxes_for(detected, name)) is not None and len(more):
@@ -156,33 +151,27 @@ class RefCOCO(Reader):
         names = [f"detected-{row}" for row in range(len(boxes))]
         return _box_list(boxes.clipped(annotated.size).boxes, kinds, names, annotated.size)
 
-    def _annotated(self) -> dict[str, BoxList]:
-        boxes = numbered(from_instances(self._content(), crowds=True).with_area(), Labels((), tuple(self.class_ids())))
-        return {self.picture(one.name): replace(one, attributes=None) for one in boxes.values()}
-
     def class_names(self) -> list[str]:
         return [str(row["name"]) for _, row in sorted(self._by_id("categories").items())]
 
     def class_ids(self) -> list[int]:
         return sorted(self._by_id("categories"))
 
+    @cached_property
     def _content(self) -> dict[str, Any]:
-        if self._instances is None:
-            content = read_json(self.instances_file)
-            for name in ("images", "annotations"):
-                value(content, name, list, str(self.instances_file))
-            self._instances = content
-        return self._instances
+        content = read_json(self.instances_file)
+        for name in ("images", "annotations"):
+            value(content, name, list, str(self.instances_file))
+        return content  # type: ignore[no-any-return]
 
     def _by_id(self, name: str) -> dict[int, dict[str, Any]]:
-        rows = by_id(self._content().get(name, []), "id", f"{self.instances_file}: {name}")
+        rows = by_id(self._content.get(name, []), "id", f"{self.instances_file}: {name}")
         return {int(key): row for key, row in rows.items()}
 
 
 def _recognised(folder: Folder, refs: str, images: list[Any]) -> Recognised:
     home = str(PurePosixPath(refs).parent)
-    rows = load_plain(folder.root / refs)
-    splits = sorted({str(row.get("split")) for row in rows if isinstance(row, dict)}) if isinstance(rows, list) else []
+    splits = sorted({str(row.get("split")) for row in as_list(load_plain(folder.root / refs)) if isinstance(row, dict)})
     files = [refs, str(PurePosixPath(home, "instances.json"))]
     columns = {"image": "image_id", "text": "sentences[].sent", "boxes": "ann_id"}
     data = Recognised("referring", {"name": "refcoco", "folder": home}, files, columns).name_files("refs", splits)
@@ -197,7 +186,6 @@ def _box_list(boxes: Any, classes: list[int], names: list[str], size: tuple[int,
 
 
 def _joined(parts: list[BoxList]) -> BoxList:
-    boxes, classes, names = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("boxes", "classes", "box_ids")
-    )
+    fields = ("boxes", "classes", "box_ids")
+    boxes, classes, names = (np.concatenate([getattr(part, name) for part in parts]) for name in fields)
     return BoxList(boxes, classes=classes, box_ids=names, size=parts[0].size)

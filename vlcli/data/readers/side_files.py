@@ -6,19 +6,11 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data import Example, Folder, Reader, Recognised
+from vlcli.data import Example, Folder, Recognised, files
 from vlcli.data.checks import by_id
-from vlcli.data.files import (
-    IMAGE_SUFFIXES,
-    first_object,
-    index_images,
-    inside,
-    is_picture_file,
-    read_json,
-    text_lines,
-    value,
-)
+from vlcli.data.readers.split_file import StreamReader
 from vlcli.data.readers.table import Table
+from vlcli.data.recognition.folder import by_folder
 from vlcli.data.recognition.generic import as_data_sets
 from vlcli.data.recognition.lists import SUFFIXES
 from vlcli.data.recognition.recognised import part_in
@@ -49,28 +41,25 @@ class TextColumns(Table):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        beside: dict[str, list[str]] = {}
-        for name in folder.files("*.txt"):
-            beside.setdefault(str(PurePosixPath(name).parent), []).append(name)
+        beside = by_folder(folder.files("*.txt"))
         tables = []
         for names in beside.values():
-            files = {name: folder.lines(name) for name in names} if 1 < len(names) <= MOST_COLUMNS else {}
-            if len({len(lines) for lines in files.values()}) == 1:
-                columns = {PurePosixPath(name).stem: lines for name, lines in files.items()}
+            columns = {PurePosixPath(one).stem: folder.lines(one) for one in names if 1 < len(names) <= MOST_COLUMNS}
+            counts = {len(lines) for lines in columns.values()}
+            if len(counts) == 1 and min(counts) >= FEWEST_LINES:
                 rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-                if len(rows) >= FEWEST_LINES:
-                    tables.append(TableFile(folder.root / min(files), cls.format, spread(rows)))
-        records = as_data_sets(folder, tables)
+                tables.append(TableFile(folder.root / min(names), cls.format, spread(rows)))
+        records = [record for record in as_data_sets(folder, tables) if record.kind]
         for record in records:
-            record.files += [name for file in record.files for name in beside[str(PurePosixPath(file).parent)]]
-            record.files = list(dict.fromkeys(record.files))
-        return [record for record in records if record.kind]
+            others = [name for file in record.files for name in beside[str(PurePosixPath(file).parent)]]
+            record.files = list(dict.fromkeys(record.files + others))
+        return records
 
     def files(self) -> list[Path]:
         return [*super().files(), *(file for table in self.tables() for file in _columns(table) if file != table)]
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        columns = {path.stem: [line.strip() for line in text_lines(path, self.encoding)] for path in _columns(file)}
+        columns = {path.stem: list(map(str.strip, files.text_lines(path, self.encoding))) for path in _columns(file)}
         while columns[file.stem] and not columns[file.stem][-1]:
             columns[file.stem].pop()
         count = len(columns[file.stem])
@@ -114,7 +103,10 @@ class SideFiles(Table):
         for name in names[:: max(1, len(names) // MOST_READ)]:
             with suppress(DataError):
                 rows.append(_row(folder.root / name, place))
-        if _are_beside(folder, names[0]) and not _says_more(rows):
+        first = PurePosixPath(names[0])
+        are_beside = any(str(first.with_suffix(suffix)) in folder.pictures.paths for suffix in files.IMAGE_SUFFIXES)
+        say_more = any(isinstance(row.get("text"), list) or not {*row} & {"text", "caption"} for row in rows)
+        if are_beside and not say_more:  # the reader webdataset reads a caption beside each picture
             return []
         records = as_data_sets(folder, [TableFile(place, cls.format, rows)])
         for record in records:
@@ -140,34 +132,25 @@ class SideFiles(Table):
         return self.tables()
 
     def tables(self) -> list[Path]:
-        return [inside(self.root, str(self.file))]
+        return [files.inside(self.root, str(self.file))]
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        pictures = index_images(self.root)
+        pictures = files.index_images(self.root)
         for path in self.files():
             if path.stem in pictures:
                 yield str(path), _row(path, file)
 
 
-def _are_beside(folder: Folder, name: str) -> bool:
-    return any(str(PurePosixPath(name).with_suffix(ending)) in folder.pictures.paths for ending in IMAGE_SUFFIXES)
-
-
-def _says_more(rows: list[dict[str, Any]]) -> bool:
-    """Return whether files beside pictures hold more than the caption that the reader ``webdataset`` reads."""
-    return any(isinstance(row.get("text"), list) or not {*row} & {"text", "caption"} for row in rows)
-
-
 def _row(path: Path, folder: Path) -> dict[str, Any]:
     if path.suffix == ".json":
-        columns = read_json(path)
+        columns = files.read_json(path)
     else:
-        lines = [line.strip() for line in text_lines(path) if line.strip()]
+        lines = [line for _, line in files.numbered_lines(path)]
         columns = {"text": lines[0] if len(lines) == 1 else lines}
     return {**columns, "image": path.relative_to(folder).with_suffix("").as_posix()}
 
 
-class RSVQA(Reader):
+class RSVQA(StreamReader):
     """Questions on satellite and aerial pictures, with the answers in a file beside (RSVQA, low and high resolution).
 
     Rows that are not ``active`` belong to other splits. Targets: ``answers`` (the answer -> 1), ``answer``,
@@ -198,7 +181,8 @@ class RSVQA(Reader):
     def recognise(cls, folder: Folder) -> list[Recognised]:
         rows = {name: one.get("questions") for name, one in folder.documents("*questions*") if isinstance(one, dict)}
         asked = {name: _active(some) for name, some in rows.items() if isinstance(some, list)}
-        asked = {name: some for name, some in asked.items() if {"img_id", "answers_ids"} <= first_object(some).keys()}
+        fields = {"img_id", "answers_ids"}
+        asked = {name: some for name, some in asked.items() if fields <= files.first_object(some).keys()}
         pairs = {name: name.replace("questions", "answers") for name in asked}
         if not pairs or not set(pairs.values()) <= set(folder.files("*.json")):
             return []
@@ -210,26 +194,23 @@ class RSVQA(Reader):
 
     def files(self) -> list[Path]:
         texts = [text.replace("{split}", split) for split in self.split_names for text in (self.asked, self.answered)]
-        return [inside(self.root, text) for text in texts]
+        return [files.inside(self.root, text) for text in texts]
 
-    def read(self) -> list[Example]:
-        files = self.files()
-        return [one for pair in zip(files[::2], files[1::2], strict=True) for one in self._read_part(*pair)]
-
-    def _read_part(self, asked: Path, answered: Path) -> Iterator[Example]:
-        answers = by_id(
-            _active(value(read_json(answered), "answers", list, str(answered))), "id", f"{answered}: answers"
-        )
-        for number, row in enumerate(_active(value(read_json(asked), "questions", list, str(asked)))):
-            where = f"{asked}: questions[{number}]"
-            given = [answers[one] for one in value(row, "answers_ids", list, where) if one in answers]
-            if not given:
-                raise DataError("A question has no answer.", where=where, got=f"answers_ids {row['answers_ids']}")
-            answer = str(value(given[0], "answer", (str, int, float), str(answered)))
-            targets = {"answers": {answer: 1.0}, "answer": answer, "question_id": value(row, "id", (int, str), where)}
-            targets["question_type"] = str(row.get("type", ""))
-            image = str(value(row, "img_id", (int, str), where))
-            yield Example(str(row["id"]), value(row, "question", str, where).strip(), [image], targets=targets)
+    def stream(self) -> Iterator[Example]:
+        paths = iter(self.files())
+        for asked, answered in zip(paths, paths, strict=True):
+            rows = _active(files.value(files.read_json(answered), "answers", list, str(answered)))
+            answers = by_id(rows, "id", f"{answered}: answers")
+            for number, row in enumerate(_active(files.value(files.read_json(asked), "questions", list, str(asked)))):
+                where = f"{asked}: questions[{number}]"
+                known = [answers[one] for one in files.value(row, "answers_ids", list, where) if one in answers]
+                if not known:
+                    raise DataError("A question has no answer.", where=where, got=f"answers_ids {row['answers_ids']}")
+                answer = str(files.value(known[0], "answer", (str, int, float), str(answered)))
+                key, kind = files.value(row, "id", (int, str), where), str(row.get("type", ""))
+                targets = {"answers": {answer: 1.0}, "answer": answer, "question_id": key, "question_type": kind}
+                image = str(files.value(row, "img_id", (int, str), where))
+                yield Example(str(key), files.value(row, "question", str, where).strip(), [image], targets=targets)
 
 
 def _active(rows: list[Any]) -> list[dict[str, Any]]:
@@ -251,34 +232,26 @@ class PathLists(Table):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        lists: dict[str, list[str]] = {}
-        for name in folder.files(*(f"*{suffix}" for suffix in SUFFIXES)):
-            if (part := part_in(PurePosixPath(name).name)) and _lists_paths(folder, name):
-                lists.setdefault(part, []).append(name)
-        if "train" not in lists or len(lists) < 2:
+        parts = ((part_in(PurePosixPath(one).name), one) for one in folder.files(*(f"*{end}" for end in SUFFIXES)))
+        lists = files.grouped((part, name) for part, name in parts if part and _lists_paths(folder, name))
+        if not {"train"} < set(lists):
             return []
-        columns = {"image": "path", "label": "folder"}
-        data = Recognised("labels", {"name": "path-lists"}, [names[0] for names in lists.values()], columns)
-        data.name_files()
+        chosen, columns = [names[0] for names in lists.values()], {"image": "path", "label": "folder"}
+        data = Recognised("labels", {"name": "path-lists"}, chosen, columns).name_files()
         others = [name for names in lists.values() for name in names[1:]]
         data.unused = [f"{name}: another list of the parts" for name in others]
-        folder.with_images(data, [_path(line) for name in data.files for line in folder.lines(name)])
+        folder.with_images(data, [line.lstrip("/") for name in data.files for line in folder.lines(name)])
         data.files += others
         return [data]
 
     def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        for number, line in enumerate(text_lines(file, self.encoding), 1):
-            if path := _path(line):
-                yield f"{file}:{number}", {"image": path, "label": str(PurePosixPath(path).parent)}
-
-
-def _path(line: str) -> str:
-    return line.strip().lstrip("/")
+        for where, line in files.numbered_lines(file, self.encoding):
+            if path := line.lstrip("/"):
+                yield where, {"image": path, "label": str(PurePosixPath(path).parent)}
 
 
 def _lists_paths(folder: Folder, name: str) -> bool:
-    paths = [_path(line) for line in folder.lines(name, 200)]
+    paths = [line.lstrip("/") for line in folder.lines(name, 200)]
     known = {PurePosixPath(inner).name for inner in folder.pictures.folders}  # "1 1 bicycle/110_0.jpg" is no path
-    inside = [path for path in paths if PurePosixPath(path).parent.name in known]
-    there = sum("/" in path and (is_picture_file(path) or folder.is_picture(path)) for path in inside)
-    return 2 * there > len(paths)
+    inner = [path for path in paths if "/" in path and PurePosixPath(path).parent.name in known]
+    return 2 * sum(files.is_picture_file(path) or folder.is_picture(path) for path in inner) > len(paths)

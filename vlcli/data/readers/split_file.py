@@ -8,7 +8,9 @@ import numpy as np
 
 from vlcli.data import Example, Reader
 from vlcli.data.files import inside, read_json, read_lines, read_text
+from vlcli.data.miniature import Miniature
 from vlcli.data.recognition.recognised import Recognised, parts_of
+from vlcli.errors import DataError
 from vlcli.images.boxes import BoxList, image_id
 
 Labelled = Sequence[tuple[str | int, list[float]]]
@@ -49,13 +51,13 @@ class LabelledBoxes(Reader):
         return [Example(image, None, [image]) for image in self._labelled]
 
     def boxes(self) -> dict[str, BoxList]:
-        numbers = {name: number for number, name in enumerate(self.class_names())}
+        numbers: dict[str | int, int] = {name: number for number, name in enumerate(self.class_names())}
         box_lists = {}
-        for example in self.examples():
-            rows = self._labelled[example.key]
-            classes = [label if isinstance(label, int) else numbers[label] for label, _ in rows]
-            boxes = np.array([box for _, box in rows], np.float32).reshape(-1, 4) * self.scale(example.key)
-            box_lists[example.key] = BoxList(boxes, classes=np.array(classes, np.int64))
+        for image in (example.key for example in self.examples()):
+            rows = self._labelled[image]
+            classes = np.array([numbers.get(label, label) for label, _ in rows], np.int64)
+            boxes = np.array([box for _, box in rows], np.float32).reshape(-1, 4) * self.scale(image)
+            box_lists[image] = BoxList(boxes, classes=classes)
         return box_lists
 
     def scale(self, image: str) -> Any:
@@ -67,10 +69,25 @@ class LabelledBoxes(Reader):
         return self._classes
 
 
-FOLDER_MISSING = "The folder of pictures is missing."
+def require_folders(folders: Iterable[Path], hint: str, expected: str = "") -> None:
+    """Check that folders of pictures exist.
+
+    Raises:
+        DataError: one is missing; the message names the first.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError("The folder of pictures is missing.", where=str(folder), expected=expected, hint=hint)
 
 
-class SplitFileReader(Reader):
+class StreamReader(Reader):
+    """Base of readers that give their examples one after another; subclasses define :meth:`stream`."""
+
+    def read(self) -> list[Example]:
+        return list(self.stream())
+
+
+class SplitFileReader(StreamReader):
     """Base of readers of annotation files, one or more a split; subclasses define :meth:`read_file`.
 
     Args:
@@ -91,15 +108,28 @@ class SplitFileReader(Reader):
     def files(self) -> list[Path]:
         return list(dict.fromkeys(self.first_file(self.file, self.usual)))
 
-    def read(self) -> list[Example]:
-        return [example for file in self.files() for example in self.read_file(file)]
+    def write_miniature(self, miniature: Miniature) -> None:
+        for split, file in zip(self.split_names, self.files(), strict=False):
+            miniature.write(file, self.miniature_of(split, file, miniature))
+
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        """Draw a few pictures and return what a file says of them; called by :meth:`write_miniature`.
+
+        Returns:
+            As :meth:`vlcli.data.miniature.Miniature.write` takes it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no write_miniature")
+
+    def stream(self) -> Iterator[Example]:
+        for file in self.files():
+            yield from self.read_file(file)
 
     def read_file(self, file: Path) -> Iterable[Example]:
-        """Read the examples of one of :meth:`files`; called by :meth:`read`."""
+        """Read the examples of one of :meth:`files`; called by :meth:`stream`."""
         raise NotImplementedError(f"{type(self).__name__} does not read {file}")
 
 
-class FolderReader(Reader):
+class FolderReader(StreamReader):
     """Base of readers of a folder in the layout in which a data set is published.
 
     Args:
@@ -129,11 +159,12 @@ class FolderReader(Reader):
         self.folder = next(known, self.places[0])
 
     @classmethod
-    def classes_in(cls, home: str, name: str, files: list[str], columns: dict[str, Any], parts: str) -> Recognised:
+    def classes_in(cls, home: str, files: list[str], name: str, columns: dict[str, Any], parts: str) -> Recognised:
         """Return the data set in a folder; called by :meth:`recognise`.
 
         Args:
             home: the folder.
+            files: of the data set in it.
             name: under which the reader is registered.
             parts: what names the parts.
         """
@@ -141,18 +172,15 @@ class FolderReader(Reader):
         data.entry |= {} if home in (*cls.usual, ".") else {"folder": home}
         return data
 
-    def labelled(self, path: Path, label: int | None) -> Example:
+    def labelled(self, path: Path, label: int | str | None, target: str = "label") -> Example:
         """Return the example of a picture; None: the split has no labels."""
         name = self.note(image_id(path), str(path.absolute()))
-        return Example(name, None, [name], targets={} if label is None else {"label": label})
+        return Example(name, None, [name], targets={} if label is None else {target: label})
 
 
 def json_rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Yield the rows of a JSON list or of JSON lines, each with its place (``FILE[row]``, ``FILE:line``)."""
-    if read_text(file).lstrip()[:1] == "[":
-        yield from list_rows(file)
-    else:
-        yield from read_lines(file)
+    return list_rows(file) if read_text(file).lstrip()[:1] == "[" else read_lines(file)
 
 
 def list_rows(file: Path) -> Iterator[tuple[str, Any]]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlcli.data import Example, Folder, Miniature, Recognised
-from vlcli.data.files import read_lines, read_text, value
+from vlcli.data.files import read_text, value
 from vlcli.data.readers.coco import BoxesBeside
-from vlcli.data.readers.split_file import SplitFileReader, json_rows, list_rows
-from vlcli.data.recognition.lists import cell_lines
+from vlcli.data.readers.split_file import SplitFileReader, json_rows
+from vlcli.data.recognition.lists import cell_lines, fitting_rows
 from vlcli.data.recognition.tables import TableFile
 from vlcli.errors import DataError
 from vlcli.images.boxes import image_id
@@ -32,23 +32,15 @@ class NLVR2(BoxesBeside):
     paper: ClassVar[str] = "Suhr et al. 2019, A Corpus for Reasoning about Natural Language Grounded in Photographs"
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test1", "test2")
     usual_boxes: ClassVar[str] = "nlvr2/instances_{split}.json"
-    usual: ClassVar[tuple[str, ...]] = (
-        "nlvr2/{split}.json",
-        "nlvr2/data/{split}.json",
-        "data/{split}.json",
-        "{split}.json",
-    )
+    usual: ClassVar[tuple[str, ...]] = tuple(f"{home}{{split}}.json" for home in ("nlvr2/", "nlvr2/data/", "data/", ""))
 
     def __init__(self, root: Path, *, images: str = "nlvr2/images", **options: Any) -> None:
         super().__init__(root, images=images, **options)
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        tables = [
-            table
-            for table in folder.tables("*.json", "*.jsonl")
-            if {"identifier", "label"} <= set(table.columns) and {"synset", "left_url", "img0"} & set(table.columns)
-        ]
+        tables = [one for one in folder.tables("*.json", "*.jsonl") if {"identifier", "label"} <= set(one.columns)]
+        tables = [table for table in tables if {"synset", "left_url", "img0"} & set(table.columns)]
         if not tables:
             return []
         text = "sentence" if "sentence" in tables[0].columns else "sent"
@@ -57,16 +49,12 @@ class NLVR2(BoxesBeside):
         data.name_files().entry["images"] = "images"
         return [folder.with_images(data, [name for table in tables for row in table.rows for name in _images(row)])]
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.numbers(f"nlvr2-{split}"):
-                for side in (0, 1):
-                    miniature.picture(self.image_folder / f"{split}-{n}-0-img{side}.png")
-                for i in range(2):
-                    said = {"sentence": miniature.sentence(n, i), "label": str(i == n % 2), "synset": "x"}
-                    rows.append({"identifier": f"{split}-{n}-0-{i}", **said})
-            miniature.write(file, iter(rows))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        for n in miniature.numbers(f"nlvr2-{split}"):
+            for i in range(2):
+                miniature.picture(self.image_folder / f"{split}-{n}-0-img{i}.png")
+                said = {"sentence": miniature.sentence(n, i), "label": str(i == n % 2), "synset": "x"}
+                yield {"identifier": f"{split}-{n}-0-{i}", **said}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         for where, row in json_rows(file):
@@ -91,9 +79,7 @@ class NLVR(SplitFileReader):
 
     paper: ClassVar[str] = "Suhr et al. 2017, A Corpus of Natural Language for Visual Reasoning"
     splits: ClassVar[tuple[str, ...]] = ("train", "dev", "test")
-    usual: ClassVar[tuple[str, ...]] = tuple(
-        f"{folder}{{split}}/{{split}}.json" for folder in ("nlvr/", "", "nlvr/nlvr/")
-    )
+    usual: ClassVar[tuple[str, ...]] = tuple(f"{home}{{split}}/{{split}}.json" for home in ("nlvr/", "", "nlvr/nlvr/"))
 
     def __init__(self, root: Path, *, images: str = ".", order: int = 0, **options: Any) -> None:
         super().__init__(root, images=images, **options)
@@ -110,24 +96,18 @@ class NLVR(SplitFileReader):
         names = [_drawing(table.path.stem, row, 0) for table in tables for row in table.rows]
         return [folder.with_images(record.name_files(), names)]
 
-    def write_miniature(self, miniature: Miniature) -> None:
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        for n in miniature.numbers(f"nlvr-{split}"):
+            row = {"identifier": f"{n}-0", "sentence": miniature.sentence(n), "label": str(n % 2 == 0).lower()}
+            miniature.picture(self.image_folder / f"{_drawing(split, row, self.order)}.png")
+            yield row
+
+    def stream(self) -> Iterator[Example]:
         for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.numbers(f"nlvr-{split}"):
-                rows.append(
-                    {"identifier": f"{n}-0", "sentence": miniature.sentence(n), "label": str(n % 2 == 0).lower()}
-                )
-                miniature.picture(self.image_folder / f"{_drawing(split, rows[-1], self.order)}.png")
-            miniature.write(file, iter(rows))
-
-    def read(self) -> list[Example]:
-        return [one for pair in zip(self.split_names, self.files(), strict=True) for one in self._read_split(*pair)]
-
-    def _read_split(self, split: str, file: Path) -> Iterator[Example]:
-        for where, row in json_rows(file):
-            identifier, text = value(row, "identifier", str, where), value(row, "sentence", str, where).strip()
-            image = _drawing(split, row, self.order)
-            yield Example(f"{split}-{identifier}", text, [image], targets=_targets(row, where))
+            for where, row in json_rows(file):
+                identifier, text = value(row, "identifier", str, where), value(row, "sentence", str, where).strip()
+                image = _drawing(split, row, self.order)
+                yield Example(f"{split}-{identifier}", text, [image], targets=_targets(row, where))
 
 
 def _drawing(split: str, row: dict[str, Any], order: int) -> str:
@@ -135,15 +115,13 @@ def _drawing(split: str, row: dict[str, Any], order: int) -> str:
 
 
 def _targets(row: dict[str, Any], where: str) -> dict[str, Any]:
-    targets: dict[str, Any] = {}
-    if "label" in row:
-        targets["label"] = _TRUTHS.get(str(row["label"]).lower())
-        if targets["label"] is None:
-            got, expected = repr(row["label"]), '"True" or "False"'
-            raise DataError("The label is neither true nor false.", where=where, got=got, expected=expected)
-    if "kind" in row:
-        targets["kind"] = str(row["kind"])
-    return targets
+    kind = {"kind": str(row["kind"])} if "kind" in row else {}
+    if "label" not in row:
+        return kind
+    if (label := str(row["label"]).lower()) not in _TRUTHS:
+        got, expected = repr(row["label"]), '"True" or "False"'
+        raise DataError("The label is neither true nor false.", where=where, got=got, expected=expected)
+    return {"label": _TRUTHS[label], **kind}
 
 
 def _images(row: dict[str, Any]) -> list[str]:
@@ -200,25 +178,15 @@ class SNLIVE(SplitFileReader):
     def label_names(self) -> list[str]:
         return list(LABELS)
 
-    def read(self) -> list[Example]:
-        self.left_out.clear()
-        return super().read()
-
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.pictures(f"flickr30k-{'val' if split == 'dev' else split}", self.image_folder):
-                for i, label in enumerate((*LABELS, NO_LABEL)):
-                    pair = {"Flickr30K_ID": str(n), "pairID": f"{n}.jpg#0r{i}", "gold_label": label}
-                    rows.append({**pair, "sentence2": miniature.sentence(n, i)})
-            miniature.write(file, iter(rows))
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        for n in miniature.pictures(f"flickr30k-{'val' if split == 'dev' else split}", self.image_folder):
+            for i, label in enumerate((*LABELS, NO_LABEL)):
+                pair = {"Flickr30K_ID": str(n), "pairID": f"{n}.jpg#0r{i}", "gold_label": label}
+                yield {**pair, "sentence2": miniature.sentence(n, i)}
 
     def read_file(self, file: Path) -> Iterator[Example]:
         text = read_text(file)
-        start = text.lstrip()[:1]
-        if not start:
-            return
-        rows = list_rows(file) if start == "[" else read_lines(file) if start == "{" else _table(file, text)
+        rows = json_rows(file) if text.lstrip()[:1] in ("[", "{", "") else _table(file, text)
         for number, (where, row) in enumerate(rows):
             if str(_field(row, "label")).strip() == NO_LABEL:
                 self.left_out[UNSETTLED] += 1
@@ -232,11 +200,7 @@ def _table(file: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if not set(FIELDS["text"]) & set(names) or not set(FIELDS["image"]) & set(names):
         expected = f"{FIELDS['image'][1]}, {FIELDS['text'][1]}, {FIELDS['label'][0]}"
         raise DataError("The table lacks a column.", where=str(file), got=", ".join(names)[:200], expected=expected)
-    for number, cells in lines:
-        where = f"{file}:{number}"
-        if len(cells) != len(names):
-            raise DataError("The row does not fit the header.", where=where, expected=f"{len(names)} cells")
-        yield where, dict(zip(names, cells, strict=True))
+    yield from fitting_rows(lines, names, str(file))
 
 
 def _example(row: Any, where: str, key: str) -> Example:
@@ -247,10 +211,8 @@ def _example(row: Any, where: str, key: str) -> Example:
         raise DataError("A pair lacks its picture or its hypothesis.", where=where, got=got, expected=expected)
     targets: dict[str, Any] = {}
     if (label := _field(row, "label")) not in (None, ""):
-        name = str(label).strip().lower()
-        if name not in LABELS:
-            expected = ", ".join(LABELS)
-            raise DataError("The label is none of the three.", where=where, got=name, expected=expected)
+        if (name := str(label).strip().lower()) not in LABELS:
+            raise DataError("The label is none of the three.", where=where, got=name, expected=", ".join(LABELS))
         targets["label"] = LABELS.index(name)
     if (kind := _field(row, "kind")) not in (None, ""):
         targets["kind"] = str(kind)
@@ -259,10 +221,10 @@ def _example(row: Any, where: str, key: str) -> Example:
 
 def _is_entailment(table: TableFile) -> bool:
     known = table.reader in ("json", "jsonl", "csv") and table.separator == "," and table.encoding == "utf-8"
-    needed = [FIELDS[role] for role in ("image", "text", "label")]
-    if not known or not table.rows or not all(set(names) & set(table.rows[0]) for names in needed):
-        return False
-    return all(str(_field(row, "label", "")).strip().lower() in (*LABELS, NO_LABEL) for row in table.rows)
+    needed = [set(FIELDS[role]) for role in ("image", "text", "label")]
+    has_fields = known and table.rows and all(names & table.rows[0].keys() for names in needed)
+    labels = {str(_field(row, "label", "")).strip().lower() for row in table.rows}
+    return bool(has_fields) and labels <= {*LABELS, NO_LABEL}
 
 
 def _field(row: Any, role: str, default: Any = None) -> Any:

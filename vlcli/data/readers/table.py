@@ -13,19 +13,7 @@ from vlcli.data import Example, Folder, Recognised
 from vlcli.data.checks import sentence
 from vlcli.data.files import inside, known_encoding
 from vlcli.data.readers import cells
-from vlcli.data.readers.box_columns import BoxFormat, labels_a_picture, one_row_a_picture, with_box
-from vlcli.data.readers.cells import (
-    ROLES,
-    ColumnType,
-    SeveralLabels,
-    check_types,
-    class_names_of,
-    decide,
-    fields_of,
-    filled,
-    is_template,
-    other_splits,
-)
+from vlcli.data.readers.box_columns import BoxFormat, Row, by_picture, corners
 from vlcli.data.readers.split_file import SplitFileReader
 from vlcli.data.recognition.generic import recognise_tables
 from vlcli.errors import DataError, shown
@@ -120,26 +108,25 @@ class Table(SplitFileReader):
         super().__init__(root, **options)
         self.encoding = known_encoding(encoding)
         self.sources, self.texts = list(as_list(image)), list(as_list(text))
-        self._named_by = [name for source in self.sources for name in fields_of(source)]
+        self._named_by = [name for source in self.sources for name in cells.fields_of(source)]
         self.box_format, self.box_columns = box_format, {}
         if isinstance(box, list):
             box, self.box_columns["box"] = "box", box
         if isinstance(boxes, list):
             boxes, self.box_columns["boxes"] = COLUMNS["boxes"], boxes
+        self.several_columns = label if isinstance(label, list) else []
+        self.choice_columns = choices if isinstance(choices, list) else []
         one = label if isinstance(label, str) and label != box_labels else NO_COLUMN
         self.columns = {"id": id, "text": self.texts[0], "label": one, "boxes": boxes, "box_labels": box_labels}
         self.columns |= {"answers": answers} | ({} if box is None else {"box": box})
         self.columns |= {"choices": choices} if isinstance(choices, str) else {}
-        self.choice_columns = choices if isinstance(choices, list) else []
-        self.several_columns, self.by_picture = [] if isinstance(label, str) else list(label), by_picture
+        self.by_picture = by_picture
         self.extra, self.labels, self.only, self.sentences = extra, labels, only, sentences
         self.language, self.correct, self.types = language, correct, types
-        check_types(types)
+        cells.check_types(types)
         self._decided: dict[str, list[bool]] = {}  # by role the fields of its ColumnType
-        self._several: SeveralLabels | None = None
-        self._first_number = 0
-        self._words: list[str] = []
-        self._box_words: list[str] = []
+        self._several: cells.SeveralLabels | None = None
+        self._first_number, self._words, self._box_words = 0, list[str](), list[str]()
         self._boxes: dict[str, BoxList] = {}
         self._spoken: dict[str, list[list[float]]] = {}
 
@@ -150,26 +137,22 @@ class Table(SplitFileReader):
         """Return the table of each split, each once; called by :meth:`files`."""
         return super().files()
 
-    def rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rows(self, file: Path) -> Iterator[Row]:
         """Yield the rows of a table, each with its place (``FILE:line``), as column -> cell; None: an empty cell."""
         raise NotImplementedError(f"{type(self).__name__} cannot read {file}")
-
-    def read(self) -> list[Example]:
-        return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
         self._words, self._box_words, self._spoken = [], [], {}
         if isinstance(self.labels, str):
-            self._first_number, self._words = class_names_of(inside(self.root, self.labels))
+            self._first_number, self._words = cells.class_names_of(inside(self.root, self.labels))
         elif self.labels:
             self._words = list(self.labels)
         gathered, lacking, number = False, Counter[str](), -1
         if self.several_columns:
-            self._several = SeveralLabels(self.several_columns, self._words or None, self.several)
-            self._several.gather(self._admitted())
+            self._several = cells.SeveralLabels(self.several_columns, self._words, self.several, self._admitted())
             self._words = self._several.names
         for number, (where, row) in enumerate(self._admitted()):
-            if not gathered and any(row.get(self.columns[role]) is not None for role in ROLES):
+            if not gathered and any(row.get(self.columns[role]) is not None for role in cells.ROLES):
                 gathered = True
                 self._gather()
             lacking.update(role for role in ("label", "answers") if row.get(self.columns[role]) is None)
@@ -181,16 +164,31 @@ class Table(SplitFileReader):
             if count <= number:
                 self.left_out[f"cells of {self.columns[role]!r} that are empty: their rows have no {role}"] = count
 
-    def _rows(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _rows(self, file: Path) -> Iterator[Row]:
         rows = self.rows(file)
-        if (four := self.box_columns.get("box")) is not None:
-            rows = with_box(rows, four, self.box_format, "box")
-        if (four := self.box_columns.get("boxes")) is not None:
-            into = (self.columns["boxes"], self.columns["box_labels"])
-            rows = one_row_a_picture(rows, four, self.box_format, into, lambda row: str(row.get(self.sources[0])))
+        if any(cells.is_template(source) and "split" in cells.fields_of(source) for source in self.sources):
+            files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True)
+            if len(names := [split for split, path in files if path == file]) == 1:
+                rows = ((where, {"split": names[0]} | row) for where, row in rows)
+        if "box" in self.box_columns:
+            four = self.box_columns["box"]
+            rows = ((where, row | {"box": corners(row, four, self.box_format, where)}) for where, row in rows)
+        if "boxes" in self.box_columns:
+            rows = by_picture(rows, lambda row: str(row.get(self.sources[0])), self._box_and_class)
         if self.by_picture and len(self.several_columns) == 1:
-            rows = labels_a_picture(rows, self.several_columns[0], self._named_by, self._is_wanted)
+            column, wanted = self.several_columns[0], ((where, row) for where, row in rows if self._is_wanted(row))
+            rows = by_picture(
+                wanted,
+                lambda row: tuple(str(row.get(name)) for name in self._named_by),
+                lambda row, _: {column: [] if row.get(column) is None else [str(row[column])]},
+            )
         return rows
+
+    def _box_and_class(self, row: dict[str, Any], where: str) -> dict[str, list[Any]]:
+        box = corners(row, self.box_columns["boxes"], self.box_format, where)
+        kind = None if box is None else row.get(self.columns["box_labels"])
+        lists = {self.columns["boxes"]: box, self.columns["box_labels"]: kind}
+        return {column: [] if cell is None else [cell] for column, cell in lists.items()}
 
     def _sentences(self, row: dict[str, Any]) -> list[Any]:
         cell = row.get(self.columns["text"])
@@ -201,16 +199,19 @@ class Table(SplitFileReader):
         texts = [text for text in cell if text not in ("", None)] if isinstance(cell, list) else []
         return [text.strip() if isinstance(text, str) else text for text in texts] or [None]  # None: the cell as it is
 
-    def _admitted(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
+    def _admitted(self, most: int | None = None) -> Iterator[Row]:
+        """Yield the rows that are wanted and name their picture, of all rows or of the first ``most``."""
+        rows = itertools.chain.from_iterable(map(self._rows, self.tables()))
         nameless = 0
-        for number, (where, row) in enumerate(rows):
+        for number, (where, row) in enumerate(itertools.islice(rows, most)):
             if not number:
                 self._check_columns(where, row)
-            if self._is_admitted(row):
-                yield where, row
-            elif self._is_wanted(row):
+            if not self._is_wanted(row):
+                continue
+            if any(row.get(name, 0) in (None, "") for name in self._named_by):
                 nameless += 1
+            else:
+                yield where, row
         if nameless:
             columns = " and ".join(map(repr, self.sources))
             self.left_out[f"rows of which {columns} is empty: they name no picture"] = nameless
@@ -218,57 +219,42 @@ class Table(SplitFileReader):
     def _is_wanted(self, row: dict[str, Any]) -> bool:
         return all(str(row.get(k)) == v for k, v in self.only.items())
 
-    def _is_admitted(self, row: dict[str, Any]) -> bool:
-        return self._is_wanted(row) and not any(row.get(name, 0) in (None, "") for name in self._named_by)
-
-    def _of_file(self, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        used = any(is_template(source) and "split" in fields_of(source) for source in self.sources)
-        files = zip(self.split_names, self.first_file(self.file, self.usual), strict=True) if used else ()
-        named = [split for split, path in files if path == file]
-        split = {"split": named[0]} if len(named) == 1 else {}
-        yield from ((where, split | row) for where, row in self._rows(file))
-
     def _gather(self) -> None:
-        columns: set[str] = set()
-        for file in self._all_splits():
-            for _, row in self._rows(file):
-                columns.update(row)
-        asked = {role for role in ROLES if self.columns[role] in columns or role in self.types}
-        kinds = {role: self._type_of(role) if role in asked else None for role in ROLES}
-        self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items() if kind is not None}
+        columns = {name for file in self._all_splits() for _, row in self._rows(file) for name in row}
+        asked = [role for role in cells.ROLES if self.columns[role] in columns or role in self.types]
+        kinds = {role: kind for role in asked if (kind := self._type_of(role)) is not None}
+        self._decided = {role: [kind.number, kind.listed] for role, kind in kinds.items()}
         words: dict[str, set[str]] = {"label": set(), "box_labels": set()}
         for where, row in self._admitted():
             for role, names in words.items():
                 items = as_list(self._cell(row, role, where))
                 names.update(str(cells.label(item, where, self.columns[role])) for item in items if item is not None)
-        for role, names in words.items():
-            if (kind := kinds[role]) is None or kind.number:
-                names.clear()
-        self._words, self._box_words = self._words or sorted(words["label"]), sorted(words["box_labels"])
+        texts = {role: sorted(names) for role, names in words.items() if role in kinds and not kinds[role].number}
+        self._words, self._box_words = self._words or texts.get("label", []), texts.get("box_labels", [])
 
-    def _type_of(self, role: str) -> ColumnType | None:
+    def _type_of(self, role: str) -> cells.ColumnType | None:
         if self.types.get(role) in ("number", "text"):
-            return ColumnType(self.types[role] == "number")
-        decided = decide(self._column(role), self.cells_are_text)
-        return decided if role not in self.types else ColumnType(decided is not None and decided.number, listed=True)
+            return cells.ColumnType(self.types[role] == "number")
+        rows = (row for file in self._all_splits() for _, row in self.rows(file))
+        column = (cell for row in rows if (cell := row.get(self.columns[role])) is not None)
+        whole = (int(cell) if role == "label" and isinstance(cell, bool) else cell for cell in column)
+        decided = cells.decide(whole, self.cells_are_text)
+        if role in self.types:
+            return cells.ColumnType(decided is not None and decided.number, listed=True)
+        return decided
 
     def _all_splits(self) -> list[Path]:
         tables = self.tables()
-        return list(dict.fromkeys([*tables, *(other for file in tables for other in other_splits(file, self.root))]))
-
-    def _column(self, role: str) -> Iterator[Any]:
-        for file in self._all_splits():
-            for _, row in self.rows(file):
-                if (cell := row.get(self.columns[role])) is not None:
-                    yield int(cell) if role == "label" and isinstance(cell, bool) else cell
+        others = (other for file in tables for other in cells.other_splits(file, self.root))
+        return list(dict.fromkeys([*tables, *others]))
 
     def _cell(self, row: dict[str, Any], role: str, where: str) -> Any:
         cell = row.get(self.columns[role])
+        cell = int(cell) if role == "label" and isinstance(cell, bool) else cell
         if cell is None:
             return None
-        if role == "label" and isinstance(cell, bool):
-            cell = int(cell)
-        kind = ColumnType(*self._decided[role]) if role in self._decided else decide([cell], self.cells_are_text)
+        decided = self._decided.get(role)
+        kind = cells.ColumnType(*decided) if decided else cells.decide([cell], self.cells_are_text)
         try:
             return cell if kind is None else kind.value(cell)
         except ValueError:
@@ -278,26 +264,18 @@ class Table(SplitFileReader):
 
     def decisions(self) -> list[str]:
         """Say as what the columns of labels and answers are read; called after :meth:`examples`."""
-        kinds = ((role, ColumnType(*kind)) for role, kind in self._decided.items())
+        kinds = ((role, cells.ColumnType(*kind)) for role, kind in self._decided.items())
         return [f"{self.label}: {self.columns[role]!r} ({role}) is read as {kind}" for role, kind in kinds]
 
     def first_examples(self, count: int) -> list[Example]:
-        rows = itertools.chain.from_iterable(map(self._of_file, self.tables()))
-        first = next(rows, None)
-        if first is None:
-            return []
-        self._check_columns(*first)
         # without labels, whose words stand in all rows
         left_out = {*self.several_columns, *(self.columns.get(name) for name in ("label", "box", "boxes"))}
-        examples: list[Example] = []
-        for where, row in itertools.chain([first], itertools.islice(rows, 100 * count)):
-            if len(examples) == count:
-                break
-            if self._is_admitted(row):
-                unlabelled = {k: v for k, v in row.items() if k not in left_out}
-                if (text := self._sentences(row)[0]) is not None:
-                    unlabelled[self.columns["text"]] = text
-                examples.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, len(examples)))
+        examples = []
+        for number, (where, row) in enumerate(itertools.islice(self._admitted(100 * count), count)):
+            unlabelled = {column: cell for column, cell in row.items() if column not in left_out}
+            if (text := self._sentences(row)[0]) is not None:
+                unlabelled[self.columns["text"]] = text
+            examples.append(self._example({**dict.fromkeys(self.extra), **unlabelled}, where, number))
         return examples
 
     def place_of(self, number: int) -> str:
@@ -307,8 +285,7 @@ class Table(SplitFileReader):
 
     def boxes(self) -> dict[str, BoxList]:
         used = dict.fromkeys(name for example in self.examples() for name in example.images)
-        spoken = {name: BoxList(np.array(boxes, np.float32)) for name, boxes in self._spoken.items()}
-        known = spoken | self._boxes
+        known = {name: BoxList(np.array(boxes, np.float32)) for name, boxes in self._spoken.items()} | self._boxes
         return {name: known[name] for name in used if name in known}
 
     def label_names(self) -> list[str]:
@@ -323,17 +300,19 @@ class Table(SplitFileReader):
         named = [name for key, name in self.columns.items() if name not in (COLUMNS.get(key), NO_COLUMN, "")]
         named += self.texts[1:] + self.several_columns + self.choice_columns + self.extra + list(self.only)
         named += [column for four in self.box_columns.values() for column in four]
-        pictures = [name for source in self.sources for name in fields_of(source) if name != "split"]
+        pictures = [name for source in self.sources for name in cells.fields_of(source) if name != "split"]
         if self.sources != [COLUMNS["image"]]:
             named += pictures
         absent = [name for name in dict.fromkeys(named) if name not in row]
         if absent or not ({*pictures, self.columns["text"]} & set(row)):
+            close = [one for name in absent for one in difflib.get_close_matches(name, map(str, row), n=1)]
+            meant = f"; did you mean {' and '.join(map(repr, close))}?" if close else ""
             raise DataError(
                 "The table lacks a column.",
                 where=where,
                 got=", ".join(shown(str(name), 60).strip("'") for name in list(row)[:MOST_NAMED]),
                 expected=", ".join(absent) or f"{self.sources[0]} or {self.columns['text']}",
-                hint=f"name the columns, e.g. image=file text=caption{_close(absent, list(row))}"
+                hint=f"name the columns, e.g. image=file text=caption{meant}"
                 + ("" if any(str(name).isascii() for name in row) else ", or the encoding of the file: encoding=utf-8"),
             )
 
@@ -362,13 +341,17 @@ class Table(SplitFileReader):
             known = self._spoken.setdefault(images[0], [])
             known += [] if targets["pixel_box"] in known else [targets["pixel_box"]]
         if cell["boxes"] is not None and images:
-            self._boxes[images[0]] = self._box_list(cell["boxes"], self._cell(row, "box_labels", where), where)
+            labels = as_list(self._cell(row, "box_labels", where))
+            every = cells.box_list(cell["boxes"], labels, where, self._box_words)
+            self._boxes[images[0]] = every.with_area()
+            if without := len(every) - len(self._boxes[images[0]]):
+                self.left_out[NO_AREA] += without
         key = str(number) if cell["id"] is None else cells.word(cell["id"], where, self.columns["id"])
         return Example(key, text, images, targets=targets)
 
     def _pictures(self, source: str, row: dict[str, Any], where: str) -> list[str]:
-        if is_template(source):
-            return [filled(source, row, where)]
+        if cells.is_template(source):
+            return [cells.filled(source, row, where)]
         return [cells.word(name, where, source) for name in self._image_names(row.get(source))]
 
     def _image_names(self, cell: Any) -> list[Any]:
@@ -378,22 +361,9 @@ class Table(SplitFileReader):
         if not self._words:
             return label  # type: ignore[no-any-return]  # a number
         word = str(label)
-        if word not in self._words and isinstance(self.labels, str) and word.isdecimal():
-            number = int(word) - self._first_number
-            if 0 <= number < len(self._words):
-                return number
-        if word not in self._words:
+        if word in self._words:
+            return self._words.index(word)
+        number = int(word) - self._first_number if isinstance(self.labels, str) and word.isdecimal() else -1
+        if not 0 <= number < len(self._words):
             raise DataError("The label is unknown.", where=where, got=word, expected=", ".join(self._words[:20]))
-        return self._words.index(word)
-
-    def _box_list(self, boxes: Any, labels: Any, where: str) -> BoxList:
-        every = cells.box_list(boxes, as_list(labels), where, self._box_words)
-        sound = every.with_area()
-        if len(sound) < len(every):
-            self.left_out[NO_AREA] += len(every) - len(sound)
-        return sound
-
-
-def _close(absent: list[str], known: list[str]) -> str:
-    close = [one for name in absent for one in difflib.get_close_matches(name, map(str, known), n=1)]
-    return f"; did you mean {' and '.join(map(repr, close))}?" if close else ""
+        return number

@@ -1,19 +1,19 @@
 """Pairs in the layout of webdataset: what belongs together has one name and different extensions."""
 
 import io
-import json
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby, islice, product
+from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from vlcli.data import Example, Folder, Miniature, Reader, Recognised
-from vlcli.data.files import IMAGE_SUFFIXES, inside, read_text
+from vlcli.data import Example, Folder, Miniature, Recognised
+from vlcli.data.files import IMAGE_SUFFIXES, inside, parsed, read_text
+from vlcli.data.readers.split_file import StreamReader
 from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.images.remote import is_remote, local_copy, matching
@@ -26,7 +26,7 @@ APART = "whose files do not follow one another (pack the shard sorted by name: t
 DOTTED = "with a further dot in the name (here as in webdataset, a name ends at its first dot)"
 
 
-class WebDataset(Reader):
+class WebDataset(StreamReader):
     """Pictures with captions in tar shards (or unpacked folders) of webdataset's layout, as img2dataset writes them.
 
     Shards are read where they are; pictures are never unpacked, and only their places are kept. ``000000012.jpg`` goes
@@ -57,16 +57,14 @@ class WebDataset(Reader):
         limit: int | None = None,
     ) -> None:
         super().__init__(root, split=split, images=".", take=take, limit=limit)
-        patterns = [shards] if isinstance(shards, str) else list(shards)
-        self.patterns = [text.replace("{split}", name) for name in self.split_names for text in patterns]
+        self.patterns = [text.replace("{split}", name) for name in self.split_names for text in as_list(shards)]
         self.field, self.unique = field, unique
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "the picture", "text": "the .txt or .json beside it"}
-        recognised = []
-        if shards := _shards_with(folder, cls.beside, ClassShards.beside):
-            recognised.append(_by_part(Recognised("captions", {"name": "webdataset"}, shards, columns)))
+        record = Recognised("captions", {"name": "webdataset"}, [], columns)
+        recognised = _in_shards(folder, record, cls.beside, ClassShards.beside)
         if beside := _texts_beside(folder):
             folders = sorted({str(PurePosixPath(name).parent) for name in beside})
             entry = {"name": "webdataset", "shards": folders[0] if len(folders) == 1 else folders}
@@ -90,20 +88,15 @@ class WebDataset(Reader):
                     member = tarfile.TarInfo(f"{n:09d}.txt")
                     member.size = len(text)
                     shard.addfile(member, io.BytesIO(text))
-            path = next(iter(braces(pattern))).replace("*", f"{number:05d}")
-            miniature.write(self.root / path, packed.getvalue())
+            miniature.write(self.root / braces(pattern)[0].replace("*", f"{number:05d}"), packed.getvalue())
 
     def files(self) -> list[Path]:
-        shards = self.shards()
-        below = [folder / name for shard in self.listed_folders() for folder, names in walk(shard) for name in names]
+        below = (folder / name for shard in self.listed_folders() for folder, names in walk(shard) for name in names)
         texts = [file for file in below if file.suffix in self.beside]
-        return [path for path in shards if not path.is_dir()] + texts
+        return [path for path in self.shards() if not path.is_dir()] + texts
 
     def listed_folders(self) -> list[Path]:
         return [shard for shard in self.shards() if shard.is_dir()]
-
-    def read(self) -> list[Example]:
-        return list(self.stream())
 
     def stream(self) -> Iterator[Example]:
         for shard in self.shards():
@@ -118,12 +111,13 @@ class WebDataset(Reader):
         return DataError(what, where=self.label, got=f"{first} and {second}", hint=hint)
 
     def _read_shard(self, shard: Path) -> Iterator[Example]:
-        seen: set[str] = set()
+        seen, pair = set[str](), (IMAGE_SUFFIXES, self.beside)
         try:
-            for name, group in groupby(self._members(shard), _key):
+            # by name and folders, which what belongs together shares
+            for name, group in groupby(self._members(shard), lambda member: _ENDINGS.sub("", member.name)):
                 parts = list(group)
-                if name in seen and not _is_pair(parts, self.beside):  # a pair of that name is refused as a double id
-                    self.left_out[APART] += 1
+                if name in seen and not all(any(_extension(part) in some for part in parts) for some in pair):
+                    self.left_out[APART] += 1  # a pair of that name is refused as a double id
                 else:
                     seen.add(name)
                     yield from self._group(shard, name, parts)
@@ -149,7 +143,9 @@ class WebDataset(Reader):
         pictures = [part for part in parts if _extension(part) in IMAGE_SUFFIXES and part.size]
         texts = self._captions(shard, parts)
         if not pictures or not texts:
-            if dotted := {part.name.rpartition(".")[0] for part in parts if _is_dotted(part)}:
+            known = IMAGE_SUFFIXES | {".txt", ".json"}
+            further = [part.name for part in parts if _extension(part).count(".") > 1]
+            if dotted := {PurePosixPath(name).stem for name in further if PurePosixPath(name).suffix.lower() in known}:
                 self.left_out[DOTTED] += len(dotted)
             if pictures or any(_extension(part) in self.beside for part in parts):
                 self.left_out[self.lacking if pictures else NO_PICTURE] += 1
@@ -160,12 +156,10 @@ class WebDataset(Reader):
         if Path(pictures[0].name).is_absolute():
             raise DataError("A member's path leaves its shard.", where=str(shard), got=pictures[0].name)
         stem = name.rsplit("/", 1)[-1]
-        image = self.note(stem if self.unique == "name" else f"{self._name_of(shard)}-{stem}", str(path))
-        yield from self._examples_of(image, texts)
-
-    def _name_of(self, shard: Path) -> str:
-        below = shard.relative_to(self.root) if shard.is_relative_to(self.root) else Path(shard.name)
-        return below.with_suffix("").as_posix()
+        if self.unique == "shard":
+            below = shard.relative_to(self.root) if shard.is_relative_to(self.root) else Path(shard.name)
+            stem = f"{below.with_suffix('').as_posix()}-{stem}"
+        yield from self._examples_of(self.note(stem, str(path)), texts)
 
     def _examples_of(self, image: str, texts: list[str]) -> Iterator[Example]:
         for number, text in enumerate(texts):
@@ -173,18 +167,11 @@ class WebDataset(Reader):
             yield Example(key, text, [image], text_key=key)
 
     def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
-        by_kind = {_extension(part): part for part in reversed(parts)}
-        if (plain := by_kind.get(".txt")) is not None:
-            text = _text(shard, plain).strip()
-            return [text] if text else []
-        if (rich := by_kind.get(".json")) is None:
-            return []
-        try:
-            content: Any = json.loads(_text(shard, rich))
-        except ValueError:
-            return []
-        captions = as_list(content.get(self.field) if isinstance(content, dict) else None)
-        return [text.strip() for text in captions if isinstance(text, str) and text.strip()]
+        texts: Any = _text(shard, parts, self.beside[0])
+        if texts is None and ".json" in self.beside:
+            content = parsed(_text(shard, parts, ".json") or "")
+            texts = content.get(self.field) if isinstance(content, dict) else None
+        return [text.strip() for text in as_list(texts) if isinstance(text, str) and text.strip()]
 
 
 class ClassShards(WebDataset):
@@ -215,13 +202,12 @@ class ClassShards(WebDataset):
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
         columns = {"image": "the picture", "label": "the .cls beside it"}
-        if not (shards := _shards_with(folder, cls.beside)):
-            return []
-        record = _by_part(Recognised("labels", {"name": "class-shards"}, shards, columns))
-        if names := folder.files("classnames.txt"):
+        record = Recognised("labels", {"name": "class-shards"}, [], columns)
+        records = _in_shards(folder, record, cls.beside)
+        if records and (names := folder.files("classnames.txt")):
             record.entry["names"] = names[0]
             record.files.append(names[0])
-        return [record]
+        return records
 
     def files(self) -> list[Path]:
         return super().files() + ([self.names] if self.names.is_file() else [])
@@ -229,10 +215,8 @@ class ClassShards(WebDataset):
     def read(self) -> list[Example]:
         examples = list(super().stream())
         classes = {example.targets["label"] for example in examples}
-        self._words = []
-        if all(name.isdecimal() for name in classes):
-            if self.names.is_file():
-                self._words = read_text(self.names).splitlines()
+        if all(map(str.isdecimal, classes)):
+            self._words = read_text(self.names).splitlines() if self.names.is_file() else []
             number_of = {name: int(name) for name in classes}
         else:
             self._words = sorted(classes)
@@ -242,41 +226,27 @@ class ClassShards(WebDataset):
             raise DataError("A class has no name.", where=str(self.names), got=got, hint=hint)
         return [replace(one, targets={"label": number_of[one.targets["label"]]}) for one in examples]
 
-    def stream(self) -> Iterator[Example]:
-        return iter(self.read())
-
     def label_names(self) -> list[str]:
         self.examples()
         return self._words
-
-    def _captions(self, shard: Path, parts: list[Member]) -> list[str]:
-        by_kind = {_extension(part): part for part in reversed(parts)}
-        name = _text(shard, by_kind[".cls"]).strip() if ".cls" in by_kind else ""
-        return [name] if name else []
 
     def _examples_of(self, image: str, texts: list[str]) -> Iterator[Example]:
         yield Example(image, images=[image], targets={"label": texts[0]})
 
 
-def _shards_with(folder: Folder, beside: Iterable[str], without: Iterable[str] = ()) -> list[str]:
-    endings = {}
+def _in_shards(
+    folder: Folder, record: Recognised, beside: Sequence[str], without: Sequence[str] = ()
+) -> list[Recognised]:
+    """Give a data set its shards, named by a pattern for each part (``train-*.tar``); none without such shards."""
+    shards = []
     for name in folder.files("*.tar"):
         with suppress(BadShardError):
-            endings[name] = {_extension(part) for part in islice(members(folder.root / name), 4)}
-    return [name for name, has in endings.items() if has & IMAGE_SUFFIXES and has & {*beside} and not has & {*without}]
-
-
-def _by_part(record: Recognised) -> Recognised:
-    """Name shards by a pattern for each part: ``train-*.tar`` and ``val-*.tar``."""
-    shards = record.files
+            has = {_extension(part) for part in islice(members(folder.root / name), 4)}
+            shards += [name] if has & IMAGE_SUFFIXES and has & {*beside} and not has & {*without} else []
     record.files = list(dict.fromkeys(re.sub(r"\d+(?=\.tar$)", "*", name) for name in shards))
-    record.name_files("shards").files = shards
-    return record
-
-
-def _is_pair(parts: Iterable[Member], beside: tuple[str, ...]) -> bool:
-    endings = {_extension(part) for part in parts}
-    return bool(IMAGE_SUFFIXES & endings) and bool({*beside} & endings)
+    if shards:
+        record.name_files("shards").files = shards
+    return [record] if shards else []
 
 
 def _texts_beside(folder: Folder) -> list[str]:
@@ -311,45 +281,31 @@ def braces(pattern: str) -> list[str]:
     >>> braces("a{08..10}.tar")
     ['a08.tar', 'a09.tar', 'a10.tar']
     """
-    choices: list[list[str]] = []
-    end = 0
-    for match in _RANGE.finditer(pattern):
-        first, last, names = match.groups()
-        if names is None:
-            width = len(first) if first.startswith("0") or len(first) == len(last) else 0
-            options = [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
-        else:
-            options = names.split(",")
-        choices += [[pattern[end : match.start()]], options]
-        end = match.end()
-    return ["".join(parts) for parts in product(*choices, [pattern[end:]])]
+    match = _RANGE.search(pattern)
+    if match is None:
+        return [pattern]
+    first, last, names = match.groups()
+    if names is None:
+        width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+        options = [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+    else:
+        options = names.split(",")
+    return [pattern[: match.start()] + one + rest for one in options for rest in braces(pattern[match.end() :])]
 
 
 _ENDINGS = re.compile(r"(\.[A-Za-z]\w*)+\Z")
 """``.jpg``, ``.seg.png``; a part that begins with a digit belongs to the name: ``a 2.0.jpg``."""
 
 
-def _key(member: Member) -> str:  # with its folders: what belongs together shares it
-    return member.name.removesuffix(_endings(member))
-
-
-def _is_dotted(member: Member) -> bool:  # a picture or a text with more dots than that of its ending
-    extension = _extension(member)
-    return extension.count(".") > 1 and "." + extension.rpartition(".")[2] in IMAGE_SUFFIXES | {".txt", ".json"}
-
-
 def _extension(member: Member) -> str:
-    return _endings(member).lower()
+    return match[0].lower() if (match := _ENDINGS.search(member.name)) else ""
 
 
-def _endings(member: Member) -> str:
-    match = _ENDINGS.search(member.name.rpartition("/")[2])
-    return match[0] if match else ""
-
-
-def _text(shard: Path, member: Member) -> str:
-    if shard.is_dir():
-        return (shard / member.name).read_text(encoding="utf-8", errors="replace")
-    with shard.open("rb") as file:
+def _text(shard: Path, members: list[Member], extension: str) -> str | None:
+    """Read the first member with an extension; None without any."""
+    member = next((one for one in members if _extension(one) == extension), None)
+    if member is None:
+        return None
+    with (shard / member.name if shard.is_dir() else shard).open("rb") as file:
         file.seek(member.start)
         return file.read(member.size).decode("utf-8", errors="replace")

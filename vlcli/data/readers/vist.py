@@ -1,14 +1,15 @@
 """VIST: albums of photographs, stories of five sentences on five of them, and descriptions of single ones."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlcli.data import Example, Miniature
-from vlcli.data.files import index_images, read_json, value
+from vlcli.data.files import grouped, index_images, read_json, value
 from vlcli.data.readers.coco import BoxesBeside
 from vlcli.errors import DataError
+from vlcli.plain import as_list
 
 FOLDERS = ("vist", "VIST", ".")
 FILES = {
@@ -54,9 +55,8 @@ class VIST(BoxesBeside):
         images: str | None = None,
         **options: Any,
     ) -> None:
-        folders = [images] if images is not None else ["vist/images", "VIST/images", "images"]
-        folder = next((name for name in folders if (Path(root) / name).is_dir()), folders[-1])
-        super().__init__(root, images=folder, **options)
+        usual = (name for name in ("vist/images", "VIST/images") if (Path(root) / name).is_dir())
+        super().__init__(root, images=images if images is not None else next(usual, "images"), **options)
         self.tier, self.text = tier, "text" if text == "normalised" else "original_text"
         self._there: set[str] | None = None
 
@@ -67,38 +67,35 @@ class VIST(BoxesBeside):
     def listed_folders(self) -> list[Path]:
         return [self.image_folder]
 
-    def write_miniature(self, miniature: Miniature) -> None:
-        for split, file in zip(self.split_names, self.files(), strict=True):
-            rows = []
-            for n in miniature.pictures(f"vist-{split}", self.image_folder, count=3 * self.length):
-                story, place = divmod(n, self.length)
-                told = {"story_id": str(story), "album_id": str(story), "worker_arranged_photo_order": place}
-                rows.append([{"photo_flickr_id": str(n), self.text: miniature.sentence(n), **told}])
-            miniature.write(file, {"annotations": rows})
+    def miniature_of(self, split: str, file: Path, miniature: Miniature) -> Any:
+        rows = []
+        for n in miniature.pictures(f"vist-{split}", self.image_folder, count=3 * self.length):
+            story, place = divmod(n, self.length)
+            told = {"story_id": str(story), "album_id": str(story), "worker_arranged_photo_order": place}
+            rows.append([{"photo_flickr_id": str(n), self.text: miniature.sentence(n), **told}])
+        return {"annotations": rows}
 
-    def read(self) -> list[Example]:
+    def stream(self) -> Iterator[Example]:
         self._there = set(index_images(self.image_folder)) if self.image_folder.is_dir() else None
-        return super().read()
+        yield from super().stream()
 
     def read_file(self, file: Path) -> Iterator[Example]:
         content = read_json(file)
         if "annotations" not in content and any(split in content for split in self.splits):
             yield from self._arel(content, str(file))
             return
-        rows = list(_rows(content, str(file)))
+        rows = _rows(content, str(file))
         yield from self._descriptions(rows) if self.tier == "descriptions" else self._stories(rows)
 
-    def _stories(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
-        stories: dict[str, list[tuple[dict[str, Any], str]]] = {}
-        for row, where in rows:
-            stories.setdefault(str(value(row, "story_id", (str, int), where)), []).append((row, where))
+    def _stories(self, rows: Iterable[tuple[dict[str, Any], str]]) -> Iterator[Example]:
+        stories = grouped((str(value(row, "story_id", (str, int), where)), (row, where)) for row, where in rows)
         for key, parts in stories.items():
             parts.sort(key=lambda part: int(part[0].get("worker_arranged_photo_order", 0)))
             photos = [str(value(row, "photo_flickr_id", (str, int), where)) for row, where in parts]
             sentences = [value(row, self.text, str, where).strip() for row, where in parts]
             album = str(value(parts[0][0], "album_id", (str, int), parts[0][1]))
             named = [row["named"] for row, _ in parts if isinstance(row.get("named"), list)]
-            if self._complete(photos, len([text for text in sentences if text])):
+            if self._complete(photos, sum(map(bool, sentences))):
                 yield _story(key, album, photos, sentences, named)
 
     def _arel(self, content: dict[str, Any], where: str) -> Iterator[Example]:
@@ -113,15 +110,13 @@ class VIST(BoxesBeside):
                     yield _story(str(key), album, photos, [text.strip()], [])
 
     def _complete(self, photos: list[str], sentences: int) -> bool:
-        if len(photos) != self.length or sentences != self.length:
-            self.left_out[SHORT] += 1
-        elif self._there is not None and not self._there.issuperset(photos):
-            self.left_out[ABSENT] += 1
-        else:
-            return True
-        return False
+        short = len(photos) != self.length or sentences != self.length
+        absent = self._there is not None and not self._there.issuperset(photos)
+        if short or absent:
+            self.left_out[SHORT if short else ABSENT] += 1
+        return not short and not absent
 
-    def _descriptions(self, rows: list[tuple[dict[str, Any], str]]) -> Iterator[Example]:
+    def _descriptions(self, rows: Iterable[tuple[dict[str, Any], str]]) -> Iterator[Example]:
         counts: Counter[str] = Counter()
         for row, where in rows:
             photo = str(value(row, "photo_flickr_id", (str, int), where))
@@ -136,15 +131,14 @@ class VIST(BoxesBeside):
 
 def _story(key: str, album: str, photos: list[str], sentences: list[str], named: list[list[str]]) -> Example:
     targets: dict[str, Any] = {ALBUM: album, PHOTOS: photos, SENTENCES: sentences}
-    if len(named) == len(photos):
-        targets[NAMED] = named
+    targets |= {NAMED: named} if len(named) == len(photos) else {}
     return Example(key, " ".join(sentences), list(photos), text_key=key, targets=targets)
 
 
 def _rows(content: dict[str, Any], where: str) -> Iterator[tuple[dict[str, Any], str]]:
     for number, wrapped in enumerate(value(content, "annotations", list, where)):  # each row in a list of its own
         spot = f"{where}: annotations[{number}]"
-        for row in wrapped if isinstance(wrapped, list) else [wrapped]:
+        for row in as_list(wrapped):
             if not isinstance(row, dict):
                 raise DataError("An annotation is no object.", where=spot, got=type(row).__name__)
             yield row, spot

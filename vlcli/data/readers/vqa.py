@@ -2,14 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlcli.data import Example, Folder, Identity, Miniature, Reader, minival
+from vlcli.data import Example, Folder, Identity, Miniature, minival
 from vlcli.data.checks import by_id
-from vlcli.data.files import first_object, inside, read_json, value
+from vlcli.data.files import first_object, read_json, value
+from vlcli.data.readers.split_file import StreamReader
 from vlcli.data.recognition.recognised import Recognised, part_in, split_names
 from vlcli.errors import DataError
 
@@ -37,7 +38,7 @@ class _Part:
     listed: Path | None = None
 
 
-class VQA(Reader):
+class VQA(StreamReader):
     """Questions on images with ten answers each (VQA v2 JSON, gzip accepted, or LXMERT's list).
 
     Targets: ``answers`` (answer -> soft score), ``answer`` (the one that most gave), ``raw_answers`` (as given),
@@ -90,20 +91,22 @@ class VQA(Reader):
 
     @classmethod
     def recognise(cls, folder: Folder) -> list[Recognised]:
-        documents = dict(folder.documents())
-        fields = {"question_id", "sent", "img_id"}
-        lists = [name for name, rows in documents.items() if fields <= first_object(rows).keys()]
-        asked = dict(_lists(documents, "questions", {"question", "question_id", "image_id"}))
-        answered = dict(_lists(documents, "annotations", {"answers", "question_id"}))
-        joined = _recognise_joined(folder, lists, documents)
-        return [*joined, *_recognise_official(folder, asked, answered, documents)]
+        documents, fields = dict(folder.documents()), {"question_id", "sent", "img_id"}
+        recognised = _recognise_official(folder, documents)
+        if files := [name for name, rows in documents.items() if fields <= first_object(rows).keys()]:
+            columns = {"image": "img_id", "text": "sent", "answers": "label"}
+            joined = Recognised("vqa", {"name": "vqa", "annotations": ""}, files, columns).name_files("questions")
+            images = [row.get("img_id") for name in files for row in documents[name]]
+            recognised.insert(0, folder.with_images(joined, images))
+        return recognised
 
     def files(self) -> list[Path]:
         files = (file for part in self._parts() for file in (part.asked, part.answered, part.listed))
         return list(dict.fromkeys(file for file in files if file is not None))
 
-    def read(self) -> list[Example]:
-        return [example for part in self._parts() for example in self._read_part(part)]
+    def stream(self) -> Iterator[Example]:
+        for part in self._parts():
+            yield from self._read_part(part)
 
     def write_miniature(self, miniature: Miniature) -> None:
         for split in self.split_names:
@@ -114,59 +117,49 @@ class VQA(Reader):
             said = [{**row, "question": miniature.question(row["image_id"], row["question_id"])} for row in asked]
             answers = {} if year == "test2015" else {n: miniature.answer(n) for n in (r["question_id"] for r in asked)}
             if part or "nominival" in self.split_names:  # LXMERT's list
-                file = self._find(self.questions, ("vqa/{split}.json",), split)
+                file = self._file_for(split, self.questions, ("vqa/{split}.json",))
                 miniature.write(file, [_listed(row, names, answers) for row in said])
                 continue
-            file = self._find(self.questions, self.asked[2:3] if year == "test2015" else self.asked[1:2], split)
+            file = self._file_for(split, self.questions, self.asked[2:3] if year == "test2015" else self.asked[1:2])
             miniature.write(file, {"data_subtype": year, "questions": said})
             if answers and self.annotations != "":
                 people = {key: [{"answer": one}] * 10 for key, one in answers.items()}
                 notes = [{**row, **_KINDS, "answers": people[row["question_id"]]} for row in asked]
-                miniature.write(self._find(self.annotations, self.answered[1:2], split), {"annotations": notes})
+                miniature.write(self._file_for(split, self.annotations, self.answered[1:2]), {"annotations": notes})
 
-    def _read_part(self, part: _Part) -> list[Example]:
+    def _read_part(self, part: _Part) -> Iterator[Example]:
         content = read_json(part.asked, (dict, list))
         joined = isinstance(content, list)
-        examples = list(_joined(content, part.asked) if joined else self._official(content, part.asked, part.answered))
+        examples = _joined(content, part.asked) if joined else self._official(content, part.asked, part.answered)
         if part.listed is None:
-            return examples
+            yield from examples
+            return
         same = Identity()
         listed = {same.key(name) for name in minival(self.root, self.minival)[0] or ()}
-        return [one for one in examples if (same.key(one.images[0]) in listed) == (part.split == "minival")]
+        yield from (one for one in examples if (same.key(one.images[0]) in listed) == (part.split == "minival"))
 
     def _parts(self) -> list[_Part]:
-        return list(dict.fromkeys(self._part(split) for split in self.split_names))
+        return list(dict.fromkeys(map(self._part, self.split_names)))
 
     def _part(self, split: str) -> _Part:
-        asked = self._find(self.questions, self.asked, split)
+        asked = self._file_for(split, self.questions, self.asked)
         if split in ("minival", "nominival") and not asked.is_file() and self.questions is None:
             official = self._part("val")
             if official.asked.is_file():
                 return replace(official, split=split, listed=minival(self.root, self.minival)[1])
-        if self.annotations == "":
-            return _Part("", asked)
-        answered = self._find(self.annotations, self.answered, split)
+        answered = self._file_for(split, self.annotations, self.answered)
         joined = asked.name == f"{split}.json"  # LXMERT's form holds its own answers
-        unlabelled = split.startswith("test") and not answered.is_file()
-        lacking = self.annotations is None and (joined or unlabelled)
-        return _Part("", asked, None if lacking else answered)
-
-    def _find(self, named: str | None, candidates: Sequence[str], split: str) -> Path:
-        paths = [inside(self.root, text.replace("{split}", split)) for text in ([named] if named else candidates)]
-        return next((path for path in paths if path.is_file()), paths[0])
+        lacking = self.annotations is None and (joined or (split.startswith("test") and not answered.is_file()))
+        return _Part("", asked, None if lacking or self.annotations == "" else answered)
 
     def _official(self, content: dict[str, Any], asked: Path, answered: Path | None) -> Iterator[Example]:
-        notes = {}
-        if answered is not None:
-            annotations = value(read_json(answered), "annotations", list, str(answered))
-            notes = by_id(annotations, "question_id", f"{answered}: annotations")
+        annotations = [] if answered is None else value(read_json(answered), "annotations", list, str(answered))
+        notes = by_id(annotations, "question_id", f"{answered}: annotations")
         form = self.image_name or image_form(str(content.get("data_subtype", "")))
         for count, row in enumerate(value(content, "questions", list, str(asked))):
             where = f"{asked}: questions[{count}]"
             number = value(row, "question_id", (int, str), where)
-            targets: dict[str, Any] = {"question_id": number}
-            if answered is not None:
-                targets |= _targets(notes, number, answered)
+            targets = {"question_id": number} | ({} if answered is None else _targets(notes, number, answered))
             image = _image(form, value(row, "image_id", (int, str), where), where)
             yield Example(str(number), value(row, "question", str, where).strip(), [image], targets=targets)
 
@@ -226,31 +219,21 @@ def image_form(subtype: str) -> str:
     return f"COCO_{match[1]}{match[2]}_{{:012d}}" if match else "{:012d}"
 
 
-def _lists(documents: dict[str, Any], key: str, fields: set[str]) -> Iterable[tuple[str, list[dict[str, Any]]]]:
-    for name, content in documents.items():
-        rows = content.get(key) if isinstance(content, dict) else None
-        if fields <= first_object(rows).keys():
-            yield name, [row for row in rows or [] if isinstance(row, dict)]
+def _lists(documents: dict[str, Any], key: str, fields: set[str]) -> dict[str, list[dict[str, Any]]]:
+    lists = {name: content.get(key) or [] for name, content in documents.items() if isinstance(content, dict)}
+    lists = {name: rows for name, rows in lists.items() if fields <= first_object(rows).keys()}
+    return {name: [row for row in rows if isinstance(row, dict)] for name, rows in lists.items()}
 
 
-def _recognise_joined(folder: Folder, files: list[str], documents: dict[str, Any]) -> list[Recognised]:
-    if not files:
-        return []
-    columns = {"image": "img_id", "text": "sent", "answers": "label"}
-    data = Recognised("vqa", {"name": "vqa", "annotations": ""}, files, columns).name_files("questions")
-    return [folder.with_images(data, [row.get("img_id") for name in files for row in documents[name]])]
-
-
-def _recognise_official(
-    folder: Folder, asked: dict[str, Any], answered: dict[str, Any], documents: dict[str, Any]
-) -> list[Recognised]:
-    ids = {name: {row.get("question_id") for row in rows} for name, rows in answered.items()}
+def _recognise_official(folder: Folder, documents: dict[str, Any]) -> list[Recognised]:
+    asked = _lists(documents, "questions", {"question", "question_id", "image_id"})
+    answered = _lists(documents, "annotations", {"answers", "question_id"})
+    ids = {name: {row.get("question_id") for row in rows} for name, rows in (asked | answered).items()}
     pairs: dict[str, str] = {}
-    for name, rows in asked.items():
-        numbers = {row.get("question_id") for row in rows}
-        part = part_in(name)
-        fits = max(ids, key=lambda one: (len(ids[one] & numbers), part_in(one) == part), default="")
-        if fits and ids[fits] & numbers:
+    for name in asked:
+        shared = {one: len(ids[one] & ids[name]) for one in answered}
+        fits = max(answered, key=lambda one: (shared[one], part_in(one) == part_in(name)), default="")
+        if shared.get(fits):
             pairs[name] = fits
     if not pairs:
         return []
@@ -264,16 +247,11 @@ def _recognise_official(
     data.files += pairs.values()
     data.unused += [f"{name}: questions without annotations" for name in asked if name not in pairs]
     data.unused += [f"{name}: annotations without questions" for name in answered if name not in pairs.values()]
-    return [_with_images(folder, data, {name: asked[name] for name in pairs}, documents)]
-
-
-def _with_images(folder: Folder, data: Recognised, asked: dict[str, Any], documents: dict[str, Any]) -> Recognised:
-    forms = {name: image_form(str(documents[name].get("data_subtype", ""))) for name in asked}
-    numbers = [(forms[name], row.get("image_id")) for name, rows in asked.items() for row in rows]
+    forms = {name: image_form(str(documents[name].get("data_subtype", ""))) for name in pairs}
+    numbers = [(forms[name], row.get("image_id")) for name in pairs for row in asked[name]]
     said = [form.format(number) if isinstance(number, int) else str(number) for form, number in numbers]
     form, share = folder.pictures.number_form([number for _, number in numbers])
-    there = sum(name in folder.pictures.by_id for name in said) / max(1, len(said))
-    if share > there:
+    if share > sum(name in folder.pictures.by_id for name in said) / len(said):
         data.entry["image_name"] = form
         said = [form.format(number) for _, number in numbers if isinstance(number, int)]
-    return folder.with_images(data, said)
+    return [folder.with_images(data, said)]

@@ -6,32 +6,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from vlcli.data.files import is_picture_file
-from vlcli.data.recognition.choices import are_choices, choice_columns
+from vlcli.data.files import grouped, is_picture_file
+from vlcli.data.recognition import values as cells
 from vlcli.data.recognition.pictures import Naming, Pictures
 from vlcli.data.recognition.recognised import part_in, parts_by
 from vlcli.data.recognition.tables import TableFile
-from vlcli.data.recognition.values import (
-    FEW,
-    MOST_LABELS,
-    are_answers,
-    are_boxes,
-    are_flags,
-    are_word_lists,
-    as_number,
-    columns_in,
-    count_words,
-    has_repeats,
-    is_address,
-    is_answer_like,
-    is_box,
-    is_label_like,
-    is_row_number,
-    is_short,
-    is_split,
-    is_verdict,
-    names_mark,
-)
+from vlcli.images.boxes import image_id
 from vlcli.plain import as_list
 
 _HINTS = {
@@ -50,17 +30,11 @@ _MARKS = ("?", "？", "؟", ";?")
 """Question marks of several scripts."""
 CAPTION_SEPARATORS = ("\n", "|", ";")
 """Separators of several sentences in one cell."""
-_FOURS = (
-    ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
-    ("xyxy", ("x1", "y1", "x2", "y2")),
-    ("xyxy", ("x0", "y0", "x1", "y1")),
-    ("xyxy", ("left", "top", "right", "bottom")),
-    ("xywh", ("x", "y", "w", "h")),
-    ("xywh", ("x", "y", "width", "height")),
-    ("xywh", ("xmin", "ymin", "width", "height")),
-    ("xywh", ("left", "top", "width", "height")),
-)
-"""Names of four columns that hold a box, with their format."""
+_FOURS = {
+    "xyxy": ("xmin ymin xmax ymax", "x1 y1 x2 y2", "x0 y0 x1 y1", "left top right bottom"),
+    "xywh": ("x y w h", "x y width height", "xmin ymin width height", "left top width height"),
+}
+"""Names of four columns that hold a box, by their format."""
 _ASKS = re.compile(
     r"(what|who|where|when|why|how|which|is|are|was|were|do|does|did|can|has|have|was|wer|wie|welche[rsn]?|wo|ist|sind|"
     r"qué|cuál|cómo|dónde|quel(le)?s?|combien|est-ce|cosa|quale)\b",
@@ -109,17 +83,11 @@ class Meaning:
     def columns(self) -> dict[str, Any]:
         """Column by role; of pictures named by two columns or templates, a list."""
         sources = list(self.pictures.sources) if self.pictures else []
-        columns = {
-            "image": sources[0] if len(sources) == 1 else sources,
-            "text": [self.text, *self.more_texts] if self.text and self.more_texts else self.text,
-            "answers": self.answers,
-            "choices": self.choices,
-            "label": list(self.labels) or self.label,
-            "boxes": self.boxes,
-            "box_labels": self.box_labels,
-            "split": self.split,
-        }
-        return {role: column for role, column in columns.items() if column}
+        image = sources[0] if len(sources) == 1 else sources
+        text = [self.text, *self.more_texts] if self.text and self.more_texts else self.text
+        columns = vars(self) | {"image": image, "text": text, "label": list(self.labels) or self.label}
+        roles = ("image", "text", "answers", "choices", "label", "boxes", "box_labels", "split")
+        return {role: columns[role] for role in roles if columns[role]}
 
 
 def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) -> Meaning:
@@ -133,7 +101,7 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     left = {name: column for name, column in values.items() if column}
     meaning = Meaning(_pictures(table, pictures, left, wanted.get("image")))
     numbered = (name for name in left if parts_by(list(map(str, left[name])), name))
-    meaning.split = _take(left, "split", is_split) or next(numbered, None)
+    meaning.split = _take(left, "split", cells.is_split) or next(numbered, None)
     left.pop(meaning.split or "", None)
     chosen = {role: wanted[role] for role in ("text", "answers", "label") if role in wanted}
     if chosen:
@@ -141,27 +109,28 @@ def meaning_of(table: TableFile, pictures: Pictures, wanted: Mapping[str, str]) 
     else:
         _guess(meaning, table, left)
     if (answers := meaning.answers) is not None:
-        meaning.choices = _take(left, "", lambda lists: are_choices(lists, table.values(answers)))
-        meaning.choices = meaning.choices or choice_columns(table, left, answers)
+        meaning.choices = _take(left, "", lambda lists: _are_choices(lists, table.values(answers)))
+        meaning.choices = meaning.choices or _choice_columns(table, left, answers)
     meaning.unclear = _empty(meaning, values) or meaning.unclear
-    meaning.unused = [name for name in left if not is_row_number(left[name])]
+    meaning.unused = [name for name in left if not cells.is_row_number(left[name])]
     return meaning
 
 
 def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
     """Take the columns that the user names."""
     for role, column in chosen.items():
-        if len(several := columns_in([column], left)) > 1:
+        if len(several := cells.columns_in([column], left)) > 1:
             meaning.labels = several
-            if wrong := [name for name in several if role != "label" or not are_flags(left.pop(name))]:
+            if wrong := [name for name in several if role != "label" or not cells.are_flags(left.pop(name))]:
                 meaning.unclear = f"several columns of a --{role} say 0 or 1, true or false: {wrong[0]} does not"
             continue
-        if role == "label" and (mark := names_mark(left.get(column, ()))) is not None:
+        values = left.pop(column, None)
+        if values is None:
+            meaning.unclear = f"the column {column} is empty"
+        if role == "label" and (mark := cells.names_mark(values or ())) is not None:
             meaning.labels, meaning.several = [column], mark
         else:
             setattr(meaning, role, column)
-        if left.pop(column, None) is None:
-            meaning.unclear = f"the column {column} is empty"
     if "answers" in chosen and "text" not in chosen:
         meaning.text = _text(left)
         left.pop(meaning.text or "", None)
@@ -170,37 +139,39 @@ def _choose(meaning: Meaning, left: Left, chosen: Mapping[str, str]) -> None:
 def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
     """Take boxes, answers, sentences and labels, in this order."""
     form, four = _one_column(left) or _four_columns(left)
-    meaning.boxes = None if four else _take(left, "boxes", are_boxes)
+    meaning.boxes = None if four else _take(left, "boxes", cells.are_boxes)
     if meaning.boxes is not None:
-        meaning.box_labels = _take(left, "box_labels", are_word_lists)
+        meaning.box_labels = _take(left, "box_labels", cells.are_word_lists)
     numbers = {name: left.pop(name) for name in four}
-    meaning.answers = _take(left, "answers", are_answers, named=True)
+    meaning.answers = _take(left, "answers", cells.are_answers, named=True)
     meaning.text = _text(left)
     if meaning.text is not None:
         texts, start = left.pop(meaning.text), _numbered(meaning.text)
         meaning.questions = _are_questions(texts)
-        alike = [name for name in left if _numbered(name) == start and count_words(left[name]) >= 2]
+        alike = [name for name in left if _numbered(name) == start and cells.count_words(left[name]) >= 2]
         meaning.more_texts = [name for name in alike if _are_questions(left[name]) == meaning.questions]
         for name in meaning.more_texts:
             del left[name]
         meaning.separator = "" if meaning.questions else separator_of(texts)
     if meaning.questions and meaning.answers is None:
-        meaning.answers = _only_one(meaning, left, "answer", is_answer_like)
+        meaning.answers = _only_one(meaning, left, "answer", cells.is_answer_like)
         if meaning.answers is None and not meaning.unclear:
             meaning.unclear = f"{meaning.text} holds questions, and no column their answers"
     elif meaning.answers is None and meaning.boxes is None:
-        named = [name for name in left if is_hinted("label", name) and is_label_like(left[name])]
+        named = [name for name in left if is_hinted("label", name) and cells.is_label_like(left[name])]
         if meaning.text is not None and not named:
-            meaning.label = _take(left, "", is_verdict)
+            meaning.label = _take(left, "", cells.is_verdict)
         elif meaning.text is not None or not _several(meaning, left, named):
-            meaning.label = _only_one(meaning, left, "label", is_label_like)
-    cells = [number for values in numbers.values() for value in values for number in as_list(value)]
-    if four and max(as_number(cell) or 0 for cell in cells) <= 1:
+            meaning.label = _only_one(meaning, left, "label", cells.is_label_like)
+    sides = [number for values in numbers.values() for value in values for number in as_list(value)]
+    sources = meaning.pictures.sources if meaning.pictures else ()
+    names = [str(row.get(sources[0])) for row in table.rows if len(sources) == 1]
+    if four and max(cells.as_number(side) or 0 for side in sides) <= 1:
         meaning.unclear = f"{', '.join(four)} hold boxes as shares of the picture: write them in pixels"
     elif four and meaning.text is not None and meaning.answers is None:
         plain = len(four) == 1 and form == "xyxy"
         meaning.boxes, meaning.box_format, meaning.one_box = four[0] if plain else four, form, True
-    elif four and meaning.text is None and (len(four) == 1 or _repeat_pictures(meaning, table)):
+    elif four and meaning.text is None and (len(four) == 1 or 0 < len(set(names)) < len(names)):
         meaning.boxes, meaning.box_format = four, form
         one_class = next((name for name in left if is_hinted("label", name)), None)  # all boxes may be of one class
         meaning.box_labels, meaning.label = meaning.label or one_class, None
@@ -209,10 +180,32 @@ def _guess(meaning: Meaning, table: TableFile, left: Left) -> None:
         left |= numbers
 
 
+def _are_choices(lists: Sequence[Any], answers: Sequence[Any]) -> bool:
+    """Return whether cells are lists of choices, and every answer is the place of one."""
+    rows = zip(answers, lists, strict=False)
+    alike = cells.are_word_lists(lists) and len(lists) == len(answers)
+    return alike and all(type(at) is int and 0 <= at < len(words) and at not in words for at, words in rows)
+
+
+def _choice_columns(table: TableFile, left: Left, answers: str) -> list[str] | None:
+    """Take columns such as ``A`` to ``D`` or ``option1`` to ``option4``, one of which every answer names or repeats."""
+    hits = filter(None, (re.fullmatch(r"(.*?)[ _-]?([A-Ha-h]|[0-8])", name) for name in left))
+    for names in grouped((hit[1].lower(), hit[0]) for hit in hits).values():
+        letters = {name[-1].upper() for name in names}
+        letters = set() if "1" in letters and "0" not in letters else letters  # readers count places from 0
+        answered = [row for row in table.rows if row.get(answers) not in (None, "")]
+        rows = [(str(row[answers]), [str(row.get(name)) for name in names]) for row in answered]
+        if len(names) > 1 and all(word.upper() in letters or word in words for word, words in rows):
+            for name in names:
+                del left[name]
+            return names
+    return None
+
+
 def _one_column(left: Left) -> tuple[str, list[str]] | None:
     """Return the format and the column of one box a row; a tenth of the boxes inside out: corner, width and height."""
     for name in sorted(left, key=lambda name: not is_hinted("boxes", name)):
-        if left[name] and all(map(is_box, left[name])):
+        if left[name] and all(map(cells.is_box, left[name])):
             wrong = sum(x2 <= x1 or y2 <= y1 for x1, y1, x2, y2 in left[name])
             return "xywh" if wrong > len(left[name]) / 10 else "xyxy", [name]
     return None
@@ -221,18 +214,11 @@ def _one_column(left: Left) -> tuple[str, list[str]] | None:
 def _four_columns(left: Left) -> tuple[str, list[str]]:
     letters = {name: re.sub(r"[^a-z0-9]", "", name.lower()) for name in left}
     plain = {re.sub(r"^(bbox|box|roi|rect)", "", word): name for name, word in letters.items()}
-    for form, names in _FOURS:
+    for form, names in ((form, names.split()) for form, fours in _FOURS.items() for names in fours):
         four = [plain[name] for name in names if name in plain]
-        if len(four) == 4 and all(as_number(value) is not None for name in four for value in left[name]):
+        if len(four) == 4 and all(cells.as_number(value) is not None for name in four for value in left[name]):
             return form, four
     return "", []
-
-
-def _repeat_pictures(meaning: Meaning, table: TableFile) -> bool:
-    if meaning.pictures is None or len(meaning.pictures.sources) > 1:
-        return False
-    names = [str(row.get(meaning.pictures.sources[0])) for row in table.rows]
-    return len(set(names)) < len(names)
 
 
 def _are_questions(texts: Sequence[Any]) -> bool:
@@ -259,12 +245,12 @@ def _only_one(meaning: Meaning, left: Left, role: str, fits: Callable[[Sequence[
 def _in_words(left: Left, name: str) -> str:
     """Return the column that says the numbers of a column in words, one for each; itself where there is none."""
     numbers = left[name]
-    if any(as_number(value) is None for value in numbers):
+    if any(cells.as_number(value) is None for value in numbers):
         return name
     for other, words in left.items():
         pairs = {(str(number), str(word)) for number, word in zip(numbers, words, strict=False)}
         alike = len(words) == len(numbers) and all(len(set(one)) == len(pairs) for one in zip(*pairs, strict=True))
-        if alike and is_label_like(words) and all(as_number(word) is None for word in words):
+        if alike and cells.is_label_like(words) and all(cells.as_number(word) is None for word in words):
             return other
     return name
 
@@ -272,10 +258,10 @@ def _in_words(left: Left, name: str) -> str:
 def _several(meaning: Meaning, left: Left, named: Sequence[str]) -> bool:
     """Take the columns of several labels a row, where there are some: of names, or two or more of flags alone."""
     for name, values in left.items():
-        if is_hinted("tags", name) and (mark := names_mark(values)) is not None:
+        if is_hinted("tags", name) and (mark := cells.names_mark(values)) is not None:
             meaning.labels, meaning.several = [name], mark
-    flags = [name for name in left if are_flags(left[name])]
-    able = {name for name in left if is_label_like(left[name])}
+    flags = [name for name in left if cells.are_flags(left[name])]
+    able = {name for name in left if cells.is_label_like(left[name])}
     most = able <= set(flags) or len(flags) > max(2, 2 * len(able - set(flags)))  # CheXpert: sex beside findings
     if not meaning.labels and not named and len(flags) > 1 and able and most:
         meaning.labels = flags
@@ -288,14 +274,13 @@ def _empty(meaning: Meaning, values: Mapping[str, Sequence[Any]]) -> str:
     """Return why columns named like answers or labels cannot be learnt from: empty, or different in every row."""
     if meaning.answers or meaning.label or meaning.labels or meaning.boxes:
         return ""
-    for name, column in values.items():
-        if name in meaning.columns.values() or not (is_hinted("answers", name) or is_hinted("label", name)):
-            continue
-        if not column:
+    known = meaning.columns.values()
+    for name in (one for one in values if one not in known and (is_hinted("answers", one) or is_hinted("label", one))):
+        if not values[name]:
             return f"the column {name} is empty"
-        if is_short(column) and not has_repeats(column):
+        if cells.is_short(values[name]) and not cells.has_repeats(values[name]):
             return f"the column {name} has another value in every row, so that nothing can be learnt from it"
-        if len(set(map(str, column))) == 1:
+        if len(set(map(str, values[name]))) == 1:
             return f"the column {name} has the same value in every row"
     return ""
 
@@ -320,13 +305,15 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
         whole = [name for name in ranked if left.get(name) and all(map(is_picture_file, map(str, left[name])))]
         files = [name for name in ranked if is_hinted("picture", name) or name in whole]
         pair = [name for name in files if namings[name].share > 0.5][:2]
-        if len(pair) == 2 and namings[pair[0]].folder == namings[pair[1]].folder and _are_a_pair(table, pair):
+        same_folder = len(pair) == 2 and len({namings[name].folder for name in pair}) == 1
+        # an id beside a file name names the same picture
+        if same_folder and all(len({image_id(str(row.get(one))) for one in pair}) == 2 for row in table.rows[:100]):
             sources, share = sorted(pair, key=table.columns.index), min(namings[name].share for name in pair)
             naming = Naming(tuple(sources), namings[pair[0]].folder, share)
         for name in naming.sources:
             left.pop(name, None)
         return naming
-    parts = {name: values for name, values in able.items() if not is_split(values)}
+    parts = {name: values for name, values in able.items() if not cells.is_split(values)}
     whole = [name for name, values in parts.items() if values and all(map(is_picture_file, map(str, values)))]
     by_part = ((name, pictures.by_template(name, parts[name])) for name in (whole or parts))
     hinted = [name for name in able if wanted or is_hinted("picture", name)]
@@ -338,36 +325,28 @@ def _pictures(table: TableFile, pictures: Pictures, left: Left, wanted: str | No
     return None
 
 
-def _are_a_pair(table: TableFile, columns: list[str]) -> bool:
-    """Return whether two columns name different pictures; an id beside a file name names the same."""
-    from vlcli.images.boxes import image_id
-
-    return all(image_id(str(row.get(columns[0]))) != image_id(str(row.get(columns[1]))) for row in table.rows[:100])
-
-
 def _take(left: Left, role: str, fits: Callable[[Sequence[Any]], bool], *, named: bool = False) -> str | None:
     """Take the first column that fits a role, those whose name says so first; with ``named`` no others."""
-    for name in sorted(left, key=lambda name: not is_hinted(role, name)):
-        if (not named or is_hinted(role, name)) and fits(left[name]):
-            del left[name]
-            return name
-    return None
+    order = sorted(left, key=lambda name: not is_hinted(role, name))
+    fitting = (name for name in order if (not named or is_hinted(role, name)) and fits(left[name]))
+    if (name := next(fitting, None)) is not None:
+        del left[name]
+    return name
 
 
 def _text(left: Left) -> str | None:
     """Return the column of sentences: a name that says so, else the one with the most words."""
-    texts = {name: values for name, values in left.items() if count_words(values) >= 2 and not is_address(values)}
-    named = [name for name in texts if is_hinted("text", name)]
+    counts = {name: cells.count_words(values) for name, values in left.items() if not cells.is_address(values)}
     order = _HINTS["text"].split("|")
-    if named:
+    if named := [name for name, count in counts.items() if count >= 2 and is_hinted("text", name)]:
         return min(named, key=lambda name: next((i for i, word in enumerate(order) if word in name.lower()), 99))
-    long = {name: values for name, values in texts.items() if count_words(values) >= 3 and not _is_class_name(values)}
-    return max(long, key=lambda name: count_words(long[name]), default=None)
+    long = [name for name, count in counts.items() if count >= 3 and not _is_class_name(left[name])]
+    return max(long, key=lambda name: counts[name], default=None)
 
 
 def _is_class_name(values: Sequence[Any]) -> bool:
     """Return whether a few values make up the column, and none is a question."""
-    few = len(values) >= FEW and len(set(map(str, values))) <= min(MOST_LABELS, len(values) // 4)
+    few = len(values) >= cells.FEW and len(set(map(str, values))) <= min(cells.MOST_LABELS, len(values) // 4)
     return few and not any(str(value).rstrip().endswith(_MARKS) for value in values)
 
 
@@ -375,8 +354,7 @@ def separator_of(texts: Sequence[Any]) -> str:
     """Return the separator of several sentences in most cells; empty where they hold one each, or are lists."""
     for mark in CAPTION_SEPARATORS:
         several = [[part.split() for part in text.split(mark)] for text in texts if isinstance(text, str)]
-        full = sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several)
-        if full > len(texts) / 2:
+        if sum(len(parts) > 1 and sum(map(len, parts)) >= 3 * len(parts) for parts in several) > len(texts) / 2:
             return mark
     return ""
 

@@ -5,21 +5,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vlcli.data.files import IMAGE_SUFFIXES, text_lines
-from vlcli.data.recognition.lists import ListForm, form_of
+from vlcli.data.files import grouped, is_picture_file, read_text, text_lines
+from vlcli.data.recognition.lists import SUFFIXES, ListForm, form_of
 from vlcli.data.recognition.pictures import Pictures
 from vlcli.data.recognition.recognised import PART_WORDS, Recognised, part_in, part_of, parts_by
-from vlcli.data.recognition.tables import (
-    MOST_BYTES,
-    TableFile,
-    encoding_of,
-    is_table,
-    read_table,
-    readable_text,
-)
+from vlcli.data.recognition.tables import MOST_BYTES, TableFile, encoding_of, read_table, reader_of
 from vlcli.errors import DataError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id
@@ -55,7 +48,7 @@ class Folder:
             inner = folder.relative_to(self.root)
             if "stage.json" not in names and not any(part.startswith(".") for part in inner.parts):
                 files += [inner / name for name in names if not name.startswith(".")]
-        return [file.as_posix() for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
+        return [file.as_posix() for file in files if not is_picture_file(file.name)]
 
     def files(self, *patterns: str) -> list[str]:
         """Return the files that no reader has claimed, all or those whose name without folder fits one of the patterns.
@@ -73,13 +66,12 @@ class Folder:
         if name not in self._tables:
             beside = image_id(name) in self.pictures.by_id  # what is said of one picture
             form = None if beside else form_of(self.root / name, self.is_picture)
-            self._tables[name] = self._read(name, form) if form or is_table(name) else None
+            self._tables[name] = self._read(name, form) if form or reader_of(name) else None
         return self._tables[name]
 
     def tables(self, *patterns: str) -> list[TableFile]:
         """Return the tables and documents among :meth:`files`."""
-        tables = (self.table(name) for name in self.files(*patterns))
-        return [table for table in tables if table is not None]
+        return [table for table in map(self.table, self.files(*patterns)) if table is not None]
 
     def documents(self, *patterns: str) -> list[tuple[str, Any]]:
         """Return name and content of the JSON documents among :meth:`files`."""
@@ -93,7 +85,7 @@ class Folder:
     def text(self, name: str) -> str:
         """Return a text file in its encoding; empty where it cannot be read."""
         try:
-            return readable_text(self.root / name)[0]
+            return read_text(self.root / name, encoding_of(self.root / name))
         except DataError as error:
             self._note(name, error)
             return ""
@@ -101,14 +93,10 @@ class Folder:
     def lines(self, name: str, most: int | None = None) -> list[str]:
         """Return the lines of a text file that are not blank, or the first ``most``; none where it is no text."""
         try:
-            lines = text_lines(self.root / name, self.encoding(name) if most is None else "utf-8")
-            return list(islice(filter(None, (line.strip() for line in lines)), most))
+            lines = text_lines(self.root / name, encoding_of(self.root / name) if most is None else "utf-8")
+            return list(islice(filter(None, map(str.strip, lines)), most))
         except DataError:
             return []
-
-    def encoding(self, name: str) -> str:
-        """Return the encoding of a text file."""
-        return encoding_of(self.root / name)
 
     def with_images(self, record: Recognised, *names: Sequence[Any]) -> Recognised:
         """Give a data set the option ``images``: the folder that file names of pictures are relative to.
@@ -122,12 +110,12 @@ class Folder:
         """
         beside = self.root / Path(record.files[0]).parent
         namings = [self.pictures.named_by("image", one[:SAMPLED], beside) for one in names]
-        best = max((one for one in namings if one is not None), key=lambda one: one.share, default=None)
-        if best is not None:
-            record.entry |= {"images": best.folder} if best.folder != "images" else {}
-        else:
+        best = max(filter(None, namings), key=lambda one: one.share, default=None)
+        if best is None:
             first = ", ".join(repr(str(name)) for name in names[0][:3])
             record.question = f"{record.where}: fewer than half of its pictures are in the folder (such as {first})"
+        elif best.folder != "images":
+            record.entry["images"] = best.folder
         return record
 
     def with_lists(self, record: Recognised, names: Iterable[str] = ()) -> Recognised:
@@ -139,17 +127,14 @@ class Folder:
         beside = Path(record.files[0]).parent.as_posix()
         lists: dict[str, str] = {}
         for name in (one for one in self.files() if beside == "." or one.startswith(f"{beside}/")):
-            part = part_in(Path(name).name) if name.endswith((".txt", ".lst", ".list")) else ""
+            part = part_in(Path(name).name) if name.endswith(SUFFIXES) else ""
             if part and part not in lists and self._lists_pictures(name):
                 lists[part] = name
         if not {"train"} < set(lists):
-            several = (self.part_lists(name) for name in self.files() if name not in record.files)
-            lists = next(filter(None, several), {})
+            others = (name for name in self.files() if name not in record.files)
+            lists = next(filter(None, map(self.part_lists, others)), {})
         if {"train"} < set(lists):
-            files = list(dict.fromkeys(place.partition("=")[0] for place in lists.values()))
-            record.parts = {part: {"take": f"in:{place}"} for part, place in lists.items()}
-            record.reasons["parts"] = f"{', '.join(files)} list the pictures of the parts"
-            record.files += files
+            record.take_lists(lists)
         elif patterns := _parts_in(names):
             record.parts = {part: {"take": f"named:{pattern}"} for part, pattern in patterns.items()}
             record.reasons["parts"] = f"the names of the pictures say them: {', '.join(patterns.values())}"
@@ -174,9 +159,9 @@ class Folder:
         return parts if 2 * sum(there) > len(there) else {}
 
     def _lists_pictures(self, name: str) -> bool:
-        lines = [line.split() for line in self.text(name).splitlines()[:200] if line.strip()]
-        there = sum(image_id(words[0]) in self.pictures.by_id for words in lines)
-        return bool(lines) and all(len(words) == 1 for words in lines) and there > len(lines) / 2
+        lines = list(filter(None, map(str.strip, self.text(name).splitlines()[:200])))
+        there = sum(image_id(line) in self.pictures.by_id for line in lines)
+        return there > len(lines) / 2 and not any(len(line.split()) > 1 for line in lines)
 
     def name(self, path: Path) -> str:
         """Return a path relative to the root."""
@@ -201,15 +186,18 @@ class Folder:
             return None
 
     def _note(self, name: str, error: DataError) -> None:
-        reason = error.what if not error.got else f"{error.what} {error.got}"
-        self.unread[name] = reason + (f" ({error.hint})" if error.hint else "")
+        self.unread[name] = " ".join(filter(None, (error.what, error.got, error.hint and f"({error.hint})")))
 
 
 def groups(folder: Folder, *names: str) -> list[tuple[str, list[str]]]:
     """Return the folders that hold all of several files of which no reader has claimed the first, and the files."""
-    homes = [str(Path(first).parent) for first in folder.files(names[0])]
-    wanted = [(home, [Path(home, name).as_posix() for name in names]) for home in homes]
-    return [(home, files) for home, files in wanted if set(files) <= set(folder.every)]
+    homes = {home: [Path(home, name).as_posix() for name in names] for home in by_folder(folder.files(names[0]))}
+    return [(home, files) for home, files in homes.items() if set(files) <= set(folder.every)]
+
+
+def by_folder(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return files by the folder that they lie in."""
+    return grouped((str(PurePosixPath(name).parent), name) for name in names)
 
 
 def _parts_in(names: Iterable[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from vlcli.data.english import is_english
-from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file
+from vlcli.data.files import grouped, is_picture_file
 from vlcli.data.recognition.columns import Meaning, is_hinted, meaning_of
 from vlcli.data.recognition.folder import Folder
 from vlcli.data.recognition.recognised import Recognised, part_of, parts_by, parts_of, split_names
@@ -24,27 +24,29 @@ def recognise_tables(folder: Folder, reader: str) -> list[Recognised]:
     """
     aside, tables = [], []
     for table in folder.tables():
-        if table.reader != reader or not table.rows or folder.part_lists(folder.name(table.path)):
-            continue
         name, last = folder.name(table.path), table.path.name.lower()
-        if re.search(r"submission", last):
-            aside.append(Recognised("", {}, [name], unused=[f"{name}: a submission, whose labels are no truth"]))
+        if table.reader != reader or not table.rows or folder.part_lists(name):
+            continue
+        if "submission" in last:
+            aside.append(_unused([name], f"{name}: a submission, whose labels are no truth"))
         elif table.header and re.search(r"split|partition|fold", last):
-            line = f"{name}: a list of parts, which no reader reads: write a table with a column of the parts"
-            aside.append(Recognised("", {}, [name], unused=[line]))
+            why = "a list of parts, which no reader reads: write a table with a column of the parts"
+            aside.append(_unused([name], f"{name}: {why}"))
         else:
             tables.append(table)
     return aside + as_data_sets(folder, tables)
 
 
+def _unused(files: list[str], line: str) -> Recognised:
+    return Recognised("", {}, files, unused=[line])
+
+
 def as_data_sets(folder: Folder, tables: Sequence[TableFile]) -> list[Recognised]:
     """Return the data sets in tables: those of the same columns are the parts of one data set."""
-    groups: dict[tuple[Any, ...], list[TableFile]] = {}
-    for table in tables:
-        said = count_words(table.values(table.header[-1])) >= 3 if len(table.header) == 2 else None
-        groups.setdefault((said, *sorted(table.columns), table.each, table.separator, table.encoding), []).append(table)
+    said = [count_words(one.values(one.header[-1])) >= 3 if len(one.header) == 2 else None for one in tables]
+    forms = ((*sorted(one.columns), one.each, one.separator, one.encoding) for one in tables)
     merged: list[list[TableFile]] = []
-    for group in groups.values():
+    for group in grouped(zip(zip(said, forms, strict=True), tables, strict=True)).values():
         home = next((other for other in merged if _is_one(folder, other, group) or _is_one(folder, group, other)), None)
         if home is None:
             merged.append(group)
@@ -63,9 +65,8 @@ def _is_one(folder: Folder, first: Sequence[TableFile], more: Sequence[TableFile
     splits = split_names([folder.name(one.path) for one in (*first, *more)])[1]
     if not all(map(part_of, splits)) or len(set(splits)) < len(splits):
         return False
-    one, other = (
-        meaning_of(table, folder.pictures, folder.columns) for table in (few, many)
-    )  # a label may be what test lacks
+    # a label may be what test lacks
+    one, other = (meaning_of(table, folder.pictures, folder.columns) for table in (few, many))
     return one.pictures is not None and not one.unclear and bool(_kind(one)) and one.columns == other.columns
 
 
@@ -75,15 +76,13 @@ def _data_sets(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
     for other, *rest in more:
         way = f"{{file: {other.entry['file']}}} in the recipe reads them instead" if other.kind else "not read"
         files = [name for one in (other, *rest) for name in one.files]
-        beside.append(Recognised("", {}, files, unused=[f"{other.where}: other classes of the same pictures; {way}"]))
+        beside.append(_unused(files, f"{other.where}: other classes of the same pictures; {way}"))
     return [record, *beside]
 
 
 def _by_classes(folder: Folder, group: Sequence[TableFile]) -> list[Sequence[TableFile]]:
     """Divide lists that give the same pictures classes of several kinds (FGVC-Aircraft); those with most come first."""
-    kinds: dict[str, list[TableFile]] = {}
-    for table in group:
-        kinds.setdefault(split_names([folder.name(table.path)])[0], []).append(table)
+    kinds = grouped((split_names([folder.name(table.path)])[0], table) for table in group)
     if len(kinds) < 2 or len(group[0].header) != 2:
         return [group]
     of_kind = {
@@ -93,9 +92,8 @@ def _by_classes(folder: Folder, group: Sequence[TableFile]) -> list[Sequence[Tab
     (pictures, classes), *others = of_kind.values()
     same = all(len(pictures & those) > len(those) / 2 for those, _ in others)
     differ = all(len(classes & these) < len(classes | these) / 2 for _, these in others)
-    return (
-        [kinds[name] for name in sorted(kinds, key=lambda one: -len(of_kind[one][1]))] if same and differ else [group]
-    )
+    most_first = sorted(kinds, key=lambda name: -len(of_kind[name][1]))
+    return [kinds[name] for name in most_first] if same and differ else [group]
 
 
 def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]:
@@ -104,10 +102,11 @@ def _of_one_kind(folder: Folder, group: Sequence[TableFile]) -> list[Recognised]
     chosen = {word for one in parts_of(splits).values() for word in as_list(one["split"])}
     others = [name for name, split in zip(names, splits, strict=False) if chosen and split not in chosen]
     record = _data_set(folder, [table for table, name in zip(group, names, strict=True) if name not in others])
-    named = f"the columns of {record.where}, and no name of a part"
-    why = "they repeat rows of the parts" if all("trainval" in one.lower() for one in others) else named
-    line = f"{comma_list(others, 4)}: {why}: not read"
-    return [record, *([Recognised("", {}, others, unused=[line])] if others else [])]
+    if not others:
+        return [record]
+    repeat = all("trainval" in one.lower() for one in others)
+    why = "they repeat rows of the parts" if repeat else f"the columns of {record.where}, and no name of a part"
+    return [record, _unused(others, f"{comma_list(others, 4)}: {why}: not read")]
 
 
 def _data_set(folder: Folder, group: Sequence[TableFile]) -> Recognised:
@@ -160,8 +159,8 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
     if table.header:
         why = f"the first {table.skip} lines are headings" if table.skip else "the first line is data"
         entry["header"], record.reasons["header"] = table.header, why
-    entry |= {"skip": table.skip} if table.skip else {}
-    entry |= {"each": table.each if isinstance(table.each, str) else list(table.each)} if table.each else {}
+    each = table.each if isinstance(table.each, str) else list(table.each)
+    entry |= {name: option for name, option in (("skip", table.skip), ("each", each)) if option}
     if table.encoding != "utf-8":
         entry["encoding"], record.reasons["encoding"] = table.encoding, "the file is not UTF-8"
     entry |= {"images": meaning.pictures.folder} if meaning.pictures.folder != "images" else {}
@@ -172,9 +171,9 @@ def _entry(record: Recognised, table: TableFile, meaning: Meaning) -> dict[str, 
     entry |= {"several": meaning.several} if meaning.several not in ("", ";") else {}
     entry |= {"sentences": meaning.separator} if record.kind == "captions" and meaning.separator else {}
     if not record.parts and meaning.split is not None:
-        words = list(dict.fromkeys(str(value) for value in table.values(meaning.split)))
-        named = {part: one["split"] for part, one in parts_of(words).items()}
-        named = named or parts_by(list(map(str, table.values(meaning.split))), meaning.split)
+        words = list(map(str, table.values(meaning.split)))
+        named = {part: one["split"] for part, one in parts_of(list(dict.fromkeys(words))).items()}
+        named = named or parts_by(words, meaning.split)
         record.parts = {part: {"only": {meaning.split: word}} for part, word in named.items() if isinstance(word, str)}
         record.reasons["parts"] = f"the column {meaning.split} names the parts"
     if record.kind == "vqa" and not is_english(str(text) for text in table.values(str(meaning.text))[:2000]):
@@ -193,11 +192,10 @@ def _class_names(folder: Folder, record: Recognised, table: TableFile, meaning: 
     numbers = [str(value) for value in table.values(meaning.label or "")] if table.header and meaning.label else []
     if not numbers or not all(number.isdecimal() for number in numbers):
         return {}
-    most = max(map(int, numbers))
+    least, most = min(map(int, numbers)), max(map(int, numbers))
     for name in folder.files("*class*.txt", "*categor*.txt", "*names*.txt", "*.names", "synset*.txt", "labels.txt"):
-        if name in record.files or not _are_names(folder.lines(name)):
-            continue
-        if most < len(folder.lines(name)) + (min(map(int, numbers)) > 0):
+        lines = folder.lines(name)
+        if name not in record.files and _are_names(lines) and most < len(lines) + (least > 0):
             record.files.append(name)
             return {"labels": name}
     return {}
@@ -243,21 +241,18 @@ def _kind(meaning: Meaning) -> str:
 def _column_options(kind: str, columns: dict[str, Any]) -> dict[str, Any]:
     """Return the options that name columns, as far as they are not the reader's defaults."""
     options: dict[str, Any] = {"image": columns["image"], "text": columns.get("text")}
-    if kind == "vqa":
-        if "choices" in columns:
-            return {**_named(options), "choices": columns["choices"], "correct": columns["answers"]}
+    if kind == "vqa" and "choices" not in columns:
         options["answers"] = columns.get("answers")
     elif kind in ("statements", "pairs", "labels", "multilabel"):
         options["label"] = columns.get("label") or (columns.get("answers") if kind == "pairs" else None)
-    elif kind == "referring":
-        options["box"] = columns.get("boxes")
     elif kind == "boxes":
         options |= {"boxes": columns.get("boxes"), "box_labels": columns.get("box_labels")}
-    return _named(options)
-
-
-def _named(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: column for key, column in options.items() if column is not None and (column != key or key == "box")}
+    options = {key: column for key, column in options.items() if column not in (None, key)}
+    if kind == "referring":
+        options["box"] = columns["boxes"]
+    elif kind == "vqa" and "choices" in columns:
+        options |= {"choices": columns["choices"], "correct": columns["answers"]}
+    return options
 
 
 def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) -> list[str]:
@@ -265,8 +260,9 @@ def _notes(where: str, table: TableFile, meaning: Meaning, *, in_parts: bool) ->
     notes = []
     if meaning.unused:
         notes.append(f"columns of {where} that are not used: {', '.join(map(str, meaning.unused[:12]))}")
-    classes = [name for name in meaning.unused if are_word_lists(table.values(name)) and is_hinted("tags", name)]
-    classes += [name for name in meaning.unused if meaning.label is None and _are_words(table.values(name))][:5]
+    cells = {name: table.values(name) for name in meaning.unused}
+    classes = [name for name, column in cells.items() if are_word_lists(column) and is_hinted("tags", name)]
+    classes += [name for name, column in cells.items() if meaning.label is None and _are_words(column)][:5]
     if len(classes) > 1:
         notes.append(f"{comma_list(classes, 6)} hold classes of the pictures: --label {classes[0]} learns one instead")
     elif classes:
@@ -292,23 +288,16 @@ def _unnamed(folder: Folder, table: TableFile, why: str, has_sentences: bool) ->
     table, and where another table has the same keys.
     """
     named = folder.columns.get("image")
-    endings = tuple(IMAGE_SUFFIXES)
-    like: dict[str, int] = {}
-    for name in [named] if named else table.columns:
-        values = [value for value in table.values(name) if isinstance(value, str)]
-        like[name] = sum(value.lower().endswith(endings) for value in values)
+    values = {name: table.values(name) for name in ([named] if named else table.columns)}
+    like = {name: sum(map(is_picture_file, map(str, column))) for name, column in values.items()}
     column = max(like, key=lambda name: like[name], default="")
     if column and (named or like[column] > len(table.rows) / 2):
-        value = ascii(str(table.values(column)[0])) if table.values(column) else "nothing"
-        close = ascii(min(folder.pictures.paths, default=""))
-        return (
-            f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half of "
-            f"them are in the folder, which has {close}"
-        )
+        value = ascii(str(values[column][0])) if values[column] else "nothing"
+        what = f"{folder.name(table.path)}: the column {column} names pictures such as {value}, and fewer than half"
+        return f"{what} of them are in the folder, which has {min(folder.pictures.paths, default='')!a}"
     if has_sentences and (key := _shared_key(folder, table)):
         return f"{why[:-1]}; {key}: write one table that joins them)"
-    only = sum(bool(one.rows) for one in folder.tables()) == 1
-    return why if only and not _is_numbers(table) else ""
+    return why if sum(bool(one.rows) for one in folder.tables()) == 1 and not _is_numbers(table) else ""
 
 
 def _shared_key(folder: Folder, table: TableFile) -> str:
@@ -316,7 +305,7 @@ def _shared_key(folder: Folder, table: TableFile) -> str:
     for other in folder.tables():
         same = set(table.columns) & set(other.columns)
         for name in same if len(same) < len(table.columns) else ():
-            keys, others = ({str(value) for value in one.values(name)} for one in (table, other))
+            keys, others = (set(map(str, one.values(name))) for one in (table, other))
             if FEW <= len(keys) == len(table.rows) and len(keys & others) > len(keys) / 2:
                 return f"its column {name} holds the keys of {folder.name(other.path)}"
     return ""

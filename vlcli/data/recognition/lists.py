@@ -4,7 +4,7 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -38,14 +38,13 @@ def form_of(path: Path, is_picture: IsPicture) -> ListForm | None:
     if path.suffix.lower() not in SUFFIXES:
         return None
     lines = _first_lines(path)
-    tables = {mark: _cells(lines, mark) for mark in SEPARATORS}
-    even = {mark: rows for mark, rows in tables.items() if {len(row) for row in rows} - {1} == {len(rows[0])}}
+    tables = {mark: rows for mark in SEPARATORS if (rows := sample_rows(lines, mark))}
+    even = {mark: rows for mark, rows in tables.items() if set(map(len, rows)) - {1} == {len(rows[0])}}
     for mark, rows in even.items():
         if header := header_of(rows, is_picture):
             return ListForm(mark, header)
-    below = (mark for mark, rows in even.items() if any(map(is_picture_file, rows[min(1, len(rows) - 1)])))
-    chosen = next(below, None)
-    return _form_by_blanks(lines, is_picture) if chosen is None else ListForm(chosen, [])
+    named = (mark for mark, rows in even.items() if any(map(is_picture_file, rows[:2][-1])))
+    return next((ListForm(mark, []) for mark in named), None) or _form_by_blanks(lines, is_picture)
 
 
 def header_of(rows: Sequence[Sequence[str]], is_picture: IsPicture) -> list[str]:
@@ -107,14 +106,27 @@ def cell_lines(text: str, separator: str, count: int, where: str) -> Iterator[tu
         raise DataError("A cell of the CSV is too long.", where=where, got=got, hint=hint) from None
 
 
+def fitting_rows(
+    lines: Iterable[tuple[int, list[str]]], names: Sequence[str], where: str
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield numbered lines of cells as column -> cell, each with its place.
+
+    Raises:
+        DataError: a line has more or fewer cells than there are columns.
+    """
+    for number, cells in lines:
+        place = f"{where}:{number}"
+        if len(cells) != len(names):
+            raise DataError("The row does not fit the header.", where=place, expected=f"{len(names)} cells")
+        yield place, dict(zip(names, cells, strict=True))
+
+
 def _first_lines(path: Path) -> list[str]:
     lines: list[str] = []
     with suppress(OSError), path.open("rb") as file:
-        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            file.seek(0)
+        if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             text = file.read(8192 * _LOOKED_AT).decode("utf-16", "ignore")
             return list(filter(None, map(str.strip, text.splitlines()[:_LOOKED_AT])))
-        file.seek(0)
         lines = [file.readline(4096).decode("utf-8", "replace") for _ in range(_LOOKED_AT)]
     whole = [line.strip() for line in lines if line.endswith("\n")]  # the last one may be cut
     return list(filter(None, whole)) or list(filter(None, map(str.strip, lines)))
@@ -125,22 +137,16 @@ def _form_by_blanks(lines: Sequence[str], is_picture: IsPicture) -> ListForm | N
     named = len(header) > 1 and all(map(str.isidentifier, header)) and {len(header)} == set(map(len, rows))
     if named and any(all(map(is_picture_file, column)) for column in zip(*rows, strict=True)):
         return ListForm(" ", [])  # Stanford Online Products
-    if (
-        len(lines) > 2
-        and lines[0].isdecimal()
-        and len(names := lines[1].split()) in (n := len(lines[2].split()), n - 1)
-    ):
+    width = len(rows[1]) if len(rows) > 1 and lines[0].isdecimal() else 0
+    if width and len(rows[0]) in (width, width - 1):
         form = _form_by_blanks(lines[2:], is_picture)  # CelebA: number of rows, names of the columns
-        return None if form is None else ListForm(SPACE, ["image", *names[len(names) - n + 1 :]], 2)
+        return None if form is None else ListForm(SPACE, ["image", *rows[0][len(rows[0]) - width + 1 :]], 2)
     cells = [cells for _, cells in lines_by_blanks("\n".join(lines), FIRST_SPACE, 0)]
-    names = [name for name, *rest in cells if rest]
-    if (
-        not cells
-        or len(names) < len(cells)
-        or not (all(map(is_picture_file, names)) or _are_pictures(names, is_picture))
-    ):
+    if not cells or any(len(line) < 2 for line in cells):
         return None
-    rest = [words for _, words in cells]
+    names, rest = zip(*cells, strict=True)
+    if not (all(map(is_picture_file, names)) or _are_pictures(names, is_picture)):
+        return None
     counts, numbers = {len(words.split()) for words in rest}, all(map(_NUMBERS.fullmatch, rest))
     if numbers and len(counts) == 1 and counts != {1}:
         return ListForm(SPACE, ["image", *(f"value{number}" for number in range(2, counts.pop() + 2))])
@@ -156,8 +162,9 @@ def _are_combined(texts: Sequence[str]) -> bool:
     return once and not any(map(_OF_SENTENCES.fullmatch, known)) and len(set(map(tuple, words))) > 2 * len(known)
 
 
-def _cells(lines: Sequence[str], mark: str) -> list[list[str]]:
+def sample_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
+    """Return the rows of a few lines of CSV; none where they are malformed."""
     try:
-        return [row for row in csv.reader(lines, delimiter=mark, skipinitialspace=True) if row] or [[]]
+        return list(filter(None, csv.reader(lines, delimiter=separator, skipinitialspace=True)))
     except csv.Error:
-        return [[]]
+        return []

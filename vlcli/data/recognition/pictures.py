@@ -89,7 +89,9 @@ class Pictures:
     def named_by(
         self, column: str, values: Sequence[Any], beside: Path, part: str = "", by_number: bool = False
     ) -> Naming | None:
-        """Return how the values of a column name pictures; None where fewer than half do.
+        """Return how the values of a column name pictures, as readers resolve them; None where fewer than half do.
+
+        Of several folders to which most names are relative, the plainest counts.
 
         Args:
             values: names, paths, ids, or lists of them.
@@ -98,21 +100,8 @@ class Pictures:
             by_number: whether the number that ends a file's name is enough.
         """
         names = [name.lstrip("/") for value in values for name in _names(value)]  # as readers do
-        return self._best((column,), names, beside, part, by_number) if names else None
-
-    def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
-        """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
-        rows, namings = rows[:_PAIRED], []
-        for folder, name in itertools.permutations(columns, 2):
-            pairs = [f"{row[folder]}/{row[name]}" for row in rows if _is_name(row.get(folder), row.get(name))]
-            if len(pairs) > len(rows) / 2 and (naming := self._best((f"{{{folder}}}/{{{name}}}",), pairs, beside)):
-                namings.append(naming)
-        return max(namings, key=lambda one: one.share, default=None)
-
-    def _best(
-        self, sources: tuple[str, ...], names: list[str], beside: Path, part: str = "", by_number: bool = False
-    ) -> Naming | None:
-        """Return the folder to which most names are relative, as readers resolve them; of several, the plainest."""
+        if not names:
+            return None
         here = os.path.relpath(beside, self.root).replace(os.sep, "/")
         usual = dict.fromkeys((".", self.folder, here))
         exact = {
@@ -121,31 +110,42 @@ class Pictures:
         }
         whole = [folder for folder, count in exact.items() if count == len(names)]
         if whole:
-            first, *others = sorted(whole, key=lambda folder: _nearness(folder, here), reverse=True)
-            return Naming(sources, first, 1.0, tuple(others))
-        best = max(exact, key=lambda folder: exact[folder])
-        matches = {folder: self._matches(folder, names, by_number) for folder in dict.fromkeys((*usual, best))}
+            parts = {folder: folder.split("/") for folder in (here, *whole)}
+            near = {one: len(os.path.commonprefix([parts[here], parts[one]])) for one in whole}  # noqa: RUF071 (of parts)
+            first, *others = sorted(whole, key=lambda one: (near[one], bool(_CALLED.search(one))), reverse=True)
+            return Naming((column,), first, 1.0, tuple(others))
+        tried = dict.fromkeys((*usual, max(exact, key=lambda folder: exact[folder])))
+        matches = {folder: self._matches(folder, names, by_number) for folder in tried}
         if max(matches.values())[1] <= -_AMBIGUOUS:  # train.csv names pictures of train/
             of_part = [folder for folder in self.folders[:_FEW_FOLDERS] if part and part_in(folder) == part]
             matches |= {folder: self._matches(folder, names, by_number) for folder in of_part}
         best = max(matches, key=lambda folder: matches[folder])
-        share = matches[best][0] / len(names)
-        return Naming(sources, best, share, (), matches[best][1] <= -_AMBIGUOUS) if share >= 0.5 else None
+        share, ambiguous = matches[best][0] / len(names), matches[best][1] <= -_AMBIGUOUS
+        return Naming((column,), best, share, ambiguous=ambiguous) if share >= 0.5 else None
+
+    def by_two_columns(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], beside: Path) -> Naming | None:
+        """Return how a column of folders and one of names name pictures together; None where fewer than half do."""
+        plain = [{name: str(row[name]) for name in columns if isinstance(row.get(name), str | int)} for row in rows]
+        cells = [{name: cell for name, cell in row.items() if cell.strip()} for row in plain[:_PAIRED]]
+        namings = []
+        for pair in itertools.permutations(columns, 2):
+            names = ["/".join(row[column] for column in pair) for row in cells if {*pair} <= row.keys()]
+            if len(names) > len(cells) / 2:
+                namings.append(self.named_by("/".join(f"{{{column}}}" for column in pair), names, beside))
+        return max(filter(None, namings), key=lambda one: one.share, default=None)
 
     def _matches(self, folder: str, names: list[str], by_number: bool) -> tuple[int, int]:
         """Return how many names match a file under a folder, and minus their distance from the files' names in all."""
         if folder not in self._indices:
             self._indices[folder] = PictureIndex(self.root / folder)
-        count = differences = 0
+        distances = []
         for name in names:
             try:
                 match = self._indices[folder].find(name, by_number)
+                distances += [] if match is None else [match.distance]
             except AmbiguousNameError:  # the parts may tell which is meant; else readers refuse the name
-                count, differences = count + 1, differences + _AMBIGUOUS
-                continue
-            if match is not None:
-                count, differences = count + 1, differences + match.distance
-        return count, -differences
+                distances.append(_AMBIGUOUS)
+        return len(distances), -sum(distances)
 
     def place_of(self, names: Sequence[str], split: str) -> str:
         """Return the pattern ``{split}/images/*.png`` of a part's pictures; empty where no folder of the part has most.
@@ -156,11 +156,10 @@ class Pictures:
         """
         for folder in (one for one in self.folders if split in one):
             inside = [path for path in map(PurePosixPath, self.paths) if str(path.parent) == folder]
-            files, endings = {path.name for path in inside}, {path.stem: path.suffix for path in inside}
-            if sum(name in files for name in names) > len(names) / 2:
-                return f"{folder.replace(split, '{split}')}/*"
-            if sum(name in endings for name in names) > len(names) / 2:
-                return f"{folder.replace(split, '{split}')}/*{Counter(endings.values()).most_common(1)[0][0]}"
+            usual = Counter(path.suffix for path in inside).most_common(1)[0][0]
+            for known, ending in (({path.name for path in inside}, ""), ({path.stem for path in inside}, usual)):
+                if sum(name in known for name in names) > len(names) / 2:
+                    return f"{folder.replace(split, '{split}')}/*{ending}"
         return ""
 
     def by_template(self, column: str, values: Sequence[Any]) -> Naming | None:
@@ -171,9 +170,7 @@ class Pictures:
         sample = sample[:: max(1, len(sample) // _SAMPLE)][:_SAMPLE]
         if len(sample) < 3:
             return None
-        votes: Counter[str] = Counter()
-        for value in sample:
-            votes.update(self._templates(column, value))
+        votes = Counter(template for value in sample for template in self._templates(column, value))
         kept = sorted(template for template, count in votes.items() if count >= 0.8 * len(sample))
         share = min((votes[template] / len(sample) for template in kept), default=0.0)
         return Naming(tuple(kept), self.folder, share) if 1 <= len(kept) <= 2 else None
@@ -190,35 +187,22 @@ class Pictures:
 
     def number_form(self, numbers: Sequence[Any]) -> tuple[str, float]:
         """Return the form that makes image ids of whole numbers, such as ``{:012d}``, and the share that are there."""
-        forms = {"{}": 0}
-        for name in self.by_id:
-            hit = re.fullmatch(r"(.*?)([0-9]{4,})", name)
-            if hit:
-                forms[f"{hit[1].replace('{', '').replace('}', '')}{{:0{len(hit[2])}d}}"] = 0
-            if len(forms) > 20:
-                break
+        hits = filter(None, (re.fullmatch(r"(.*?)([0-9]{4,})", name) for name in self.by_id))
+        forms = dict.fromkeys(f"{re.sub('[{}]', '', hit[1])}{{:0{len(hit[2])}d}}" for hit in hits)
         plain = [number for number in numbers if isinstance(number, int)]
-        for form in forms:
-            forms[form] = sum(form.format(number) in self.by_id for number in plain)
-        best = max(forms, key=lambda form: forms[form])
-        return best, forms[best] / max(1, len(numbers))
-
-
-def _nearness(folder: str, here: str) -> tuple[int, bool]:
-    """Return a key that is highest for folders near to the table's, then for those called after pictures."""
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(folder.split("/"), here.split("/"), strict=False))
-    return sum(1 for _ in same), bool(_CALLED.search(folder))
-
-
-def _is_name(*cells: Any) -> bool:
-    return all(isinstance(cell, str | int) and bool(str(cell).strip()) for cell in cells)
+        counts = {
+            form: sum(form.format(number) in self.by_id for number in plain)
+            for form in ("{}", *itertools.islice(forms, 20))
+        }
+        best = max(counts, key=lambda form: counts[form])
+        return best, counts[best] / max(1, len(numbers))
 
 
 def _names(value: Any) -> list[str]:
     if isinstance(value, list):
         return [str(item) for item in value if isinstance(item, str | int)]
-    if isinstance(value, dict) and isinstance(value.get("path"), str):
-        return [value["path"]]
+    if isinstance(value, dict):
+        return [path] if isinstance(path := value.get("path"), str) else []
     if isinstance(value, str):
         return [name.strip() for name in value.split(";") if name.strip()]
     return [str(value)] if isinstance(value, int) and not isinstance(value, bool) else []

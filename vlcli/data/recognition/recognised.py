@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from vlcli.plain import comma_list
+from vlcli.plain import as_list, comma_list
 
 PART_WORDS = {
     "train": ("training", "trainval", "train", "trn", "nominival"),
@@ -29,10 +31,8 @@ def part_of(word: str) -> str:
 
 def part_in(path: str) -> str:
     """Return the part that a path names, by its file's name first, then its folders; empty where there is none."""
-    for piece in reversed(Path(path).parts):
-        if hit := _PART.search(piece):
-            return part_of(hit[1])
-    return ""
+    hits = map(_PART.search, reversed(Path(path).parts))
+    return next((part_of(hit[1]) for hit in hits if hit), "")
 
 
 def parts_of(splits: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -41,15 +41,14 @@ def parts_of(splits: Sequence[str]) -> dict[str, dict[str, Any]]:
     Empty unless there are a training part and another. ``trainval`` beside ``train`` repeats its rows: it is left out.
     """
     names: dict[str, list[str]] = {}
-    lower = [split.lower() for split in splits]
+    lower = list(map(str.lower, splits))
     for split, word in zip(splits, lower, strict=True):
-        if "trainval" in word and word.replace("trainval", "train") in lower:
-            continue
+        repeats = "trainval" in word and word.replace("trainval", "train") in lower
         part = "train" if split == "restval" else part_of(split) or part_in(split)  # Karpathy's rest of val
-        if part:
+        if part and not repeats:
             names.setdefault(part, []).append(split)
     chosen = {part: {"split": words[0] if len(words) == 1 else words} for part, words in names.items()}
-    return chosen if "train" in chosen and len(chosen) > 1 else {}
+    return chosen if {"train"} < set(chosen) else {}
 
 
 def parts_by(values: Sequence[str], name: str) -> dict[str, str]:
@@ -84,9 +83,7 @@ def split_names(files: Sequence[str]) -> tuple[str, list[str]]:
 
 def _common_start(names: Sequence[str]) -> str:
     """Return the common beginning of names, without the half word that it ends in."""
-    first, last = min(names), max(names)
-    same = next((i for i, letter in enumerate(first) if letter != last[i]), len(first))
-    return re.sub(r"[^\W_]+\Z", "", first[:same])
+    return re.sub(r"[^\W_]+\Z", "", os.path.commonprefix(names))  # noqa: RUF071 (of letters)
 
 
 KINDS = {
@@ -142,8 +139,8 @@ class Recognised:
     @property
     def splits(self) -> list[str]:
         """Every split that its parts name, each once; empty where parts are chosen otherwise."""
-        named = [options["split"] for options in self.parts.values() if "split" in options]
-        return list(dict.fromkeys(word for one in named for word in ([one] if isinstance(one, str) else one)))
+        named = (as_list(options.get("split")) for options in self.parts.values())
+        return list(dict.fromkeys(chain.from_iterable(named)))
 
     def name_files(self, option: str = "file", splits: Sequence[str] | None = None) -> Recognised:
         """Set the option that names the files: one name, or one with ``{split}`` and the parts that the names tell.
@@ -165,3 +162,10 @@ class Recognised:
         if len(self.files) > 1 and not self.parts:
             self.notes.append(f"nothing in the names of {self.where} says which is for training: they are read as one")
         return self
+
+    def take_lists(self, lists: dict[str, str]) -> None:
+        """Choose the parts by lists of pictures, given as ``FILE`` or ``FILE=WORD`` by part."""
+        files = list(dict.fromkeys(name.partition("=")[0] for name in lists.values()))
+        self.parts = {part: {"take": f"in:{name}"} for part, name in lists.items()}
+        self.reasons["parts"] = f"{', '.join(files)} list the pictures of the parts"
+        self.files += files

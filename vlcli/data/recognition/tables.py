@@ -1,19 +1,18 @@
 """Reads tables of a folder: format, encoding and rows are recognised by their content."""
 
-import csv
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vlcli.data import sheets
 from vlcli.data.files import as_object, parsed, read_text, records_of, rows_inside
 from vlcli.data.plain_pickle import load_plain
-from vlcli.data.recognition.lists import SEPARATORS, IsPicture, ListForm, cell_lines, header_of
+from vlcli.data.recognition.lists import SEPARATORS, IsPicture, ListForm, cell_lines, header_of, sample_rows
 from vlcli.errors import DataError
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -65,12 +64,8 @@ class TableFile:
         return [row[column] for row in self.rows if row.get(column) not in (None, "")]
 
 
-def is_table(name: str) -> bool:
-    """Return whether a file's name ends like that of a table or of a JSON document."""
-    return bool(_reader_of(name))
-
-
-def _reader_of(name: str) -> str:
+def reader_of(name: str) -> str:
+    """Return the reader of tables and JSON documents whose names end like this one; empty without any."""
     return SUFFIXES.get(Path(name.removesuffix(".gz")).suffix.lower(), "")
 
 
@@ -83,22 +78,28 @@ def read_table(path: Path, is_picture: IsPicture, form: ListForm | None) -> Tabl
     Raises:
         DataError: it cannot be read.
     """
-    reader = _reader_of(path.name)
-    if reader in _NO_TEXT:
-        return _NO_TEXT[reader](path)
-    text, encoding = readable_text(path)
+    reader = reader_of(path.name)
+    if reader == "parquet":
+        return _parquet(path)
+    if reader == "xlsx":
+        return _sheet(path)
+    if reader == "pickle":
+        return _of_document(path, reader, load_plain(path))
+    encoding = encoding_of(path)
+    text = read_text(path, encoding)
     if form is not None or reader in ("", "csv"):
         form = form or _form_of_csv(text, is_picture)
         numbered = cell_lines(text, form.separator, len(form.header), str(path))
         return _of_lines(TableFile(path, "csv", [], encoding, *form), numbered)
-    if reader == "jsonl" or (path.suffix == ".json" and _is_lines(text)):
+    first = text.lstrip().split("\n", 3)[:2] if path.suffix == ".json" else []
+    if reader == "jsonl" or (len(first) == 2 and all(isinstance(parsed(line), dict) for line in first)):
         lines = [line for line in text.splitlines() if line.strip()]
-        rows = [_document(line) for line in spread(lines)]
+        rows = list(map(_document, spread(lines)))
         return _of_objects(TableFile(path, "jsonl", [row for row in rows if isinstance(row, dict)], encoding))
-    return _of_document(path, "json", _document(text), encoding)
+    return _of_document(path, reader, _document(text), encoding)
 
 
-def _of_document(path: Path, reader: str, document: Any, encoding: str) -> TableFile:
+def _of_document(path: Path, reader: str, document: Any, encoding: str = "utf-8") -> TableFile:
     try:
         rows = [row for row in map(as_object, spread(records_of(document, str(path)))) if isinstance(row, dict)]
     except DataError:
@@ -108,32 +109,22 @@ def _of_document(path: Path, reader: str, document: Any, encoding: str) -> Table
 
 def _of_objects(table: TableFile) -> TableFile:
     """Return a table with a row for each object of the column that holds lists of sentences with their answers."""
-    pair = next((pair for pair in _PARALLEL if _are_parallel(table, pair)), None)
-    if pair is not None:
-        return replace(table, rows=[one for row in table.rows for one in rows_inside(row, pair, "")], each=pair)
-    for name in table.columns:
-        cells = table.values(name)
-        inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
-        if inner and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner):
-            return replace(table, rows=[one for row in table.rows for one in rows_inside(row, name, "")], each=name)
-    return table
+    pairs = (pair for pair in _PARALLEL if _are_parallel(table, pair))
+    lists = (name for name in table.columns if _holds_sentences(table.values(name)))
+    each = next(chain[str | tuple[str, ...]](pairs, lists), "")
+    rows = [one for row in table.rows for one in rows_inside(row, each, "")] if each else table.rows
+    return replace(table, rows=rows, each=each)
+
+
+def _holds_sentences(cells: Sequence[Any]) -> bool:
+    inner = [one for cell in cells for one in (cell if isinstance(cell, list) else [None])]
+    return bool(inner) and all(isinstance(one, dict) and _SENTENCE & one.keys() for one in inner)
 
 
 def _are_parallel(table: TableFile, pair: tuple[str, str]) -> bool:
-    cells = [[row.get(name) for name in pair] for row in table.rows]
-    return bool(cells) and all(
-        isinstance(asked, list) and isinstance(said, list) and len(asked) == len(said) for asked, said in cells
-    )
-
-
-def readable_text(path: Path) -> tuple[str, str]:
-    """Return a text file and its encoding.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    encoding = encoding_of(path)
-    return read_text(path, encoding), encoding
+    rows: list[list[Any]] = [[row.get(name) for name in pair] for row in table.rows]
+    lists = all(isinstance(cell, list) for cells in rows for cell in cells)
+    return bool(rows) and lists and all(len(asked) == len(said) for asked, said in rows)
 
 
 def _document(text: str) -> Any:
@@ -141,15 +132,6 @@ def _document(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError("The JSON is malformed.", got=str(error)[:120]) from None
-
-
-def _is_lines(text: str) -> bool:
-    """Return whether a file called ``.json`` holds an object a line."""
-    lines = [line for line in text.lstrip().split("\n", 3)[:2] if line.strip()]
-    try:
-        return len(lines) == 2 and all(isinstance(json.loads(line), dict) for line in lines)
-    except (ValueError, RecursionError):
-        return False
 
 
 def encoding_of(path: Path) -> str:
@@ -167,7 +149,7 @@ def encoding_of(path: Path) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16"
     sample = data[:4096]
-    if sample and sample.count(0) > len(sample) // 4:
+    if sample.count(0) > len(sample) // 4:
         return "utf-16-le" if sample[1::2].count(0) > sample[::2].count(0) else "utf-16-be"
     try:
         data.decode("utf-8")
@@ -177,12 +159,10 @@ def encoding_of(path: Path) -> str:
 
 
 def _form_of_csv(text: str, is_picture: IsPicture) -> ListForm:
-    head, *rest = text.split("\n", 50)[:50]
-    separator = max(SEPARATORS, key=head.count)
-    with suppress(csv.Error):
-        rows = [row for row in csv.reader([head, *rest], delimiter=separator, skipinitialspace=True) if row]
-        return ListForm(separator, header_of(rows, is_picture) if rows else [])
-    return ListForm(separator, [])
+    lines = text.split("\n", 50)[:50]
+    separator = max(SEPARATORS, key=lines[0].count)
+    rows = sample_rows(lines, separator)
+    return ListForm(separator, header_of(rows, is_picture) if rows else [])
 
 
 def _of_lines(table: TableFile, lines: Iterable[tuple[int, list[str]]]) -> TableFile | None:
@@ -197,8 +177,8 @@ def _of_lines(table: TableFile, lines: Iterable[tuple[int, list[str]]]) -> Table
             what = f"Line {number} does not have the header's {len(names)} cells."
             hint = "cells that hold the separator need quotation marks" if len(cells) > len(names) else ""
             raise DataError(what, got=f"{len(cells)}: {' '.join(cells)[:80]}", hint=hint)
-    read = [{name: _cell(cell) for name, cell in zip(names, cells, strict=True)} for cells in spread(rows)]
-    return replace(table, rows=read) if read else None
+    parsed_rows = [[parsed(cell) if cell[:1] in ("[", "{") else cell for cell in cells] for cells in spread(rows)]
+    return replace(table, rows=[dict(zip(names, cells, strict=True)) for cells in parsed_rows]) if rows else None
 
 
 def _sheet(path: Path) -> TableFile | None:
@@ -210,13 +190,7 @@ def _sheet(path: Path) -> TableFile | None:
 
 def spread(rows: list[T]) -> list[T]:
     """Return at most :data:`MOST_ROWS` rows, evenly spread, so that parts that follow one another are all met."""
-    step = -(-len(rows) // MOST_ROWS)
-    return rows if step <= 1 else rows[::step]
-
-
-def _cell(text: str) -> Any:
-    """Parse a cell that holds a JSON list or object; everything else stays text."""
-    return parsed(text) if text[:1] in ("[", "{") else text
+    return rows[:: -(-len(rows) // MOST_ROWS) or 1]
 
 
 def _parquet(path: Path) -> TableFile:
@@ -235,10 +209,3 @@ def _parquet(path: Path) -> TableFile:
     except (ArrowException, OSError) as error:
         raise DataError("The Parquet file is damaged.", got=str(error)[:120]) from None
     return TableFile(path, "parquet", rows)
-
-
-def _pickled(path: Path) -> TableFile:
-    return _of_document(path, "pickle", load_plain(path), "utf-8")
-
-
-_NO_TEXT: dict[str, Callable[[Path], TableFile | None]] = {"parquet": _parquet, "xlsx": _sheet, "pickle": _pickled}
