@@ -3,43 +3,39 @@
 import shlex
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Exit, Option
 
 from vlcli.cli import console, options, render
-from vlcli.cli.guard import RunRequest, as_vlcli, guarded, report
+from vlcli.cli.guard import RunRequest, as_vlcli, leave, report, requested
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import bytes_of, size, spent
 from vlcli.errors import UsageError, VlcliError
+from vlcli.recipe.load import load
 from vlcli.recipe.locate import COUNTED, Resolved
+from vlcli.recipe.table import is_table, load_table
 from vlcli.version import __version__
 
 
-@guarded
+@requested("output", "plugin", "trust", "json_", "verbose")
 def count(
+    request: RunRequest,
     words: options.RecipesToLookAt,
     stage: options.Stage = None,
-    answers: Annotated[int | None, typer.Option(min=1, help="Rows of the answer head.")] = None,
-    heads: Annotated[bool, typer.Option(help="Count the objectives' heads too.")] = True,
-    output: options.Output = Path("runs"),
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    verbose: options.Verbose = 0,
+    answers: Annotated[int | None, Option(min=1, help="Rows of the answer head.")] = None,
+    heads: Annotated[bool, Option(help="Count the objectives' heads too.")] = True,
 ) -> None:
     """Count a recipe's model: parameters per part, multiply-accumulates of one example; of several, a line each."""
-    from vlcli.recipe.load import load
-    from vlcli.tools.counting import count as count_recipe
-    from vlcli.tools.counting import first_stage
+    from vlcli.tools import counting
 
     def counted(name: str, stage: str | None) -> dict[str, Any]:
-        resolved = load(name, overrides, only=stage, trust=trust)
-        printed = {key: one for key, one in published_of(name).items() if one["split"] == COUNTED}
-        facts = count_recipe(resolved, stage, answers=answers, output=output, heads=heads)
-        return {"recipe": resolved.name, **({"published": printed} if printed else {}), **facts}
+        resolved = load(name, overrides, only=stage, trust=request.trust)
+        published = {key: one for key, one in published_of(name).items() if one["split"] == COUNTED}
+        facts = counting.count(resolved, stage, answers=answers, output=request.output, heads=heads)
+        return {"recipe": resolved.name, **({"published": published} if published else {}), **facts}
 
     named, overrides = options.split_words(words)
     if not named:
@@ -47,45 +43,38 @@ def count(
     names = [one for name in named for one in _expanded(name, len(named) > 1)]
     if len(names) == 1:
         facts = counted(names[0], stage)
-        console.out_json(facts) if json_ else _show_counts(names[0], facts)
+        console.out_json(facts) if request.json_ else _show_counts(names[0], facts)
         return
     rows, failures = [], []
-    with console.progress(verbose).task("count", len(names), "recipes") as task:
+    with request.progress().task("count", len(names), "recipes") as task:
         for name in names:
             try:  # its first training stage alone: the others are not built
-                chosen = stage or first_stage(load(name, overrides, trust=trust))
+                chosen = stage or counting.first_stage(load(name, overrides, trust=request.trust))
                 rows.append({**counted(name, chosen), "recipe": name} if chosen else {"recipe": name})
             except Exception as error:
                 failures.append((name, error))
             task.advance()
-    if json_:
+    if request.json_:
         errors = [{"recipe": name, "error": as_vlcli(fault).as_dict()} for name, fault in failures]
         console.out_json({"recipes": [*rows, *errors]})
     elif rows:
         columns = ["recipe", "stage", "model", "with heads", "multiply-accumulates", "published"]
-        columns = columns[: None if any("published" in row for row in rows) else -1]
-        console.table(columns, [_line(row)[: len(columns)] for row in rows])
-    codes = []
+        wide = 6 if any("published" in row for row in rows) else 5
+        console.table(columns[:wide], [_line(row)[:wide] for row in rows])
     for name, fault in failures:
         console.err(f"{name} cannot be counted")
-        codes.append(report(fault, verbose=verbose))
-    if codes:
-        raise typer.Exit(codes[0])
+        report(fault, verbose=request.verbose)
+    if failures:
+        raise Exit(as_vlcli(failures[0][1]).exit_code)
 
 
 def _expanded(name: str, several: bool) -> list[str]:
-    # of several, one that does not load is told of in its turn
-    from vlcli.recipe.table import is_table, load_table
-
-    try:
-        if not is_table(name):
-            return [name]
-        table = load_table(name, [])
-        return [f"{table.reference}:{label}" for label in table.chosen]
-    except VlcliError:
-        if not several:
-            raise
-        return [name]
+    # among several recipes, one that does not load is reported when its turn to be counted comes
+    with suppress(VlcliError) if several else nullcontext():
+        if is_table(name):
+            table = load_table(name)
+            return [f"{table.reference}:{label}" for label in table.chosen]
+    return [name]
 
 
 def _line(row: dict[str, Any]) -> list[str]:
@@ -103,11 +92,11 @@ def _show_counts(name: str, facts: dict[str, Any]) -> None:
     def rows(counts: dict[str, Any]) -> list[list[str]]:
         return [[part, f"{number:,}"] for part, number in counts.items()]
 
-    parts = {**facts["parts"], "total": facts["total"]}
-    console.table(["part", "parameters"], rows(parts), f"{name}, stage {facts['stage']}")
-    passes = {key: value for key, value in facts["macs"].items() if key != "total"}
+    parts = rows({**facts["parts"], "total": facts["total"]})
+    console.table(["part", "parameters"], parts, f"{name}, stage {facts['stage']}")
+    passes = sorted(facts["macs"].items(), key=lambda item: item[0] == "total")  # the total is the last row
     console.out("")
-    console.table(["pass", "multiply-accumulates"], rows({**passes, "total": facts["macs"]["total"]}))
+    console.table(["pass", "multiply-accumulates"], rows(dict(passes)))
     if "published" in facts:
         console.out(f"\npublished: {_printed(facts)}")
     if len(facts.get("stages", {})) > 1:
@@ -119,71 +108,60 @@ def _show_counts(name: str, facts: dict[str, Any]) -> None:
         console.table(["stage", "model", "with heads"], cells)
 
 
-@guarded
+@requested("output", "plugin", "trust", "json_")
 def plan(
+    request: RunRequest,
     words: options.RecipesToLookAt,
-    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs, a process each.")] = 1,
-    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
+    gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs, a process each.")] = 1,
+    memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
     stage: options.Stage = None,
-    per_machine: Annotated[int, typer.Option(min=1, help="GPUs of one machine.")] = 8,
-    examples: Annotated[int | None, typer.Option(min=1, help="Examples of the data.")] = None,
-    tflops: Annotated[float | None, typer.Option(min=0.001, help="That one GPU reaches.")] = None,
-    link: Annotated[float | None, typer.Option(min=0.001, help="GB/s between GPUs.")] = None,
-    disk: Annotated[str | None, typer.Option(help="Written in a second: 500MB.")] = None,
-    rehearse: Annotated[bool, typer.Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
-    output: options.Output = Path("runs"),
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
+    per_machine: Annotated[int, Option(min=1, help="GPUs of one machine.")] = 8,
+    examples: Annotated[int | None, Option(min=1, help="Examples of the data.")] = None,
+    tflops: Annotated[float | None, Option(min=0.001, help="That one GPU reaches.")] = None,
+    link: Annotated[float | None, Option(min=0.001, help="GB/s between GPUs.")] = None,
+    disk: Annotated[str | None, Option(help="Written in a second: 500MB.")] = None,
+    rehearse: Annotated[bool, Option("--rehearse", help="Count a step of two examples, taken here.")] = False,
 ) -> None:
     """Say what a training stage takes on several GPUs: memory by part, steps and reads a second, checkpoints."""
-    from vlcli.recipe.load import load
     from vlcli.tools.training_cost import Wanted, training_cost
 
     name, overrides = options.one_name(words)
-    resolved = load(name, overrides, only=stage, trust=trust)
-    rate = None if disk is None else bytes_of(disk, "--disk")
-    wanted = Wanted(gpus, bytes_of(memory, "--memory"), per_machine, examples, tflops, link, rate, output, rehearse)
+    resolved = load(name, overrides, only=stage, trust=request.trust)
+    capacity, rate = bytes_of(memory, "--memory"), None if disk is None else bytes_of(disk, "--disk")
+    wanted = Wanted(gpus, capacity, per_machine, examples, tflops, link, rate, request.output, rehearse)
     costs = training_cost(resolved, wanted, stage)
-    parts = {key: costs[key] for key in ("memory", "time")}
-    if json_:
-        console.out_json({**costs, **{key: [cost._asdict() for cost in part] for key, part in parts.items()}})
+    if request.json_:
+        console.out_json(costs | {key: [cost._asdict() for cost in costs[key]] for key in ("memory", "time")})
         return
-    cells = {
-        key: [[cost.name, _shown(cost.value, cost.unit), cost.source, cost.how] for cost in part]
-        for key, part in parts.items()
-    }
-    title = f"{name}, stage {costs['stage']}, {gpus} GPU{'s' * (gpus > 1)} of {memory}"
-    console.table(["memory of a GPU", "", "from", "how"], cells["memory"], title)
+
+    def show(head: str, part: str, title: str = "") -> None:
+        cells = [[cost.name, _shown(cost.value, cost.unit), cost.source, cost.how] for cost in costs[part]]
+        console.table([head, "", "from", "how"], cells, title)
+
+    show("memory of a GPU", "memory", f"{name}, stage {costs['stage']}, {gpus} GPU{'s' * (gpus > 1)} of {memory}")
     console.out("")
-    console.table(["time and traffic", "", "from", "how"], cells["time"])
+    show("time and traffic", "time")
 
 
 def _shown(value: float, unit: str) -> str:
     if unit in ("B", "B/s"):
         return size(value) + unit[1:]
     if unit == "s":
-        if value >= 5400:
-            return f"{value / 3600:,.1f} h"
-        return f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+        short = f"{value:.3g} s" if value >= 1 else f"{1000 * value:.3g} ms"
+        return short if value < 5400 else f"{value / 3600:,.1f} h"
     if unit == "FLOP":
         return f"{value / 1e9:,.3g} GFLOP"
-    return f"{value:,.3g} {unit}".strip() if value < 1000 else f"{value:,.0f} {unit}".strip()
+    return f"{value:,{'.3g' if value < 1000 else '.0f'}} {unit}".strip()
 
 
-@guarded
+@requested("device", "plugin", "trust", "json_", "quiet", "verbose")
 def rehearse(
+    request: RunRequest,
     words: options.RecipesToLookAt,
-    rows: Annotated[str | None, typer.Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="An empty folder that keeps all of it.")] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
-    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    rows: Annotated[str | None, Option(help="These rows of a table: 7,8 or 'irpe/*'.")] = None,
+    folder: Annotated[Path | None, Option(help="An empty folder that keeps all of it.")] = None,
+    gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs of the full recipe.")] = 1,
+    memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
 ) -> None:
     """Carry a recipe through in small, on miniatures of its data; say what the full one takes.
 
@@ -195,42 +173,32 @@ def rehearse(
     from vlcli.tools.rehearsal import full_costs, rehearse
 
     name, overrides = options.one_name(words)
-    full = _members(name, overrides, rows, trust)
-    request = RunRequest(device=device, plugin=plugin, trust=trust, json_=json_, quiet=quiet, verbose=verbose)
-    recipes = [reduced(one, overrides, device, trust) for one in full]
+    full = _members(name, overrides, rows, request.trust)
+    recipes = [reduced(one, overrides, request.device, request.trust) for one in full]
     documents, codes = [], []
-    with ExitStack() as stack:
-        room = stack.enter_context(_room(folder))
-        progress = console.progress(verbose, quiet)
-        runs = stack.enter_context(closing(rehearse(recipes, room, device, progress)))
+    with _room(folder) as room, closing(rehearse(recipes, room, request.device, request.progress())) as runs:
         for one, outcomes in runs:
             costs = {row["stage"]: row for row in full_costs(one.full, gpus, bytes_of(memory, "--memory"))}
             stages = [{**render.outcome_row(row), "full": costs.get(row.name)} for row in outcomes]
             documents.append({"recipe": one.full.reference, "reduced": one.told, "stages": stages})
             codes.append(render.exit_code(outcomes))
-            if not json_:
+            if not request.json_:
                 _show(documents[-1], gpus, memory)
             render.render_failures(outcomes, request)
-    if json_:
+    if request.json_:
         console.out_json({"rehearsals": documents, "folder": None if folder is None else str(folder)})
     elif not any(codes):
-        console.err(
-            "next: vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
-        )
-    if any(codes):
-        raise typer.Exit(max(codes))
+        what = "vlcli data where RECIPE (what to download), vlcli plan RECIPE --stage STAGE (its costs in full)"
+        console.err(f"next: {what}")
+    leave(max(codes))
 
 
 def _members(name: str, overrides: list[str], rows: str | None, trust: bool) -> list[Resolved]:
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     if not is_table(name):
         if rows is not None:
             raise UsageError("--rows goes with a table.", got=rows, hint=f"leave it out: vlcli rehearse {name}")
         return [load(name, overrides, trust=trust, deep=True)]
-    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
-    table = load_table(name, overrides, rows=wanted, trust=trust)
+    table = load_table(name, overrides, rows=options.comma_separated(rows), trust=trust)
     return [table.member(label) for label in table.chosen]
 
 
@@ -264,28 +232,22 @@ def _show(document: dict[str, Any], gpus: int, memory: str) -> None:
 
 def full_cells(costs: dict[str, Any] | None) -> list[str]:
     """Returns memory of a GPU, hours and checkpoints of a stage of a full recipe as cells."""
-    if costs is None:
-        return ["-", "-", "-"]
-    if "why" in costs:
-        return [costs["why"], "-", "-"]
+    if costs is None or "why" in costs:
+        return [(costs or {}).get("why", "-"), "-", "-"]
     hours, million = costs["hours"], costs["hours_a_million"]
     time = f"{hours:,.1f}" if hours is not None else "-" if million is None else f"{million:,.1f} a million examples"
     return [size(costs["memory"]), time, size(costs["disk"])]
 
 
-@guarded
+@requested("output", "trust", "json_", "quiet", "verbose")
 def kit(
+    request: RunRequest,
     words: options.RecipeAndWords,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
-    rows: Annotated[str | None, typer.Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each row.")] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
-    memory: Annotated[str, typer.Option(help="Of one GPU: 80GB.")] = "80GB",
-    output: options.Output = Path("runs"),
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    out: Annotated[Path | None, Option("--out", "-o", help="The folder; default: kit-TABLE.")] = None,
+    rows: Annotated[str | None, Option(help="These rows of the table: 7,8 or 'irpe/*'.")] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Seeds of each row.")] = None,
+    gpus: Annotated[int, Option(min=1, max=100_000, help="GPUs that the hours are for.")] = 1,
+    memory: Annotated[str, Option(help="Of one GPU: 80GB.")] = "80GB",
 ) -> None:
     """Write what a rerun of a table on other machines needs; where its runs are there, what they measured.
 
@@ -294,24 +256,21 @@ def kit(
     vlcli table kit/results.json
     """
     from vlcli.cli.rows import table_folder
-    from vlcli.recipe.table import load_table
     from vlcli.tools import kit as tools
 
     name, overrides = options.one_name(words)
-    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
-    table = load_table(name, overrides, rows=wanted, trust=trust)
+    table = load_table(name, overrides, rows=options.comma_separated(rows), trust=request.trust)
     folder, count = out or Path(f"kit-{table.name}"), seeds or table.written.seeds
-    results = tools.collected(table, count, table_folder(table, output))
+    results = tools.collected(table, count, table_folder(table, request.output))
     tools.refuse_other(folder, results.title)
     costs = []
     if not (folder / tools.README).is_file():
-        found = tools.costs(table, gpus, bytes_of(memory, "--memory"), console.progress(verbose, quiet))
+        found = tools.costs(table, gpus, bytes_of(memory, "--memory"), request.progress())
         costs = [[row["stage"], ", ".join(row["rows"]), *full_cells(row)] for row in found]
-    asked = [*(["--rows", ",".join(table.chosen)] if wanted else []), "--seeds", str(count), *overrides]
+    asked = [*(["--rows", ",".join(table.chosen)] if rows is not None else []), "--seeds", str(count), *overrides]
     asked += [] if any(word.startswith("root=") for word in overrides) else ["root=DATA"]
     facts = {"table": table.reference, "rows": table.chosen, "seeds": count, "vlcli": __version__}
     how = f"{gpus} GPU{'s' * (gpus > 1)} of {memory}"
-    files = tools.write_kit(
-        folder, table, results, facts, words=shlex.join([table.reference, *asked]), costs=costs, how=how
-    )
-    console.out_json({**facts, "files": list(map(str, files))}) if json_ else console.out("\n".join(map(str, files)))
+    command = shlex.join([table.reference, *asked])
+    files = list(map(str, tools.write_kit(folder, table, results, facts, words=command, costs=costs, how=how)))
+    console.answer(request.json_, {**facts, "files": files}, "\n".join(files))

@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from vlcli import registry
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded, report
+from vlcli.cli.guard import RunRequest, report, verb
 from vlcli.cli.plugin import PluginGroup
 from vlcli.plain import comma_list
+from vlcli.recipe.load import load
+from vlcli.recipe.overrides import parse
 from vlcli.recipe.stage_record import writing_alone
 
 app = typer.Typer(
@@ -19,90 +22,76 @@ app = typer.Typer(
 _UNSURE = "not found on an official page; look at the source before you rely on it"
 
 
-@app.command("make")
-@guarded
+@verb(app, "make", "seed", "json_", "quiet", "verbose")
 def make(
-    world: Annotated[str, typer.Argument(help="Which world: shapes.")],
-    folder: Annotated[Path, typer.Argument(help="Where to.")],
+    request: RunRequest,
+    world: Annotated[str, Argument(help="Which world: shapes.")],
+    folder: Annotated[Path, Argument(help="Where to.")],
     words: options.Words = None,
-    images: Annotated[int | None, typer.Option(min=20, help="Pictures of the shared set.")] = None,
-    size: Annotated[int | None, typer.Option(min=64, help="Side of a picture in pixels.")] = None,
-    seed: options.Seed = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    images: Annotated[int | None, Option(min=20, help="Pictures of the shared set.")] = None,
+    size: Annotated[int | None, Option(min=64, help="Side of a picture in pixels.")] = None,
+    workers: Annotated[int, Option(min=1, help="Processes that draw.")] = min(4, os.cpu_count() or 1),
 ) -> None:
     """Generate a world with annotations in every benchmark's own format.
 
     vlcli data make shapes DATA --images 4000 captions=3
     """
-    from vlcli.recipe.overrides import parse
     from vlcli.stages.make import world_config
 
     spec: dict[str, Any] = {"name": world}
     for override in map(parse, words or []):
         spec[".".join(override.keys)] = override.value
-    spec |= {key: value for key, value in (("images", images), ("size", size), ("seed", seed)) if value is not None}
+    numbers = {"images": images, "size": size, "seed": request.seed}
+    spec |= {key: value for key, value in numbers.items() if value is not None}
     config = world_config(spec, "make")
     with writing_alone(folder):
-        counts = config.make(folder, console.progress(verbose, quiet), workers)
-    if json_:
+        counts = config.make(folder, request.progress(), workers)
+    if request.json_:
         console.out_json({"path": str(folder), "counts": counts})
         return
     console.table(["what", "how many"], [[name, f"{number:,}"] for name, number in counts.items()])
     console.out(str(folder))
 
 
-@app.command("stats")
-@guarded
+@verb(app, "stats", "output", "plugin", "trust", "json_", "verbose")
 def stats(
+    request: RunRequest,
     words: options.RecipesAndWords = None,
-    stage: Annotated[str | None, typer.Option(help="One stage alone.")] = None,
-    root: Annotated[Path | None, typer.Option(help="LXMERT's Table 1 of a data root instead.")] = None,
-    output: options.Output = Path("runs"),
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    verbose: options.Verbose = 0,
+    stage: Annotated[str | None, Option(help="One stage alone.")] = None,
+    root: Annotated[Path | None, Option(help="LXMERT's Table 1 of a data root instead.")] = None,
 ) -> None:
     """Count examples, pictures and words of every data set that a recipe names.
 
     With --root instead of a recipe: the same as `vlcli data composition ROOT`.
     """
-    from vlcli.recipe.load import load
     from vlcli.tools.dataset_counts import dataset_counts
 
-    names, overrides = options.split_words(words)
-    if root is not None and not names:
-        registry.load("commands", "data.composition")(root, words, json_=json_, verbose=verbose)
+    if root is not None and not options.split_words(words)[0]:
+        registry.load("commands", "data.composition")(root, words, json_=request.json_, verbose=request.verbose)
         return
     name, overrides = options.one_name(words)
-    rows, unknown = dataset_counts(load(name, overrides, only=stage, trust=trust), stage, output)
-    errors = [row["error"] for row in rows if "error" in row]
-    if json_:
+    rows, unknown = dataset_counts(load(name, overrides, only=stage, trust=request.trust), stage, request.output)
+    if request.json_:
         document = [{**row, "error": row["error"].as_dict()} if "error" in row else row for row in rows]
         console.out_json({"recipe": name, "data": document, **({"notes": unknown} if unknown else {})})
     else:
         columns = ["stage", "data set", "split", "examples", "pictures", "texts", "words"]
         console.table(columns, [[str(row.get(column, "cannot be read")) for column in columns] for row in rows])
         notes = (f"{row['stage']}: {line}" for row in rows for line in row.get("notes", ()))
-        for line in dict.fromkeys([*notes, *unknown]):
-            console.out(line)
+        console.out_lines(dict.fromkeys([*notes, *unknown]))
         for row in rows:
             if "composition" in row:
                 titles = registry.load("datasets", row["data set"]).composition_titles
                 console.counts(row["composition"], titles, f"{row['stage']}: {row['data set']}")
-    codes = [report(error, verbose=verbose) for error in dict.fromkeys(errors)]
-    if codes:
-        raise typer.Exit(codes[0])
+    errors = dict.fromkeys(row["error"] for row in rows if "error" in row)
+    if codes := [report(error, verbose=request.verbose) for error in errors]:
+        raise Exit(codes[0])
 
 
-@app.command("coverage")
-@guarded
+@verb(app, "coverage")
 def coverage(
-    answers: Annotated[Path, typer.Argument(help="Answers of a task, e.g. trainval_label2ans.json.")],
-    table: Annotated[Path, typer.Argument(help="The table they are looked for in, e.g. all_ans.json.")],
+    answers: Annotated[Path, Argument(help="Answers of a task, e.g. trainval_label2ans.json.")],
+    table: Annotated[Path, Argument(help="The table they are looked for in, e.g. all_ans.json.")],
     json_: options.Json = False,
 ) -> None:
     """Count the answers of one table that another one has, as fine-tuning takes over the rows of an answer head."""
@@ -118,22 +107,17 @@ def coverage(
         console.out(f"without one: {comma_list(map(repr, missing), 10)}")
 
 
-@app.command("concepts")
-@guarded
+@verb(app, "concepts")
 def concepts(
-    captions: Annotated[
-        list[Path], typer.Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")
-    ],
+    captions: Annotated[list[Path], Argument(help="Caption files: COCO's, Karpathy's, {image, captions}, or text.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to: JSON where the name ends so, else `word, POS, count`.")
+        Path, Option("--out", "-o", help="Where to: JSON where the name ends so, else `word, POS, count`.")
     ] = Path("concepts.txt"),
-    size: Annotated[int, typer.Option(min=0, help="Most words; 0 for all.")] = 1000,
-    pos: Annotated[str, typer.Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
-    function_words: Annotated[
-        bool, typer.Option("--function-words", help="Keep articles, auxiliaries and the like.")
-    ] = False,
-    min_count: Annotated[int, typer.Option(min=1, help="How often a word must occur.")] = 1,
-    split: Annotated[str, typer.Option(help="Of a Karpathy file; several with commas.")] = "train",
+    size: Annotated[int, Option(min=0, help="Most words; 0 for all.")] = 1000,
+    pos: Annotated[str, Option(help="Parts of speech: NN, VB, JJ, IN, DT, PRP, other, or all.")] = "NN,VB,JJ",
+    function_words: Annotated[bool, Option("--function-words", help="Keep articles and auxiliaries.")] = False,
+    min_count: Annotated[int, Option(min=1, help="How often a word must occur.")] = 1,
+    split: Annotated[str, Option(help="Of a Karpathy file; several with commas.")] = "train",
     json_: options.Json = False,
 ) -> None:
     """Make the word list of visual concepts: the most frequent words of captions.
@@ -147,7 +131,7 @@ def concepts(
     from vlcli.data.readers.captions import read_captions
 
     texts = [caption for path in captions for caption in read_captions(path, split.split(","))]
-    chosen = GROUPS if pos == "all" else tuple(part.strip() for part in pos.split(","))
+    chosen = GROUPS if pos == "all" else tuple(options.comma_separated(pos))
     words = build_vocabulary(texts, size, pos=chosen, function_words=function_words, min_count=min_count)
     path = write_vocabulary(out, words)
     groups = Counter(word.pos for word in words)
@@ -160,15 +144,12 @@ def concepts(
     console.out(f"{path}: {len(words)} words ({by_group}) of {len(texts):,} pictures")
 
 
-@app.command("unpack")
-@guarded
+@verb(app, "unpack", "json_", "quiet", "verbose")
 def unpack(
-    source: Annotated[Path, typer.Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
-    into: Annotated[Path, typer.Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
+    request: RunRequest,
+    source: Annotated[Path, Argument(help="A file or folder of Parquet, Arrow or arrays (.npz, idx, CIFAR).")],
+    into: Annotated[Path, Option("--out", "-o", help="The folder to make: images/ and a .jsonl for each split.")],
     max_pixels: options.MaxPixels = 178,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Write pictures that lie inside tables or arrays to files, with the other columns as JSON lines.
 
@@ -177,27 +158,24 @@ def unpack(
     from vlcli.tools.unpacking import unpack as write_out
 
     with writing_alone(into):
-        unpacked = write_out(source, into, max_pixels * 1_000_000, console.progress(verbose, quiet))
-    if json_:
+        unpacked = write_out(source, into, max_pixels * 1_000_000, request.progress())
+    if request.json_:
         console.out_json({"path": str(into), **vars(unpacked)})
         return
     console.table(["table", "rows"], [[f"{name}.jsonl", f"{count:,}"] for name, count in unpacked.tables.items()])
     console.out(f"{unpacked.pictures:,} pictures in {into / 'images'}")
-    for where, why in list(unpacked.bad.items())[:5]:
-        console.err(f"left out {where}: {why}")
+    console.err_lines(f"left out {where}: {why}" for where, why in list(unpacked.bad.items())[:5])
     if len(unpacked.bad) > 5:
         console.err(f"left out {len(unpacked.bad) - 5:,} more rows")
     console.out(f"next: vlcli init {into} -o first.yaml")
 
 
-@app.command("where")
-@guarded
+@verb(app, "where")
 def where(words: options.RecipesAndWords = None, trust: options.Trust = False, json_: options.Json = False) -> None:
     """Say of every data set and checkpoint of a recipe whether it is there, and how you get it where it is not.
 
     Nothing is downloaded: the commands are for you to run. Without a recipe: every data set that vlcli knows.
     """
-    from vlcli.recipe.load import load
     from vlcli.tools.published import NOT_VERIFIED, SOURCES, wanted_by
 
     if not words:
@@ -213,24 +191,21 @@ def where(words: options.RecipesAndWords = None, trust: options.Trust = False, j
     if json_:
         console.out_json({"recipe": name, "wanted": [one.as_dict() for one in wanted]})
         return
-    console.table(
-        ["what", "name", "state", "stages"], [[one.what, one.name, one.state, ", ".join(one.stages)] for one in wanted]
-    )
+    cells = [[one.what, one.name, one.state, ", ".join(one.stages)] for one in wanted]
+    console.table(["what", "name", "state", "stages"], cells)
     for one in wanted:
         if one.missing:
             console.out(f"\n{one.name} ({', '.join(one.stages)}) is missing:")
-            for line in _how_to_get(one.missing, one.source):
-                console.out(f"  {line}")
+            console.out_lines(f"  {line}" for line in [*one.missing[:6], *_how_to_get(one.source)])
 
 
-def _how_to_get(missing: list[Any], source: Any) -> list[str]:
+def _how_to_get(source: Any) -> list[str]:
     from vlcli.tools.published import NOT_VERIFIED
 
-    lines = [str(path) for path in missing[:6]]
     if source is None:
-        return [*lines, "these are files of your own: check the recipe's `root`, e.g. root=FOLDER"]
+        return ["these are files of your own: check the recipe's `root`, e.g. root=FOLDER"]
     facts = {"source": source.url, "licence": source.licence, "size": source.size, "layout under root": source.layout}
-    lines += [f"{label}: {text}" for label, text in facts.items() if text]
+    lines = [f"{label}: {text}" for label, text in facts.items() if text]
     by_hand = "to get it: follow the page (a form, or pictures by address)"
     lines += ["to get it, in the data root:" if source.commands else by_hand]
     lines += [f"  {line}" for line in source.commands]

@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, requested
 from vlcli.stopping import Stopped
 
 if TYPE_CHECKING:
     from vlcli.demo.asking import Demo
 
 
-@guarded
+@requested("device", "plugin", "quiet", "verbose")
 def demo(
+    request: RunRequest,
     model: options.TrainedOrSmall = "small",
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0: all machines of the network.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 7860,
-    pictures: Annotated[
-        Path | None, typer.Option(help="A folder to search, with a model that has learnt contrast.")
-    ] = None,
-    store: Annotated[
-        Path | None, typer.Option(help="With --pictures: where vectors are kept; default: beside it.")
-    ] = None,
-    samples: Annotated[
-        Path | None, typer.Option(help="Sample pictures; default: those on which the run is tested.")
-    ] = None,
-    max_upload: Annotated[int, typer.Option(min=1, max=1000, help="Largest picture file, in MB.")] = 20,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all machines of the network.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0: any free one.")] = 7860,
+    pictures: Annotated[Path | None, Option(help="A folder to search, with a model that has learnt contrast.")] = None,
+    store: Annotated[Path | None, Option(help="With --pictures: where vectors are kept; default: beside it.")] = None,
+    samples: Annotated[Path | None, Option(help="Sample pictures; default: those on which the run is tested.")] = None,
+    max_upload: Annotated[int, Option(min=1, max=1000, help="Largest picture file, in MB.")] = 20,
     max_pixels: options.MaxPixels = 50,
-    queue: Annotated[int, typer.Option(min=1, max=1000, help="Requests that may wait for the model.")] = 32,
-    check: Annotated[bool, typer.Option("--check", help="Load the model, ask once, and end without serving.")] = False,
+    queue: Annotated[int, Option(min=1, max=1000, help="Requests that may wait for the model.")] = 32,
+    check: Annotated[bool, Option("--check", help="Load the model, ask once, and end without serving.")] = False,
     features_from: options.FeaturesFrom = None,
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Serve a web page on this machine: drop a picture, ask, see the answer and where the model looked.
 
@@ -60,14 +48,12 @@ def demo(
     from vlcli.engine.processes import resolve_device
     from vlcli.prediction.sources import SMALL_FOLDER
 
-    progress = console.progress(verbose, quiet)
+    progress = request.progress()
     server = Server(None, host, port, progress.debug)  # before the model is loaded: a port in use is told at once
     serving, drawn = False, tempfile.TemporaryDirectory()
     try:
-        loaded = load(model, features_from=features_from, device=resolve_device(device or "cpu"))
+        loaded = load(model, features_from=features_from, device=resolve_device(request.device or "cpu"))
         index = None if pictures is None else loaded.index(pictures, store=store, progress=progress)
-        for name, reason in index.failures.items() if index is not None else ():
-            progress.warn(f"left out {name}: {reason}")
         limits = Limits(max_upload * 2**20, max_pixels * 1_000_000, waiting=queue)
         small = SMALL_FOLDER in loaded.folder.parents
         shown = of_folder(samples) if samples else of_world(Path(drawn.name)) if small else of_run(loaded)
@@ -83,12 +69,12 @@ def demo(
         if not server.is_local:
             progress.warn("everyone who reaches this machine can open the page; it has no password")
         progress.info("open this address in a browser; Ctrl-C ends the page")
-        _serve(server)
+        server.serve_forever(poll_interval=0.1)
     except Stopped as stop:
         if not serving:
             raise
         console.err("the page has ended")
-        raise typer.Exit(stop.code) from None
+        raise Exit(stop.code) from None
     finally:
         server.server_close()
         drawn.cleanup()
@@ -99,13 +85,3 @@ def _about(demo: Demo) -> str:
     can = [use["name"] for use in page["uses"]]
     can += [f"search in {page['folder']['pictures']} pictures"] if page["folder"] else []
     return f"{page['model']}: {', '.join(can)}; an answer takes at most about {page['within']} s"
-
-
-def _serve(server: Any) -> None:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.5)
-    finally:
-        server.shutdown()

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
-from vlcli.errors import DataError
+from vlcli.cli.guard import RunRequest, leave, verb
 
 app = typer.Typer(
     help="Region-feature stores: look, verify, merge, join, import, export, draw.",
@@ -16,13 +16,12 @@ app = typer.Typer(
 )
 IMPORTED = "obj36, butd, npz, vlp, concepts, mattnet"
 EXPORTED = "obj36, butd"
-Store = Annotated[Path, typer.Argument(help="A store: an HDF5 file, or a folder of them (a stage's folder too).")]
-BoxSet = Annotated[str | None, typer.Option(help="The box set; needed where there are several.")]
-Compression = Annotated[str | None, typer.Option(help="gzip or lzf: smaller, slower to read.")]
+Store = Annotated[Path, Argument(help="A store: an HDF5 file, or a folder of them (a stage's folder too).")]
+BoxSet = Annotated[str | None, Option(help="The box set; needed where there are several.")]
+Compression = Annotated[str | None, Option(help="gzip or lzf: smaller, slower to read.")]
 
 
-@app.command("info")
-@guarded
+@verb(app, "info")
 def info(path: Store, json_: options.Json = False) -> None:
     """Counts, widths, size and provenance."""
     from vlcli.features.inspect import info as read_info
@@ -46,35 +45,24 @@ def _short(value: Any, most: int = 8) -> str:
     return str(value)
 
 
-@app.command("verify")
-@guarded
-def verify(
-    path: Store, json_: options.Json = False, quiet: options.Quiet = False, verbose: options.Verbose = 0
-) -> None:
+@verb(app, "verify", "json_", "quiet", "verbose")
+def verify(request: RunRequest, path: Store) -> None:
     """Read every record and check it; exit code 5 where something is wrong."""
     from vlcli.features.inspect import verify as find_faults
 
-    faults = find_faults(path, console.progress(verbose, quiet))
-    if json_:
-        console.out_json({"path": str(path), "sound": not faults, "faults": [vars(fault) for fault in faults]})
-    else:
-        console.out("\n".join(map(str, faults)) if faults else f"{path}: sound")
-    if faults:
-        raise typer.Exit(5)
+    faults = find_faults(path, request.progress())
+    document = {"path": str(path), "sound": not faults, "faults": [vars(fault) for fault in faults]}
+    console.answer(request.json_, document, "\n".join(map(str, faults)) or f"{path}: sound")
+    leave(5 if faults else 0)
 
 
-@app.command("merge")
-@guarded
+@verb(app, "merge", "json_", "quiet", "verbose")
 def merge(
-    stores: Annotated[
-        list[str], typer.Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only box set.")
-    ],
-    into: Annotated[Path, typer.Option("--out", "-o", help="The new file.")],
+    request: RunRequest,
+    stores: Annotated[list[str], Argument(metavar="[NAME=]STORE...", help="Shards; NAME= renames a store's only set.")],
+    into: Annotated[Path, Option("--out", "-o", help="The new file.")],
     compression: Compression = None,
     force: options.Replace = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Copy shards, or the box sets of several stores, into one file.
 
@@ -92,16 +80,14 @@ def merge(
         renamed = bool(equals) and not Path(word).exists()
         paths.append(Path(path if renamed else word))
         names |= {paths[-1]: name} if renamed and name else {}
-    progress = console.progress(verbose, quiet)
-    file = str(copy(paths, into, names=names, compression=compression, progress=progress))
-    console.answer(json_, {"path": file}, file)
+    file = str(copy(paths, into, names=names, compression=compression, progress=request.progress()))
+    console.answer(request.json_, {"path": file}, file)
 
 
-@app.command("join")
-@guarded
+@verb(app, "join")
 def join(
-    stores: Annotated[list[Path], typer.Argument(help="The shards.")],
-    into: Annotated[Path, typer.Option("--out", "-o", help="The index, in a folder above the shards.")],
+    stores: Annotated[list[Path], Argument(help="The shards.")],
+    into: Annotated[Path, Option("--out", "-o", help="The index, in a folder above the shards.")],
     force: options.Replace = False,
     json_: options.Json = False,
 ) -> None:
@@ -113,29 +99,24 @@ def join(
     console.answer(json_, {"path": file}, file)
 
 
-@app.command("import")
-@guarded
+@verb(app, "import", "json_", "quiet", "verbose")
 def import_(
-    format: Annotated[str, typer.Argument(help=f"One of: {IMPORTED}.")],
-    source: Annotated[Path, typer.Argument(help="The file, folder or prefix.")],
-    out: Annotated[Path, typer.Argument(help="The store; one that is there grows.")],
-    set: Annotated[str | None, typer.Option(help="The box set to write; by default the format's own.")] = None,
-    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    request: RunRequest,
+    format: Annotated[str, Argument(help=f"One of: {IMPORTED}.")],
+    source: Annotated[Path, Argument(help="The file, folder or prefix.")],
+    out: Annotated[Path, Argument(help="The store; one that is there grows.")],
+    set: Annotated[str | None, Option(help="The box set to write; by default the format's own.")] = None,
+    dtype: Annotated[str, Option(help="float16 or float32.")] = "float16",
     compression: Compression = None,
-    boxes: Annotated[Path | None, typer.Option(help="vlp: the file with the boxes.")] = None,
+    boxes: Annotated[Path | None, Option(help="vlp: the file with the boxes.")] = None,
     pictures: Annotated[
-        Path | None, typer.Option(help="A folder of pictures or a COCO file: names and sizes that are not said.")
+        Path | None, Option(help="A folder of pictures or a COCO file: names and sizes that are not said.")
     ] = None,
-    vocabulary: Annotated[Path | None, typer.Option(help="concepts: the words in the order of their numbers.")] = None,
-    ids: Annotated[
-        str | None, typer.Option(help="Image ids from the names in the file: 'COCO_val2014_{:012d}'.")
-    ] = None,
-    clip: Annotated[bool, typer.Option("--clip", help="Cut boxes that leave their image.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave damaged images out and list them.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Start the box set anew.")] = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    vocabulary: Annotated[Path | None, Option(help="concepts: the words in the order of their numbers.")] = None,
+    ids: Annotated[str | None, Option(help="Image ids from the names in the file: 'COCO_val2014_{:012d}'.")] = None,
+    clip: Annotated[bool, Option("--clip", help="Cut boxes that leave their image.")] = False,
+    skip_bad: Annotated[bool, Option("--skip-bad", help="Leave damaged images out and list them.")] = False,
+    force: Annotated[bool, Option("--force", help="Start the box set anew.")] = False,
 ) -> None:
     """Read others' features into a store; run again after an interruption, it goes on.
 
@@ -145,8 +126,8 @@ def import_(
 
     how: dict[str, Any] = {"set": set, "dtype": dtype, "compression": compression, "boxes": boxes, "ids": ids}
     how |= {"pictures": pictures, "vocabulary": vocabulary, "clip": clip, "skip_bad": skip_bad, "resume": not force}
-    report = import_features(format, source, out, **how, progress=console.progress(verbose, quiet))
-    if json_:
+    report = import_features(format, source, out, **how, progress=request.progress())
+    if request.json_:
         errors = [vars(bad) for bad in report.errors]
         console.out_json({"path": str(out), "set": report.set, "counts": report.counts, "errors": errors})
         return
@@ -155,72 +136,50 @@ def import_(
         console.err(f"left out: see {errors_file(out)}")
 
 
-@app.command("export")
-@guarded
+@verb(app, "export", "json_", "quiet", "verbose")
 def export(
-    format: Annotated[str, typer.Argument(help=f"One of: {EXPORTED}.")],
+    request: RunRequest,
+    format: Annotated[str, Argument(help=f"One of: {EXPORTED}.")],
     path: Store,
-    out: Annotated[Path, typer.Argument(help="The new file.")],
+    out: Annotated[Path, Argument(help="The new file.")],
     set: BoxSet = None,
-    images: Annotated[Path | None, typer.Option(help="A file of image ids, one a line: these only.")] = None,
+    images: Annotated[Path | None, Option(help="A file of image ids, one a line: these only.")] = None,
     force: options.Replace = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Write a store in a format that others read."""
+    from vlcli.data.files import read_text
     from vlcli.features import FeatureStore
     from vlcli.features.importing import export_features
 
     options.refuse_existing(out, force)
-    names = None if images is None else [line.strip() for line in _lines(images) if line.strip()]
-    progress = console.progress(verbose, quiet)
-    report = export_features(format, FeatureStore(path, set), out, images=names, progress=progress)
-    if json_:
+    names = None if images is None else [line.strip() for line in read_text(images).splitlines() if line.strip()]
+    report = export_features(format, FeatureStore(path, set), out, images=names, progress=request.progress())
+    if request.json_:
         console.out_json({"path": str(out), "images": report.images, "notes": report.notes})
         return
     console.out(f"{out}: {report.images} images")
-    for note in report.notes:
-        console.err(note)
+    console.err_lines(report.notes)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise DataError("The file cannot be read.", where=str(path), got=str(error)) from None
-
-
-@app.command("draw")
-@guarded
+@verb(app, "draw", "json_", "quiet", "verbose")
 def draw(
+    request: RunRequest,
     path: Store,
-    pictures: Annotated[list[Path], typer.Argument(help="Pictures whose boxes the store holds.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for ID.png of each.")] = Path("drawn"),
+    pictures: Annotated[list[Path], Argument(help="Pictures whose boxes the store holds.")],
+    out: Annotated[Path, Option("--out", "-o", help="Folder for ID.png of each.")] = Path("drawn"),
     set: BoxSet = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most boxes a picture, by score.")] = None,
-    least: Annotated[float, typer.Option("--min-score", help="Lowest score drawn.")] = 0.0,
-    classes: Annotated[Path | None, typer.Option(help="Names of the classes, one a line.")] = None,
-    attributes: Annotated[Path | None, typer.Option(help="Names of the attributes.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="Most boxes a picture, by score.")] = None,
+    least: Annotated[float, Option("--min-score", help="Lowest score drawn.")] = 0.0,
+    classes: Annotated[Path | None, Option(help="Names of the classes, one a line.")] = None,
+    attributes: Annotated[Path | None, Option(help="Names of the attributes.")] = None,
     force: options.Replace = False,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Draw the stored boxes on pictures, with labels and scores where there are any."""
     from vlcli.drawings.stored_boxes import draw_stored, read_names
     from vlcli.features import FeatureStore
 
-    files = draw_stored(
-        FeatureStore(path, set),
-        pictures,
-        out,
-        limit=limit,
-        least=least,
-        classes=read_names(classes) if classes else (),
-        attributes=read_names(attributes) if attributes else (),
-        force=force,
-        progress=console.progress(verbose, quiet),
-    )
+    how: dict[str, Any] = {"limit": limit, "least": least, "force": force}
+    how |= {key: read_names(file) for key, file in {"classes": classes, "attributes": attributes}.items() if file}
+    files = draw_stored(FeatureStore(path, set), pictures, out, **how, progress=request.progress())
     names = [str(file) for file in files]
-    console.answer(json_, {"pictures": names}, "\n".join(names))
+    console.answer(request.json_, {"pictures": names}, "\n".join(names))

@@ -9,21 +9,23 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
-import typer
+from typer import Exit, Typer
 
 from vlcli import stopping
-from vlcli.cli import options
-from vlcli.cli.console import err, out_json
+from vlcli.cli import console, options
 from vlcli.errors import DataError, VlcliError, shown
+from vlcli.progress import Progress
 from vlcli.recipe import stage_record
+from vlcli.recipe.load import from_mapping, load, slug
 from vlcli.recipe.locate import Resolved
 from vlcli.recipe.plan import RunOptions
+from vlcli.registry.contract import blame
 
-INTERRUPTED = 130
-_KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_VERBOSE = inspect.Parameter("verbose", _KIND, default=0, annotation=options.Verbose)
+
+def _option(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
 
 
 def with_options(
@@ -57,30 +59,41 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
                 command(*args, **kwargs)
             except stopping.Stopped as stop:
                 stopping.conclude(stop)
-                err(f"{stop}: run the same command again to go on")
-                raise typer.Exit(stop.code) from None
+                console.err(f"{stop}: run the same command again to go on")
+                raise Exit(stop.code) from None
             except KeyboardInterrupt:
-                err("interrupted: run the same command again to go on")
-                raise typer.Exit(INTERRUPTED) from None
+                console.err("interrupted: run the same command again to go on")
+                raise Exit(130) from None
             except BrokenPipeError:  # the reader of our output has gone (``| head``): that is no failure
                 sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-                raise typer.Exit(0) from None
+                raise Exit(0) from None
             except (Exception, SystemExit) as error:
                 if type(error).__module__.startswith(("typer", "click")):
                     raise
-                raise typer.Exit(report(error, as_json, verbose)) from None
+                raise Exit(report(error, as_json, verbose)) from None
 
-    return with_options(wrapper, command, [_VERBOSE])
+    return with_options(wrapper, command, [_option("verbose", 0, options.Verbose)])
+
+
+def verb(app: Typer, name: str, *shared: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds a guarded command, with shared options where some are named, to a group of commands."""
+    return lambda command: app.command(name)(requested(*shared)(command) if shared else guarded(command))
+
+
+def leave(code: int) -> None:
+    """Ends a command with an exit code; 0 ends nothing."""
+    if code:
+        raise Exit(code)
 
 
 def report(error: BaseException, as_json: bool = False, verbose: int = 0) -> int:
     """Tells an error on stderr (and on stdout as JSON); returns its exit code."""
     if verbose > 1:
-        err("".join(traceback.format_exception(error)).rstrip())
+        console.err("".join(traceback.format_exception(error)).rstrip())
     known = as_vlcli(error)
-    err(f"error: {known}")
+    console.err(f"error: {known}")
     if as_json:
-        out_json({"error": known.as_dict()})
+        console.out_json({"error": known.as_dict()})
     return known.exit_code
 
 
@@ -107,18 +120,15 @@ def as_vlcli(error: BaseException) -> VlcliError:
         what, hint = _FILE_FAULTS.get(error.errno or 0, ("A file cannot be used.", "check the path and the disk"))
         where = shown(os.fsdecode(str(error.filename)))
         return DataError(what, where=where, got=error.strerror or str(error), hint=hint)
-    from vlcli.registry.contract import blame
-
     text = str(error).strip().split("\n", 1)[0]
     got = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return VlcliError(
-        "Something unforeseen went wrong.", where=blame(error), got=got, hint="run with -vv for the traceback"
-    )
+    hint = "run with -vv for the traceback"
+    return VlcliError("Something unforeseen went wrong.", where=blame(error), got=got, hint=hint)
 
 
 @dataclass(frozen=True)
-class Request:
-    """The options that all verbs share which run stages."""
+class RunRequest:
+    """Options that several verbs share; behind them, what ``vlcli run`` itself asks for."""
 
     only: options.Only = None
     jobs: options.Jobs = None
@@ -134,12 +144,6 @@ class Request:
     json_: options.Json = False
     quiet: options.Quiet = False
     verbose: options.Verbose = 0
-
-
-@dataclass(frozen=True)
-class RunRequest(Request):
-    """A request, and what the verb itself asks for."""
-
     first: str | None = None
     until: str | None = None
     kind: str | None = None
@@ -156,8 +160,12 @@ class RunRequest(Request):
         """The request as the planner takes it."""
         names = ("output", "folder", "only", "first", "until", "kind", "force", "resume", "device")
         shared = {name: getattr(self, name) for name in names}
-        jobs, plugins = 1 if self.worker else self.jobs, tuple(self.plugin or ())
-        return RunOptions(**shared, jobs=jobs, plugins=plugins, check=not self.worker)
+        jobs = 1 if self.worker else self.jobs
+        return RunOptions(**shared, jobs=jobs, plugins=tuple(self.plugin or ()), check=not self.worker)
+
+    def progress(self) -> Progress:
+        """Where the verb reports."""
+        return console.progress(self.verbose, self.quiet, self.worker)
 
     def words(self, overrides: list[str]) -> list[str]:
         """The overrides, with ``--seed`` among them."""
@@ -165,30 +173,34 @@ class RunRequest(Request):
 
     def resolve(self, reference: str, overrides: list[str], verb: str | None = None) -> Resolved:
         """Loads the recipe that is meant."""
-        from vlcli.recipe.load import load
-
         return load(reference, self.words(overrides), verb=verb, only=self.only, **self.how)
 
 
-def requested(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the shared options behind its own; it takes them together as ``request``."""
-    hints = get_type_hints(Request, include_extras=True)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    shared = [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(Request)]
+def requested(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a guarded command shared options behind its own; it takes them together as ``request``.
 
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        asked = {option.name: values.pop(option.name, option.default) for option in shared}
-        request = RunRequest(**asked)
-        if stopping.LAUNCHER in os.environ:
-            stopping.end_with_parent()
-        elif (request.processes or 1) > 1 and not request.dry_run and "WORLD_SIZE" not in os.environ:
-            from vlcli.runner.launch import launch
+    Args:
+        names: of fields of :class:`RunRequest`; none: all those that are options.
+    """
+    hints = get_type_hints(RunRequest, include_extras=True)
+    every = [_option(f.name, f.default, hints[f.name]) for f in fields(RunRequest)]
+    shared = [one for one in every if (one.name in names if names else get_origin(one.annotation) is Annotated)]
 
-            raise typer.Exit(launch(request.processes or 1))
-        command(**values, request=request)
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def wrapper(**values: Any) -> None:
+            request = RunRequest(**{option.name: values.pop(option.name, option.default) for option in shared})
+            if stopping.LAUNCHER in os.environ:
+                stopping.end_with_parent()
+            elif (request.processes or 1) > 1 and not request.dry_run and "WORLD_SIZE" not in os.environ:
+                from vlcli.runner.launch import launch
 
-    return with_options(wrapper, command, shared)
+                raise Exit(launch(request.processes or 1))
+            command(**values, request=request)
+
+        return guarded(with_options(wrapper, command, shared))
+
+    return decorated
 
 
 def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: set[str] | None = None) -> Resolved:
@@ -197,8 +209,6 @@ def one_stage(value: dict[str, Any], overrides: list[str], label: str, exclude: 
     Args:
         exclude: keys of the stage that are not hashed.
     """
-    from vlcli.recipe.load import from_mapping, slug
-
     resolved = from_mapping(value["name"], value, overrides)
     stage = resolved.stages[next(iter(value["stages"]))]
     digest = stage_record.digest([resolved.recipe.root, stage.model_dump(mode="json", exclude=exclude)])

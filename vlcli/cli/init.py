@@ -3,25 +3,26 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
 from vlcli.cli.guard import guarded
 from vlcli.errors import UsageError
 from vlcli.files import write_text
+from vlcli.recipe.load import from_mapping
 from vlcli.recipe.yaml import parse
 
 
 @guarded
 def init(
-    folder: Annotated[Path, typer.Argument(help="The folder with your pictures and tables.")],
-    output: Annotated[Path, typer.Option("--out", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
-    task: Annotated[str | None, typer.Option(help="What to learn: vqa, retrieval, captioning ...")] = None,
-    image: Annotated[str | None, typer.Option(help="The column that names the pictures.")] = None,
-    text: Annotated[str | None, typer.Option(help="The column of sentences or questions.")] = None,
-    answer: Annotated[str | None, typer.Option(help="The column of answers.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of classes, or several of 0 and 1: A,B.")] = None,
-    sheet: Annotated[Path | None, typer.Option(help="A page of twelve examples and their pictures.")] = None,
+    folder: Annotated[Path, Argument(help="The folder with your pictures and tables.")],
+    output: Annotated[Path, Option("--out", "-o", help="The recipe to write.")] = Path("recipe.yaml"),
+    task: Annotated[str | None, Option(help="What to learn: vqa, retrieval, captioning ...")] = None,
+    image: Annotated[str | None, Option(help="The column that names the pictures.")] = None,
+    text: Annotated[str | None, Option(help="The column of sentences or questions.")] = None,
+    answer: Annotated[str | None, Option(help="The column of answers.")] = None,
+    label: Annotated[str | None, Option(help="The column of classes, or several of 0 and 1: A,B.")] = None,
+    sheet: Annotated[Path | None, Option(help="A page of twelve examples and their pictures.")] = None,
     force: options.Replace = False,
     json_: options.Json = False,
 ) -> None:
@@ -29,20 +30,17 @@ def init(
 
     vlcli init photos -o photos.yaml
     """
-    from vlcli.recipe.load import from_mapping
     from vlcli.starter.look import look, plan_for
     from vlcli.starter.plan import GOALS, unknown_answers
     from vlcli.starter.recipe import recipe_text
     from vlcli.starter.times import times_of
 
-    if output.exists() and not force:
-        hint = "choose another name with -o, or replace it with --force"
-        raise UsageError("The recipe is there already.", where=str(output), hint=hint)
+    options.refuse_existing(output, force)
     if task is not None and task not in GOALS:
         raise UsageError("No recipe is written for this task.", got=task, expected=", ".join(GOALS))
-    named = {"image": image, "text": text, "answers": answer, "label": label}
-    columns = {role: column for role, column in named.items() if column is not None}
-    scanned = look(folder, columns, fallback=task is not None)
+    columns = {"image": image, "text": text, "answers": answer, "label": label}
+    named = {role: column for role, column in columns.items() if column is not None}
+    scanned = look(folder, named, fallback=task is not None)
     plan = plan_for(scanned, task)
     recipe = from_mapping("init", parse(recipe_text(plan, str(folder), output.name)).value).recipe
     times = times_of(plan, recipe)
@@ -57,9 +55,7 @@ def init(
         console.out_json({"recipe": str(output), **facts})
         return
     _tell(facts)
-    console.out(f"wrote {output}; next:")
-    console.out(f"  vlcli validate {output} --deep")
-    console.out(f"  vlcli run {output}")
+    console.out(f"wrote {output}; next:\n  vlcli validate {output} --deep\n  vlcli run {output}")
 
 
 def _facts(scanned: Any, plan: Any, times: Any) -> dict[str, Any]:
@@ -108,35 +104,29 @@ _FEATURES = {
 def _tell(facts: dict[str, Any]) -> None:
     from vlcli.data.recognition.recognised import KINDS
 
-    pictures = facts["pictures"]
+    pictures, aside = facts["pictures"], facts["left_aside"]
     console.out(f"{pictures['count']:,} pictures, mostly about {pictures['size'][0]} x {pictures['size'][1]} pixels")
-    for path, why in list(pictures["unreadable"].items())[:3]:
-        console.out(f"  cannot be read: {path} ({why})")
+    console.out_lines(f"  cannot be read: {path} ({why})" for path, why in list(pictures["unreadable"].items())[:3])
     for one in facts["data"]:
         console.out(f"{one['file']}: {KINDS[one['kind']]}")
         columns = ", ".join(f"{key}={value}" for key, value in one["reader"].items() if key not in ("name", "file"))
         console.out(f"  reader {one['reader']['name']}" + (f" with {columns}" if columns else ""))
     console.out("as understood:")
     for row in facts["rows"][:_ROWS]:
-        said = " | ".join(part for part in (row["text"], row["target"]) if part)
+        said = " | ".join(filter(None, (row["text"], row["target"])))
         console.out(f"  {', '.join(row['pictures'])}: {said}")
-    for line in facts["left_aside"][:_MOST]:
-        console.out(f"left aside: {line}")
-    if (more := len(facts["left_aside"]) - _MOST) > 0:
-        console.out(f"left aside: {more} more (--json lists them)")
-    for name in facts["boxes"]:
-        console.out(f"boxes: {name}")
+    more = [f"{len(aside) - _MOST} more (--json lists them)"] if len(aside) > _MOST else []
+    console.out_lines(f"left aside: {line}" for line in [*aside[:_MOST], *more])
+    console.out_lines(f"boxes: {name}" for name in facts["boxes"])
     if weights := facts["weights"]:
         used = "" if facts["features"] == "weights" else ", not used"
         console.out(f"weights: {weights['file']} ({weights['arch']}){used}")
-    console.out("")
-    console.out("What can be learnt (--task chooses):")
-    for goal, text in facts["can_learn"].items():
-        console.out(f"  {goal:<21}{text}" + ("  <- chosen" if goal == facts["chosen"] else ""))
+    chosen = {facts["chosen"]: "  <- chosen"}
+    console.out("\nWhat can be learnt (--task chooses):")
+    console.out_lines(f"  {goal:<21}{text}{chosen.get(goal, '')}" for goal, text in facts["can_learn"].items())
     console.out("")
     rows = [[name, f"{part['examples']:,}", f"{part['pictures']:,}"] for name, part in facts["parts"].items()]
     console.table(["part", "examples", "pictures"], rows)
     console.out(f"features: {_FEATURES[facts['features']]}")
-    for note in facts["notes"]:
-        console.out(f"note: {note}")
+    console.out_lines(f"note: {note}" for note in facts["notes"])
     console.out(f"time expected on this machine ({facts['machine']}): {facts['expected']}")

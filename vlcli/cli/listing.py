@@ -5,36 +5,35 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, guarded, leave, requested
 from vlcli.errors import ComponentError, did_you_mean
 from vlcli.files import write_text
-from vlcli.recipe.locate import COUNTED, Published, is_recipe, locate
+from vlcli.recipe.load import about, load, read_chain
+from vlcli.recipe.locate import COUNTED, Published, RecipeFile, is_recipe, locate, slug
+from vlcli.recipe.table import is_table, load_table
 from vlcli.recipe.yaml import to_yaml
 from vlcli.registry import FILES, KINDS, Entry, describe, entries, lacking, names, private_imports_of, status
 from vlcli.registry.contract import incomplete
 from vlcli.registry.entries import not_installed, reinstall
+from vlcli.registry.lookup import Broken
 
 ALL = "all"
 """The word that stands for every kind."""
 _WIDEST = 60
+_KIND = "models, objectives, recipes ..., or a table."
+_NAME = "A component or recipe; overrides for a recipe."
 
 
-@guarded
+@requested("plugin", "json_")
 def ls(
+    request: RunRequest,
     kind: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[KIND|TABLE|all]",
-            help="models, objectives, recipes ..., or a table.",
-            autocompletion=options.complete_kinds,
-        ),
+        str | None, Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Import every component and mark what is broken.")] = False,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
+    check: Annotated[bool, Option("--check", help="Import every component and mark what is broken.")] = False,
 ) -> None:
     """List the kinds of components, the components of one kind or of all; or the rows of a table.
 
@@ -45,19 +44,18 @@ def ls(
     vlcli ls all
     """
     if kind == "claims":
-        _list_claims(json_)
+        _list_claims(request.json_)
     elif kind == "checkpoints":
-        _list_checkpoints(json_)
+        _list_checkpoints(request.json_)
     elif kind not in (None, ALL, *KINDS) and is_recipe(kind):
-        _list_rows(kind, json_)
-    elif kind is None and not (check or json_):
+        _list_rows(kind, request.json_)
+    elif kind is None and not (check or request.json_):
         _list_kinds()
     else:
-        _list_components(None if kind == ALL else kind, check, json_)
+        _list_components(None if kind == ALL else kind, check, request.json_)
 
 
 def _list_kinds() -> None:
-
     rows = []
     for kind in KINDS:
         known = names(kind)
@@ -69,39 +67,32 @@ def _list_kinds() -> None:
 
 
 def _list_components(kind: str | None, check: bool, json_: bool) -> None:
-    from vlcli.recipe.load import about
     from vlcli.registry.summaries import summary
 
-    components = entries(kind)
+    faults = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)} if check else {}
     rows: list[dict[str, Any]] = []
-    for entry in components:
+    for entry in entries(kind):
         row = {name: getattr(entry, name) for name in ("kind", "name", "distribution", "version", "value")}
         if kind is not None:
             row["about"] = about(entry.name) if entry.kind == "recipes" else summary(entry)
+        if check:
+            row |= _checked(entry, faults.get((entry.kind, entry.name, entry.distribution)))
         rows.append(row)
-    broken = _check(rows, components, kind) if check else False
     if json_:
         console.out_json({"components": rows})
     else:
         columns = ["kind", "name", "from", *(["about"] if kind is not None else []), *(["state"] if check else [])]
-        sources = [f"{row['distribution']} {row['version']}".strip() for row in rows]
-        states = [{"state": _state(row)} if check else {} for row in rows]
-        cells = [{**row, "from": source, **more} for row, source, more in zip(rows, sources, states, strict=True)]
-        console.table(columns, [[row[column] for column in columns] for row in cells])
-    if broken:
-        raise typer.Exit(4)
+        for row in rows:
+            row["from"] = f"{row['distribution']} {row['version']}".strip()
+            row["state"] = _state(row) if check else ""
+        console.table(columns, [[row[column] for column in columns] for row in rows])
+    leave(4 if faults else 0)
 
 
-def _check(rows: list[dict[str, Any]], components: Sequence[Entry], kind: str | None) -> bool:
-
-    broken = {(one.entry.kind, one.entry.name, one.entry.distribution): one for one in status(kind)}
-    for row, entry in zip(rows, components, strict=True):
-        row["private"] = private_imports_of(entry)
-        fault = broken.get((row["kind"], row["name"], row["distribution"]))
-        row |= {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
-        known = row["kind"] not in FILES and not fault
-        row["lacks"] = lacking(row["kind"], f"{row['distribution']}:{row['name']}") if known else ""
-    return bool(broken)
+def _checked(entry: Entry, fault: Broken | None) -> dict[str, Any]:
+    lacks = "" if fault or entry.kind in FILES else lacking(entry.kind, f"{entry.distribution}:{entry.name}")
+    broken = {"broken": fault.cause if fault else "", "place": fault.place if fault else ""}
+    return {"private": private_imports_of(entry), **broken, "lacks": lacks}
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -114,71 +105,58 @@ def _list_claims(json_: bool) -> None:
     from vlcli.claims.load import as_row, every
 
     rows = [as_row(one) for one in every()]
-    if json_:
-        console.out_json({"claims": rows})
-        return
     cells = [[row[key] for key in ("id", "table", "claim", "test")] for row in rows]
-    console.table(["claim", "table", "what the paper says", "tested by"], cells)
+    heads = ["claim", "table", "what the paper says", "tested by"]
+    console.out_json({"claims": rows}) if json_ else console.table(heads, cells)
 
 
 def _list_checkpoints(json_: bool) -> None:
     from vlcli.checkpoints.load import every
     from vlcli.checkpoints.trial import as_row, score
 
-    known = every()
-    rows = [as_row(one) for one in known]
-    if json_:
-        console.out_json({"checkpoints": rows})
-        return
-    cells = [
-        [row["file"], row["family"], row["about"], f"{row['numbers']:,}", row["licence"], score(one)]
-        for one, row in zip(known, rows, strict=True)
-    ]
-    console.table(["file", "family", "what it is", "numbers", "licence", "published"], cells)
+    rows, cells = [], []
+    for one in every():
+        rows.append(row := as_row(one))
+        cells.append([row["file"], row["family"], row["about"], f"{row['numbers']:,}", row["licence"], score(one)])
+    heads = ["file", "family", "what it is", "numbers", "licence", "published"]
+    console.out_json({"checkpoints": rows}) if json_ else console.table(heads, cells)
 
 
 def _list_rows(name: str, as_json: bool) -> None:
-    from vlcli.recipe.table import load_table
-
-    table = load_table(name, [], plugins=False)
-    rows: list[dict[str, Any]] = []
+    table = load_table(name, plugins=False)
     others = table.written.others
-    for label, row in (table.rows | others).items():
-        published = {metric: asdict(number) for metric, number in row.published.items()}
+    written = table.rows | others
+    rows: list[dict[str, Any]] = []
+    for label, one in written.items():
+        published = {metric: asdict(number) for metric, number in one.published.items()}
         name = label if label in others else f"{table.reference}:{label}"
-        facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else row.about}
+        facts = {"name": name, "about": "not built here: the paper's numbers" if label in others else one.about}
         rows.append({**facts, "reference": label in table.written.references, "published": published})
     if as_json:
         skipped = [{"cell": cell, "why": why} for cell, why in table.written.skipped.items()]
         console.out_json({"recipe": table.reference, "title": table.title, "rows": rows, "skipped": skipped})
         return
-    written = [*table.rows.values(), *others.values()]
-    numbers = {(key, one.split): one for row in written for key, one in row.published.items()}
-    cells = [
-        [row["name"] + (" (reference)" if row["reference"] else ""), row["about"]]
-        + [one.published[key].text if key in one.published else "-" for key, _ in numbers]
-        for row, one in zip(rows, written, strict=True)
-    ]
+    numbers = {(key, one.split): one for row in written.values() for key, one in row.published.items()}
+    cells = []
+    for row, one in zip(rows, written.values(), strict=True):
+        texts = [one.published[key].text if key in one.published else "-" for key, _ in numbers]
+        cells.append([row["name"] + (" (reference)" if row["reference"] else ""), row["about"], *texts])
     heads = [f"published {key.removesuffix(f' on {split}')} on {split}" for key, split in numbers]
     console.table(["row", "about", *heads], cells, table.title)
-    for head, one in zip(heads, numbers.values(), strict=True):
-        if not one.is_compared and one.split != COUNTED:
-            console.err(f"{head}: not compared, this stage measures {one.measures or 'another split'}")
+    for head, number in zip(heads, numbers.values(), strict=True):
+        if not number.is_compared and number.split != COUNTED:
+            console.err(f"{head}: not compared, this stage measures {number.measures or 'another split'}")
     tables = {f"{one.table}, page {one.page}" if one.page else one.table: "" for one in numbers.values()}
     if numbers:
         units = ", ".join({one.unit: "" for one in numbers.values()})
         console.err(f"published in table {'; '.join(tables) or '(not said)'}; units: {units}")
 
 
-@guarded
+@requested("plugin", "json_")
 def show(
-    words: Annotated[
-        list[str],
-        options.names("NAME [KEY=VALUE]...", "A component or recipe; overrides for a recipe.", options.complete_all),
-    ],
-    kind: Annotated[str | None, typer.Option(help="Of this kind alone.", autocompletion=options.complete_kinds)] = None,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
+    request: RunRequest,
+    words: Annotated[list[str], options.names("NAME [KEY=VALUE]...", _NAME, options.complete_all)],
+    kind: Annotated[str | None, Option(help="Of this kind alone.", autocompletion=options.complete_kinds)] = None,
 ) -> None:
     """Describe a component (what it does, its paper, its parameters), or a recipe resolved with its parents."""
     name, overrides = options.one_name(words)
@@ -190,37 +168,30 @@ def show(
     recipe = _recipe(name, overrides) if is_named else None
     if not components and recipe is None:
         raise _unknown(name, kind)
-    if json_:
+    if request.json_:
         console.out_json({"components": components, **({"recipe": recipe} if recipe else {})})
     else:
         for item in components:
             _show_component(item)
         if recipe:
             _show_recipe(recipe)
-    for item in components:
-        if item["broken"] and json_:
-            raise typer.Exit(4)  # the JSON says what is broken
-        if item["broken"]:
-            raise incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])
+    for item in (item for item in components if item["broken"]):
+        leave(4 if request.json_ else 0)  # the JSON says what is broken
+        raise incomplete(item["kind"], item["name"], item["broken"], item["origin"], item["distribution"])
 
 
 def _unknown(name: str, kind: str | None) -> Exception:
-
     kinds = [kind] if kind else [one for one in KINDS if one not in FILES or one == "recipes"]
     if (folder := next(filter(None, (not_installed(one, name) for one in kinds)), None)) is not None:
         return ComponentError(f"Nothing is called {name!r} yet.", hint=reinstall(folder, name))
-    known = sorted({entry.name for one in kinds for entry in entries(one)})
-    close = did_you_mean(name, known, 3, 0.5)
+    close = did_you_mean(name, sorted({entry.name for one in kinds for entry in entries(one)}), 3, 0.5)
     what = f"Nothing is called {name!r}" + (f"; {close}" if close else ".")
     return ComponentError(what, hint=f"all names: vlcli ls {kind or ALL}")
 
 
 def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     if is_table(name):
-        table = load_table(name, overrides or [], plugins=False)
+        table = load_table(name, overrides, plugins=False)
         value = table.document.value
         if table.chosen != list(table.written.rows):
             value = {**value, "rows": {label: value["rows"].get(label) for label in table.chosen}}
@@ -233,12 +204,9 @@ def _recipe(name: str, overrides: list[str]) -> dict[str, Any]:
 
 def published_of(name: str) -> dict[str, Any]:
     """Returns the published numbers of a row (``TABLE:ROW``) by metric."""
-    from vlcli.recipe.table import load_table
-
     source = locate(name)
-    if not source.row:
-        return {}
-    return {key: asdict(one) for key, one in load_table(name, plugins=False).rows[source.row].published.items()}
+    published = load_table(name, plugins=False).rows[source.row].published if source.row else {}
+    return {key: asdict(one) for key, one in published.items()}
 
 
 def _sources(recipe: Any, words: Sequence[str]) -> dict[str, Any]:
@@ -247,8 +215,7 @@ def _sources(recipe: Any, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _show_component(item: dict[str, Any]) -> None:
-    console.out(f"{item['kind'][:-1]} {item['name']}  ({item['distribution']} {item['version']})")
-    console.out(item["doc"])
+    console.out(f"{item['kind'][:-1]} {item['name']}  ({item['distribution']} {item['version']})\n{item['doc']}")
     facts = {
         "paper": item["paper"],
         "capabilities": ", ".join(item["capabilities"]),
@@ -256,9 +223,7 @@ def _show_component(item: dict[str, Any]) -> None:
         "needs a model that can": ", ".join(item["requires"]),
         "source": item["origin"],
     }
-    for label, text in facts.items():
-        if text:
-            console.out(f"{label}: {text}")
+    console.out_lines(f"{label}: {text}" for label, text in facts.items() if text)
     needed = "(must be given)"
     rows = [[p["name"], p["type"], needed if p["required"] else repr(p["default"])] for p in item["parameters"]]
     if rows:
@@ -268,7 +233,6 @@ def _show_component(item: dict[str, Any]) -> None:
 
 
 def _show_recipe(recipe: dict[str, Any]) -> None:
-
     for index, source in enumerate(recipe["sources"]):
         console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
     for metric, number in recipe.get("published", {}).items():
@@ -279,17 +243,15 @@ def _show_recipe(recipe: dict[str, Any]) -> None:
 
 @guarded
 def cp(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or path.", autocompletion=options.complete_recipes)],
-    dest: Annotated[Path | None, typer.Argument(help="Where to; - for stdout. Default: here, under its name.")] = None,
+    recipe: Annotated[str, Argument(help="A recipe's name or path.", autocompletion=options.complete_recipes)],
+    dest: Annotated[Path | None, Argument(help="Where to; - for stdout. Default: here, under its name.")] = None,
     force: options.Replace = False,
     json_: options.Json = False,
 ) -> None:
     """Copy a recipe, comments kept, to start one's own from."""
-    from vlcli.recipe.load import locate, slug
-
     source = locate(recipe)
     text = _portable(recipe, source)
-    if dest is not None and str(dest) == "-":
+    if str(dest) == "-":
         console.out(text.rstrip())
         return
     file = f"{slug(source.name)}.yaml" if source.row else source.file.name
@@ -300,14 +262,11 @@ def cp(
     console.answer(json_, {"path": str(target)}, str(target))
 
 
-def _portable(name: str, source: Any) -> str:
+def _portable(name: str, source: RecipeFile) -> str:
     # parents are merged in where the recipe names one by a path that a copy would lose
-    from vlcli.recipe.load import read_chain
-
     document, chain = read_chain(source)
     if not source.row and (len(chain) == 1 or chain[1].name in names("recipes")):
-        text: str = source.file.read_text(encoding="utf-8")
-        return text
+        return source.file.read_text(encoding="utf-8")
     value = {key: item for key, item in document.value.items() if key != "extends"}
     parents = ", ".join(one.name for one in chain[1:])
     origin = f"a row of {source.table}, with its parents" if source.row else f"with its parents ({parents})"

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, guarded, leave, verb
 from vlcli.errors import ComponentError
 from vlcli.registry import load, names
-
-ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 class PluginGroup(TyperGroup):
@@ -32,17 +31,15 @@ class PluginGroup(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None or cmd_name not in self._added():
             return command
-        settings = {}
         try:
-            function = load("commands", f"{self.name}.{cmd_name}")
+            function, settings = load("commands", f"{self.name}.{cmd_name}"), {}
         except ComponentError as error:
-            function, settings = _failing(error), ANYTHING
+            function, settings = _failing(error), {"ignore_unknown_options": True, "allow_extra_args": True}
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(cmd_name, context_settings=settings)(guarded(function))
         return typer.main.get_command(app)
 
     def _added(self) -> list[str]:
-
         prefix = f"{self.name}."
         return [name.removeprefix(prefix) for name in names("commands") if name.startswith(prefix)]
 
@@ -60,14 +57,11 @@ app = typer.Typer(
 )
 
 
-@app.command("new")
-@guarded
+@verb(app, "new")
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the package: my-paper.")],
-    folder: Annotated[Path | None, typer.Option("--out", "-o", help="Where to; else a folder of that name.")] = None,
-    only: Annotated[
-        str, typer.Option("--only", help="Some of model,objective,position,reader,task; else all of them.")
-    ] = "",
+    name: Annotated[str, Argument(help="Name of the package: my-paper.")],
+    folder: Annotated[Path | None, Option("--out", "-o", help="Where to; else a folder of that name.")] = None,
+    only: Annotated[str, Option("--only", help="Some of model,objective,position,reader,task; else all of them.")] = "",
     json_: options.Json = False,
 ) -> None:
     """Write a package with a model, an objective, a position encoding, a reader, a task, a recipe and tests.
@@ -78,9 +72,7 @@ def new(
     from vlcli.plugin_kit.scaffold import write_package
 
     folder = folder or Path(name)
-    files = [
-        str(file) for file in write_package(name, folder, [part.strip() for part in only.split(",") if part.strip()])
-    ]
+    files = [str(file) for file in write_package(name, folder, list(filter(None, options.comma_separated(only))))]
     if json_:
         console.out_json({"folder": str(folder), "files": files})
         return
@@ -88,19 +80,15 @@ def new(
     console.err(f"next: pip install -e {folder} && vlcli plugin check {name}, then vlcli run {name}/small")
 
 
-@app.command("check")
-@guarded
+@verb(app, "check", "plugin", "json_")
 def check(
+    request: RunRequest,
     what: Annotated[
-        str | None, typer.Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
+        str | None, Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the checks that trace or train.")] = False,
-    against: Annotated[
-        str | None, typer.Option("--against", help="Compare a model's outputs instead: transformers:ViltModel.")
-    ] = None,
-    tolerance: Annotated[float, typer.Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
+    quick: Annotated[bool, Option("--quick", help="Leave out the checks that trace or train.")] = False,
+    against: Annotated[str | None, Option("--against", help="Compare outputs instead: transformers:ViltModel.")] = None,
+    tolerance: Annotated[float, Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
 ) -> None:
     """Check components: interface, shapes, masks, saving and loading, a training step, export. Without a name: all.
 
@@ -108,23 +96,21 @@ def check(
     vlcli plugin check vilt --against transformers:ViltModel
     """
     if against is not None:
-        _compare(what or "", against, tolerance, json_)
+        _compare(what or "", against, tolerance, request.json_)
         return
     from vlcli.plugin_kit.checks import conform
     from vlcli.plugin_kit.conformance import FAILED, chosen
 
     results = [result for entry in chosen(what) for result in conform(entry, quick=quick)]
     wrong = [result for result in results if result.state == FAILED]
-    rows: list[dict[str, Any]] = [vars(result) for result in results]
-    if json_:
-        console.out_json({"checks": rows, "failed": len(wrong)})
+    if request.json_:
+        console.out_json({"checks": [vars(result) for result in results], "failed": len(wrong)})
     else:
         console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in results])
         for result in wrong:
             console.err(str(result))
         console.err(f"{len(results) - len(wrong)} of {len(results)} checks passed or do not apply")
-    if wrong:
-        raise typer.Exit(4)
+    leave(4 if wrong else 0)
 
 
 def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
@@ -134,11 +120,10 @@ def _compare(what: str, against: str, tolerance: float, json_: bool) -> None:
     largest = max(differences.values())
     wrong = not largest <= tolerance  # so that NaN is wrong
     if json_:
-        row = {"against": against, "outputs": differences, "largest": largest, "tolerance": tolerance, "failed": wrong}
-        console.out_json(row)
+        facts = {"outputs": differences, "largest": largest, "tolerance": tolerance, "failed": wrong}
+        console.out_json({"against": against, **facts})
     else:
         rows = [[name, f"{value:.3g}"] for name, value in differences.items()]
         console.table(["output", "largest difference"], rows)
         console.err(f"{what} {'differs from' if wrong else 'equals'} {against} within {tolerance:g}"[:200])
-    if wrong:
-        raise typer.Exit(4)
+    leave(4 if wrong else 0)

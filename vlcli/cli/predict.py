@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, requested
 from vlcli.errors import UsageError, shown
 from vlcli.plain import to_plain
 from vlcli.recipe import stage_record
+from vlcli.recipe.load import slug
 from vlcli.recipe.yaml import scalar
 from vlcli.registry import names
 
@@ -54,12 +57,12 @@ def load_model(
     absent = [one for one in pictures if store is None or store.missing([store.id_of(one)])]
     if absent or store is None:
         lacks = "no store was given" if loaded.features is None else "the store does not hold them"
-        ids = ", or ids of pictures in it" if verb != "search" else ""
-        more = "" if verb == "search" else "; or what extracts them: --features-from STAGE, --extractor '{name: NAME}'"
+        extract = "or what extracts them: --features-from STAGE, --extractor '{name: NAME}'"
+        more = "" if verb == "search" else f", or ids of pictures in it; {extract}"
         raise UsageError(
             f"This model reads regions of pictures, and {lacks}.",
             got=", ".join(absent) or folder,
-            expected=f"--features STORE with these pictures{ids}{more}",
+            expected=f"--features STORE with these pictures{more}",
             hint=_extraction(loaded.folder, verb, folder),
         )
     return loaded
@@ -67,8 +70,6 @@ def load_model(
 
 def _extraction(model: Path, verb: str, folder: str) -> str:
     # the extraction that the model learnt from, of another folder
-    from vlcli.recipe.load import slug
-
     record = stage_record.read(model) or stage_record.read(model.parent)
     recipe, stage = "RECIPE", "STAGE"
     for path in map(Path, record.features if record else []):
@@ -78,46 +79,34 @@ def _extraction(model: Path, verb: str, folder: str) -> str:
             file = extract.recipe if Path(extract.recipe).is_file() else str(store.parent / "recipe.yaml")
             recipe, stage = known or file, extract.stage
             break
-    root, data = f"stages.{stage}.root={folder}", f"'stages.{stage}.data={{name: folder, images: .}}'"
+    words = f"stages.{stage}.root={folder} 'stages.{stage}.data={{name: folder, images: .}}'"
     where = ", where FOLDER holds the pictures" if folder == "FOLDER" else ""
-    extract_it = f"vlcli extract --recipe {recipe} --only {stage} {root} {data}"
-    return f"{extract_it}{where}; then {verb} with --features and the folder it prints"
+    command = f"vlcli extract --recipe {recipe} --only {stage} {words}{where}"
+    return f"{command}; then {verb} with --features and the folder it prints"
 
 
 STDIN = "-"
 MOST_DRAWN = 60
-_HOW, _OUTPUT = "How", "What is shown"
+_TASK = "What to ask a model that can do several things."
+_ASKED = "RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines."
+_ASKED_ONE = "RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store."
 
 
-@guarded
+@requested("device", "plugin", "quiet", "verbose")
 def predict(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[MODEL] PICTURE... [TEXT]",
-            help="RECIPE/STAGE or a folder (else a small model of shapes); pictures; a text; -: JSON lines.",
-        ),
-    ],
-    text: Annotated[str | None, typer.Option(help="The text, where it looks like a file.")] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(help="What to ask a model that can do several things.", autocompletion=options.complete_tasks),
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
-    min_score: Annotated[float | None, typer.Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
-    draw: Annotated[Path | None, typer.Option(help="Draw pictures, boxes and answers into this PNG.")] = None,
-    features: Annotated[
-        Path | None, typer.Option(help="A store; pictures whose ids it holds are read from there.")
-    ] = None,
+    request: RunRequest,
+    words: Annotated[list[str], Argument(metavar="[MODEL] PICTURE... [TEXT]", help=_ASKED)],
+    text: Annotated[str | None, Option(help="The text, where it looks like a file.")] = None,
+    task: Annotated[str | None, Option(help=_TASK, autocompletion=options.complete_tasks)] = None,
+    top: Annotated[int, Option(min=1, help="How many answers, or pictures for a sentence.")] = 5,
+    min_score: Annotated[float | None, Option(min=0, max=1, help="Leave out boxes below this score.")] = None,
+    draw: Annotated[Path | None, Option(help="Draw pictures, boxes and answers into this PNG.")] = None,
+    features: Annotated[Path | None, Option(help="A store; pictures whose ids it holds are read from there.")] = None,
     features_from: options.FeaturesFrom = None,
     extractor: options.Extractor = None,
-    boxes: Annotated[Path | None, typer.Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Requests answered together.", rich_help_panel=_HOW)] = 16,
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    json_: Annotated[bool, typer.Option("--json", help="One JSON line a request.", rich_help_panel=_OUTPUT)] = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    boxes: Annotated[Path | None, Option(help="Boxes of the pictures, for extractors of given boxes.")] = None,
+    batch_size: Annotated[int, Option(min=1, help="Requests answered together.", rich_help_panel="How")] = 16,
+    json_: Annotated[bool, Option("--json", help="One JSON line a request.", rich_help_panel="What is shown")] = False,
 ) -> None:
     """Ask a trained model about pictures that it has never seen.
 
@@ -133,22 +122,21 @@ def predict(
     model, words = _model_of(words, is_file(words[0]) or words[0] == STDIN)
     pictures, said = split_words(words, text)
     options.refuse_bytes(said)
-    named: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
-    piped = pictures == [STDIN]
-    named["extractor"] = read_extractor(extractor)
-    loaded = load_model(model, "predict", None if piped else pictures, device, **named)
+    sources: dict[str, Any] = {"features": features, "features_from": features_from, "boxes": boxes}
+    sources["extractor"], piped = read_extractor(extractor), pictures == [STDIN]
+    loaded = load_model(model, "predict", None if piped else pictures, request.device, **sources)
     use = loaded.choose(task).use
     asked: Iterable[Request | Failure] = read_lines(sys.stdin) if piped else requests_of(pictures, said, use)
     count = len(asked) if isinstance(asked, list) else 0
     answers = loaded.predict_many(asked, task=task, top=top, batch_size=batch_size, min_score=min_score)
     shown = []
-    with console.progress(verbose, quiet or count == 1).task("predict", count, "requests") as bar:
+    with console.progress(request.verbose, request.quiet or count == 1).task("predict", count, "requests") as bar:
         for answer in answers:
             if json_:
                 typer.echo(json.dumps(answer.as_dict(), ensure_ascii=False))
             bar.advance()
             shown.append(answer)
-        _show(use, shown, top, draw, json_, single=count == 1)
+        _show(use, shown, top, draw, json_, alone=count == 1)
 
 
 def _model_of(words: list[str], without: bool) -> tuple[str, list[str]]:
@@ -165,31 +153,28 @@ def read_extractor(value: str | None) -> dict[str, Any] | None:
     """Returns the mapping of ``--extractor``."""
     if value is None:
         return None
-    try:
+    spec = None
+    with suppress(ValueError):
         spec = scalar(value)
-    except ValueError:
-        spec = None
     if not isinstance(spec, dict) or not spec:
         expected = "'{name: backbone, weights: resnet50.pth}', or '{weights: FILE}' for the known one"
         raise UsageError("--extractor is no mapping.", got=shown(value), expected=expected)
     return spec
 
 
-def _show(
-    use: Use, answers: list[Prediction | Failure], top: int, draw: Path | None, as_json: bool, single: bool
-) -> None:
+def _show(use: Use, answers: list[Prediction | Failure], top: int, draw: Path | None, json_: bool, alone: bool) -> None:
     from vlcli.prediction.extracting import EITHER, GRID
     from vlcli.prediction.records import Failure, failed
 
     bad = [one for one in answers if isinstance(one, Failure)]
     good = [one for one in answers if not isinstance(one, Failure)]
-    if single and bad and not as_json:
+    if bad and alone and not json_:
         raise bad[0].error
     for note in dict.fromkeys(chain.from_iterable(one.notes for one in good)):
         console.err(f"note: {note}" + (" (--boxes FILE gives boxes)" if note in (GRID, EITHER) else ""))
     if use.kind == "match" and len({one.text for one in good}) == 1:
         good = sorted(good, key=lambda one: -float(one.prediction))[:top]
-    if good and not as_json:
+    if good and not json_:
         _tables(use, good)
     if draw is not None and good:
         from vlcli.prediction.drawing import draw_all
@@ -201,7 +186,7 @@ def _show(
             console.err(f"{one.as_dict()['key']}: {one.error.what} {one.error.got}".rstrip())
         error = failed(bad, len(answers))
         console.err(f"error: {error}")
-        raise typer.Exit(error.exit_code)  # not by the guard, which would print a document behind the JSON lines
+        raise Exit(error.exit_code)  # not by the guard, which would print a document behind the JSON lines
 
 
 def _tables(use: Use, answers: list[Prediction]) -> None:
@@ -230,21 +215,14 @@ def _tables(use: Use, answers: list[Prediction]) -> None:
         console.table(columns[:wide], [row[:wide] for row in rows])
 
 
-@guarded
+@requested("plugin", "json_")
 def ask(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="[MODEL] TEXT PICTURE...",
-            help="RECIPE/STAGE or a folder (else a small model of shapes); a text; picture files, or ids in the store.",
-        ),
-    ],
+    request: RunRequest,
+    words: Annotated[list[str], Argument(metavar="[MODEL] TEXT PICTURE...", help=_ASKED_ONE)],
     features: options.Features = None,
     features_from: options.FeaturesFrom = None,
     extractor: options.Extractor = None,
-    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 5,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
+    top: Annotated[int, Option(min=1, help="How many answers.")] = 5,
 ) -> None:
     """Ask a trained model: the best answers to a question, else what its task predicts.
 
@@ -256,15 +234,14 @@ def ask(
     if is_file(text) and not is_file(pictures[-1]):
         text, pictures = pictures[-1], [text, *pictures[:-1]]
     options.refuse_bytes(text)
-    named: dict[str, Any] = {"features": features, "features_from": features_from}
-    loaded = load_model(model, "ask", pictures, extractor=read_extractor(extractor), **named)
+    sources: dict[str, Any] = {"features": features, "features_from": features_from}
+    loaded = load_model(model, "ask", pictures, extractor=read_extractor(extractor), **sources)
     images = pictures[0] if len(pictures) == 1 else pictures
     if loaded.answerer is None and loaded.ranker is None:
         silent = bool(loaded.uses) and loaded.use.text == "none"
         if silent and text:
             console.err(f"{loaded.use.name} takes no text: {shown(text, 60)} is not read")
-        said = loaded.predict(None if silent else text, images)
-        facts = {key: to_plain(value) for key, value in said.items()}
+        facts = {key: to_plain(value) for key, value in loaded.predict(None if silent else text, images).items()}
         cells = [[key, str(value)] for key, value in facts.items() if key != "key"]
         columns = ["what", "value"]
     else:
@@ -272,31 +249,26 @@ def ask(
         facts = {"answers": [{"answer": answer, "probability": chance} for answer, chance in answers]}
         cells = [[answer, f"{chance:.3f}"] for answer, chance in answers]
         columns = ["answer", "probability"]
-    console.out_json(facts) if json_ else console.table(columns, cells)
+    console.out_json(facts) if request.json_ else console.table(columns, cells)
 
 
-@guarded
+@requested("device", "json_", "quiet", "verbose")
 def search(
+    request: RunRequest,
     model: options.Trained,
-    text: Annotated[str | None, typer.Argument(help="What to look for: a sentence.", show_default=False)] = None,
-    images: Annotated[Path | None, typer.Option("--pictures", help="The folder of pictures to search.")] = None,
-    image: Annotated[Path | None, typer.Option("--picture", help="Look for what is like this picture.")] = None,
-    texts: Annotated[
-        Path | None, typer.Option(help="With --picture: rank the sentences of this file, one a line.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
-    sheet: Annotated[Path | None, typer.Option("--draw", help="Draw what was found into this PNG.")] = None,
-    store: Annotated[Path | None, typer.Option(help="Where the vectors are kept; default: beside the folder.")] = None,
+    text: Annotated[str | None, Argument(help="What to look for: a sentence.", show_default=False)] = None,
+    images: Annotated[Path | None, Option("--pictures", help="The folder of pictures to search.")] = None,
+    image: Annotated[Path | None, Option("--picture", help="Look for what is like this picture.")] = None,
+    texts: Annotated[Path | None, Option(help="With --picture: rank the sentences of this file, one a line.")] = None,
+    top: Annotated[int, Option(min=1, help="How many are shown.")] = 10,
+    sheet: Annotated[Path | None, Option("--draw", help="Draw what was found into this PNG.")] = None,
+    store: Annotated[Path | None, Option(help="Where the vectors are kept; default: beside the folder.")] = None,
     features: options.Features = None,
-    objective: Annotated[str, typer.Option(help="What embeds, where several objectives do.")] = "contrast",
-    backend: Annotated[options.Backend, typer.Option(help="Exact products, or FAISS.")] = options.Backend.exact,
-    memory: Annotated[int, typer.Option(min=1, help="MiB a search may hold.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures embedded at a time.")] = 32,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that read pictures.")] = 2,
-    device: options.Device = None,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    objective: Annotated[str, Option(help="What embeds, where several objectives do.")] = "contrast",
+    backend: Annotated[options.Backend, Option(help="Exact products, or FAISS.")] = options.Backend.exact,
+    memory: Annotated[int, Option(min=1, help="MiB a search may hold.")] = 256,
+    batch_size: Annotated[int, Option(min=1, help="Pictures embedded at a time.")] = 32,
+    workers: Annotated[int, Option(min=1, help="Threads that read pictures.")] = 2,
 ) -> None:
     """Search a folder of pictures with a trained model that has learnt contrast.
 
@@ -304,57 +276,41 @@ def search(
 
     vlcli search RECIPE/STAGE --picture one.png --pictures FOLDER
     """
-    _refuse(text, images, image, texts, sheet)
-    options.refuse_bytes(text)
-    pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
-    loaded = load_model(model, "search", pictures, device, str(images or "FOLDER"), features=features)
-    if images is None:
-        assert image is not None
-        assert texts is not None
-        _tell_sentences(loaded, image, texts, top, objective, json_)
-        return
-    progress = console.progress(verbose, quiet)
-    how: dict[str, Any] = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
-    index = loaded.index(images, objective=objective, **how)
-    query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
-    nearest = index.nearest(query[0], top, memory=memory, backend=backend.value)
-    for name, reason in index.failures.items():
-        progress.warn(f"left out {name}: {reason}")
-    if sheet is not None:
-        draw(nearest, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
-    if json_:
-        rows = [{"rank": n, "picture": str(path), "score": score} for n, (path, score) in enumerate(nearest, 1)]
-        kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}
-        console.out_json({"query": text or str(image), **index.counts, **kept, "found": rows})
-        return
-    _tell(["rank", "score", "picture"], nearest)
-    progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))
-
-
-def _refuse(text: str | None, images: Path | None, image: Path | None, texts: Path | None, sheet: Path | None) -> None:
     if (text is None) == (image is None):
         got = "neither" if text is None else "both"
         raise UsageError("Look for a sentence or for a picture.", got=got, expected='"a sentence", or --picture FILE')
     if (images is None) == (texts is None) or (texts is not None and (image is None or sheet is not None)):
         expected = "--pictures FOLDER; or --picture FILE and --texts FILE, without --draw"
         raise UsageError("Say what is to be searched.", expected=expected)
+    options.refuse_bytes(text)
+    pictures = None if texts is not None and features is not None else [] if image is None else [str(image)]
+    loaded = load_model(model, "search", pictures, request.device, str(images or "FOLDER"), features=features)
+    if image is not None and texts is not None:
+        from vlcli.tools.search import rank, read_sentences
+
+        sentences = read_sentences(texts)
+        vectors = loaded.embed_text(sentences, objective)
+        ranked = rank(loaded.embed_image(image, objective)[0], vectors, sentences, top)
+        _tell({"query": str(image), "sentences": len(sentences)}, ranked, "text", "sentence", request.json_)
+        return
+    assert images is not None
+    progress = request.progress()
+    how: dict[str, Any] = {"store": store, "batch_size": batch_size, "workers": workers, "progress": progress}
+    index = loaded.index(images, objective=objective, **how)
+    query = loaded.embed_text(text or "", objective) if image is None else loaded.embed_image(image, objective)
+    nearest = index.nearest(query[0], top, memory=memory, backend=backend.value)
+    if sheet is not None:
+        draw(nearest, sheet, text or Path(str(image)).name)  # its folders would push the name off the sheet
+    kept = {"store": str(index.store.path), **({"sheet": str(sheet)} if sheet else {})}
+    _tell({"query": text or str(image), **index.counts, **kept}, nearest, "picture", "picture", request.json_)
+    if not request.json_:
+        progress.info(", ".join(f"{count} {name}" for name, count in index.counts.items()))
 
 
-def _tell_sentences(loaded: Loaded, image: Path, texts: Path, top: int, objective: str, as_json: bool) -> None:
-    from vlcli.tools.search import rank, read_sentences
-
-    sentences = read_sentences(texts)
-    vectors = loaded.embed_text(sentences, objective)
-    nearest = rank(loaded.embed_image(image, objective)[0], vectors, sentences, top)
-    if as_json:
-        rows = [{"rank": n, "text": text, "score": score} for n, (text, score) in enumerate(nearest, 1)]
-        console.out_json({"query": str(image), "sentences": len(sentences), "found": rows})
-    else:
-        _tell(["rank", "score", "sentence"], nearest)
-
-
-def _tell(columns: list[str], nearest: list[tuple[Any, float]]) -> None:
-    console.table(columns, [[str(n), f"{score:.3f}", str(item)] for n, (item, score) in enumerate(nearest, 1)])
+def _tell(facts: dict[str, Any], nearest: Sequence[tuple[Any, float]], key: str, head: str, json_: bool) -> None:
+    rows = [{"rank": rank, key: str(item), "score": score} for rank, (item, score) in enumerate(nearest, 1)]
+    cells = [[str(rank), f"{score:.3f}", str(item)] for rank, (item, score) in enumerate(nearest, 1)]
+    console.out_json({**facts, "found": rows}) if json_ else console.table(["rank", "score", head], cells)
 
 
 def draw(nearest: list[tuple[Path, float]], sheet: Path, query: str) -> None:
@@ -363,9 +319,7 @@ def draw(nearest: list[tuple[Path, float]], sheet: Path, query: str) -> None:
     from vlcli.drawings.base import save_picture
     from vlcli.report.sheet import INK, Cell, contact_sheet
 
-    cells = [
-        Cell(load_image(path), [(f"{number}. {score:.3f} {path.name}", INK)])
-        for number, (path, score) in enumerate(nearest, 1)
-    ]
+    labels = [f"{number}. {score:.3f} {path.name}" for number, (path, score) in enumerate(nearest, 1)]
+    cells = [Cell(load_image(path), [(label, INK)]) for (path, _), label in zip(nearest, labels, strict=True)]
     heading = (f"nearest to: {query}", "#1f5fbf")
     save_picture(contact_sheet(cells, columns=min(5, len(cells)), width=200, heading=heading), sheet)

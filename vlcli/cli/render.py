@@ -10,9 +10,8 @@ from vlcli.cli.guard import RunRequest, as_vlcli, report
 from vlcli.cli.words import main_metrics, spent
 from vlcli.errors import Problem, RecipeError, VlcliError, each_once
 from vlcli.progress import Progress
-from vlcli.recipe import plan as planning
 from vlcli.recipe.locate import Resolved
-from vlcli.recipe.plan import PlannedStage, Planner, RunOptions
+from vlcli.recipe.plan import PlannedStage, Planner, RunOptions, make
 from vlcli.recipe.validate import shallow
 from vlcli.runner.execute import StageOutcome
 from vlcli.tools.table import recipe_table
@@ -22,7 +21,7 @@ _WORDS = {"passed": "passed over", "outside": "not chosen"}
 
 def read_plan(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[PlannedStage], list[Problem]]:
     """Plans a run and returns its planner, its stages and what is wrong with those that would run."""
-    planner, steps = planning.make(resolved, options)
+    planner, steps = make(resolved, options)
     return planner, steps, shallow(resolved, [step.name for step in steps if step.works or step.action == "blocked"])
 
 
@@ -61,9 +60,8 @@ def render_outcomes(resolved: Resolved, outcomes: list[StageOutcome], request: R
         document: dict[str, Any] = {"recipe": resolved.name, "stages": [outcome_row(o) for o in outcomes], **more}
         if table is not None:
             document["table"] = table.as_dict()
-        failed = next((o.error for o in outcomes if o.error is not None), None)
-        if failed is not None:
-            document["error"] = as_vlcli(failed).as_dict()
+        if failed := [o.error for o in outcomes if o.error is not None]:
+            document["error"] = as_vlcli(failed[0]).as_dict()
         console.out_json(document)
     elif not request.worker:
         rows = []
@@ -103,10 +101,8 @@ def outcome_row(outcome: StageOutcome) -> dict[str, Any]:
 
 def exit_code(outcomes: list[StageOutcome]) -> int:
     """Returns that of the first failure; 5 where something was blocked; 0 otherwise."""
-    for outcome in outcomes:
-        if outcome.error is not None:
-            return as_vlcli(outcome.error).exit_code
-    return 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
+    blocked = 5 if any(outcome.status == "blocked" for outcome in outcomes) else 0
+    return next((as_vlcli(one.error).exit_code for one in outcomes if one.error is not None), blocked)
 
 
 def write_page(folders: Sequence[Path], page: Path, device: str | None, progress: Progress) -> Path | None:

@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, requested
 from vlcli.cli.listing import published_of
 from vlcli.cli.words import number
 from vlcli.errors import UsageError
 from vlcli.files import write_text
+from vlcli.recipe.load import load
 from vlcli.recipe.locate import is_recipe
+from vlcli.recipe.table import is_table, load_table
 
 if TYPE_CHECKING:
     from vlcli.metrics.rows import Paired
@@ -25,21 +27,20 @@ if TYPE_CHECKING:
     from vlcli.tools.differences import Comparison
 
 
+_REPORTED = "Run folders, or their names under runs/; or a table, or results of claims."
+_PAGE = "The page; default: report.html in the run's folder, or here for several."
 _RUNS = "Runs (folders, or names under runs/), stages (RUN/STAGE), or the table.json of a recipe with rows."
 
 
-@guarded
+@requested("output", "json_")
 def table(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help=_RUNS)],
-    form: Annotated[str, typer.Option("--format", help="text, json, csv, latex, markdown or model-index.")] = "text",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
-    plot: Annotated[
-        list[Path] | None, typer.Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")
-    ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
-    reference: Annotated[str | None, typer.Option(help="Label of the row that the others are compared with.")] = None,
-    output: options.Output = Path("runs"),
-    json_: options.Json = False,
+    request: RunRequest,
+    runs: Annotated[list[str], Argument(metavar="RUN...", help=_RUNS)],
+    form: Annotated[str, Option("--format", help="text, json, csv, latex, markdown or model-index.")] = "text",
+    out: Annotated[Path | None, Option("--out", "-o", help="Write to this file instead of stdout.")] = None,
+    plot: Annotated[list[Path] | None, Option(help="Draw a forest plot (of a grid, a heat map): .svg or .png.")] = None,
+    metric: Annotated[list[str] | None, Option(help="Metrics to show, patterns too ('accuracy/*').")] = None,
+    reference: Annotated[str | None, Option(help="Label of the row that the others are compared with.")] = None,
 ) -> None:
     """Show what runs measured: means, 95 % intervals, published numbers, paired differences to a reference row.
 
@@ -49,24 +50,24 @@ def table(
 
     vlcli table tiny-irpe --format latex -o table4.tex --plot table4.svg
     """
-    from vlcli.tables.outputs import FORMATS, write_plot
+    from vlcli.tables import outputs, text
     from vlcli.tables.results import write_results
     from vlcli.tables.summary import summarise
-    from vlcli.tables.text import aligned
     from vlcli.tools.run_tables import collect, model_index
 
-    form = "json" if json_ else form
-    known = ["text", "json", *FORMATS, "model-index"]
+    form = "json" if request.json_ else form
+    forms: dict[str, Callable[[Summary], str]] = {"text": text.aligned, **outputs.FORMATS}
+    known = [*forms, "json", "model-index"]
     if form not in known:
         raise UsageError("There is no such format of a table.", got=form, expected=", ".join(known))
-    results = collect(runs, output, reference)
+    results = collect(runs, request.output, reference)
     summary = summarise(results, metric or ())
-    forms: dict[str, Callable[[Summary], str]] = {**FORMATS, "model-index": partial(model_index, results)}
+    forms["model-index"] = partial(model_index, results)
     if out is not None:
         if form == "json":
             write_results(results, out, statistics=summary.as_dict())
         else:
-            write_text(out, aligned(summary) if form == "text" else forms[form](summary))
+            write_text(out, forms[form](summary))
         console.out(str(out))
     elif form == "json":
         console.out_json({**results.as_dict(), "statistics": summary.as_dict()})
@@ -74,48 +75,30 @@ def table(
         tell(summary)
     else:
         console.out(forms[form](summary).rstrip("\n"))
-    for path in plot or []:
-        console.err(f"plot: {write_plot(summary, path)}")
+    console.err_lines(f"plot: {outputs.write_plot(summary, path)}" for path in plot or [])
 
 
 def tell(summary: Summary) -> None:
     """Writes a table to stdout: the result in words first, notes below."""
     from vlcli.tables.text import blocks
 
-    for line in [*summary.conclusions, *[""][: len(summary.conclusions)]]:
-        console.out(line)
+    if summary.conclusions:
+        console.out_lines([*summary.conclusions, ""])
     for index, block in enumerate(blocks(summary)):
         if index:
             console.out("")
         console.table(block.columns, [cells for _, cells in block.rows], block.title)
-        for note in block.notes:
-            console.out(note)
-    for note in summary.notes:
-        console.out(f"{note[0].upper()}{note[1:]}.")
+        console.out_lines(block.notes)
+    console.out_lines(f"{note[0].upper()}{note[1:]}." for note in summary.notes)
 
 
-@guarded
+@requested("output", "device", "plugin", "json_", "quiet", "verbose")
 def report(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...", help="Run folders, or their names under runs/; or a table, or results of claims."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The page; default: report.html in the run's folder, or here for several."),
-    ] = None,
-    no_model: Annotated[
-        bool, typer.Option("--no-model", help="Leave out what needs the trained models: attention, Grad-CAM.")
-    ] = False,
-    samples: Annotated[int, typer.Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
-    output: options.Output = Path("runs"),
-    device: options.Device = None,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    request: RunRequest,
+    runs: Annotated[list[str], Argument(metavar="RUN...", help=_REPORTED)],
+    out: Annotated[Path | None, Option("--out", "-o", help=_PAGE)] = None,
+    no_model: Annotated[bool, Option("--no-model", help="Leave out what needs models: attention, Grad-CAM.")] = False,
+    samples: Annotated[int, Option(min=0, help="Samples of each group of evaluate stages.")] = 36,
 ) -> None:
     """Write a page that shows runs: results, samples, attention, curves, stages, differences. It needs no network.
 
@@ -128,16 +111,16 @@ def report(
     from vlcli.pages.report import ReportOptions, write_report
     from vlcli.tools.run_folder import REPORT, find_run
 
-    if (results := _alone(runs, output)) is not None:
+    if (results := _alone(runs, request.output)) is not None:
         page = _write_results(results, out or results.parent / REPORT)
         shown: dict[str, Any] = {"results": str(results)}
     else:
-        folders = list(dict.fromkeys(find_run(name, output) for name in runs))
+        folders = list(dict.fromkeys(find_run(name, request.output) for name in runs))
         page = out or (folders[0] / REPORT if len(folders) == 1 else Path(REPORT))
-        settings = ReportOptions(samples, not no_model, device or "auto")
-        write_report(folders, page, settings, console.progress(verbose, quiet))
+        settings = ReportOptions(samples, not no_model, request.device or "auto")
+        write_report(folders, page, settings, request.progress())
         shown = {"runs": [str(path) for path in folders]}
-    console.answer(json_, {"page": str(page), "bytes": page.stat().st_size, **shown}, str(page))
+    console.answer(request.json_, {"page": str(page), "bytes": page.stat().st_size, **shown}, str(page))
 
 
 def _alone(runs: list[str], output: Path) -> Path | None:
@@ -173,23 +156,18 @@ def _write_results(results: Path, page: Path) -> Path:
     return write_verdicts(judge(study.claims, study.look), page, "vlcli reproduce", seconds)
 
 
-_Side = Annotated[
-    str,
-    typer.Argument(
-        help="A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE.",
-        autocompletion=options.complete_recipes,
-    ),
-]
+_SIDE = "A recipe's name or file, a run (its folder, or its name under runs/), or RUN/STAGE."
+_Side = Annotated[str, Argument(help=_SIDE, autocompletion=options.complete_recipes)]
 _WIDEST = 60
+_SIDES, _PARTS = ("first", "second"), ("settings", "versions", "data")
 
 
-@guarded
+@requested("output", "json_")
 def diff(
+    request: RunRequest,
     a: _Side,
     b: _Side,
-    every: Annotated[bool, typer.Option("--all", help="Also metrics that are the same in both.")] = False,
-    output: options.Output = Path("runs"),
-    json_: options.Json = False,
+    every: Annotated[bool, Option("--all", help="Also metrics that are the same in both.")] = False,
 ) -> None:
     """Compare two recipes or two runs: settings, versions, data, and metrics with paired 95 % intervals.
 
@@ -204,31 +182,24 @@ def diff(
 
     # a registered recipe's name means the recipe, though a run of this name lies under runs/: runs/NAME is that
     recipes = [name for name in (a, b) if not Path(name).expanduser().is_dir() and is_recipe(name)]
-    runs = {name: read_run(find_run(name, output)) for name in (a, b) if name not in recipes}
+    runs = {name: read_run(find_run(name, request.output)) for name in (a, b) if name not in recipes}
     if recipes:
         values = [_recipe(name) if name in recipes else runs[name].recipe for name in (a, b)]
         comparison = Comparison([a, b], compare_settings(values))
     else:
         comparison = compare_runs([runs[a], runs[b]])
-    for fault in comparison.faults:
-        console.err(f"warning: {fault}")
-    if json_:
-        console.out_json(_document(comparison))
-    else:
-        _tell(comparison, every)
+    console.err_lines(f"warning: {fault}" for fault in comparison.faults)
+    console.out_json(_document(comparison)) if request.json_ else _tell(comparison, every)
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     if not is_table(name):
         value: dict[str, Any] = load(name, plugins=False).document.value
         return {**value, "published": _told(published_of(name))}
-    table = load_table(name, [], plugins=False)
-    levels = {label: [level.value for level in table.rows[label].levels] for label in table.chosen}
-    rows = {label: {key: item for value in values for key, item in value.items()} for label, values in levels.items()}
+    table = load_table(name, plugins=False)
+    rows: dict[str, dict[str, Any]] = {}
     for label, row in table.rows.items():
+        rows[label] = {key: item for level in row.levels for key, item in level.value.items()}
         if row.published:
             rows[label]["published"] = _told({key: asdict(one) for key, one in row.published.items()})
     return {**table.document.value, "rows": rows}
@@ -243,21 +214,18 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         stage: [{**asdict(row), "difference": row.difference} for row in sides[0]]
         for stage, sides in comparison.metrics.items()
     }
-    labels = dict(zip(("first", "second"), comparison.labels, strict=True))
-    parts = {
-        name: [{"key": row.key, "first": row.values[0], "second": row.values[1]} for row in getattr(comparison, name)]
-        for name in ("settings", "versions", "data")
-    }
-    return {**labels, **parts, "metrics": metrics, "faults": comparison.faults}
+    document: dict[str, Any] = dict(zip(_SIDES, comparison.labels, strict=True))
+    for name in _PARTS:
+        rows = getattr(comparison, name)
+        document[name] = [{"key": row.key, **dict(zip(_SIDES, row.values, strict=True))} for row in rows]
+    return {**document, "metrics": metrics, "faults": comparison.faults}
 
 
 def _tell(comparison: Comparison, every: bool) -> None:
-    parts = {name: getattr(comparison, name) for name in ("settings", "versions", "data")}
+    parts = {name: part for name in _PARTS if (part := getattr(comparison, name))}
     for title, part in parts.items():
-        if part:
-            rows = [[row.key, *map(_cell, row.values)] for row in part]
-            console.table([title, *comparison.labels], rows)
-            console.out("")
+        console.table([title, *comparison.labels], [[row.key, *map(_cell, row.values)] for row in part])
+        console.out("")
     rows = [
         [f"{stage}: {row.name}", *_numbers(row)]
         for stage, sides in comparison.metrics.items()
@@ -266,7 +234,7 @@ def _tell(comparison: Comparison, every: bool) -> None:
     ]
     if rows:
         console.table(["metrics", *comparison.labels, "difference", "95 % interval", "examples"], rows)
-    elif not any(parts.values()):
+    elif not parts:
         console.out("no difference")
     elif comparison.metrics:
         console.out("metrics: all the same")

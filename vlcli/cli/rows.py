@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from vlcli.cli import console, render
-from vlcli.cli.guard import RunRequest, as_vlcli, report
+from vlcli.cli import console, options, render
+from vlcli.cli.guard import RunRequest, as_vlcli, leave, report
 from vlcli.cli.results import tell
 from vlcli.cli.words import main_metrics, spent
 from vlcli.errors import Problem, RecipeError, UsageError, VlcliError, each_once
@@ -32,31 +31,29 @@ def run_tables(
     """Runs (or plans) tables, or rows of them (``TABLE:7,8``), prints what each measured, and leaves."""
     if request.folder is not None:
         raise UsageError("A table has a folder for each row.", got=str(request.folder), hint="--output DIR")
-    wanted = [one.strip() for one in rows.split(",")] if rows is not None else []
+    wanted = options.comma_separated(rows)
     codes, documents = [], []
     for name in names:
-        words = request.words(overrides)
-        table = load_table(name, words, rows=wanted, many=yes, only=request.only, **request.how)
+        table = load_table(name, request.words(overrides), rows=wanted, many=yes, only=request.only, **request.how)
         runs = row_runs(table, seeds or table.written.seeds)
         code, document = _plan(table, runs, request) if request.dry_run else _run(table, runs, request)
         codes.append(code)
         documents.append(document)
     if request.json_:
         console.out_json(documents[0] if len(documents) == 1 else {"tables": documents})
-    if code := next((code for code in codes if code), 0):
-        raise typer.Exit(code)
+    leave(next((code for code in codes if code), 0))
 
 
 def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int, dict[str, Any]]:
     many = len({run.seed for run in runs}) > 1
-    count = iter(range(1, len(runs) + 1))
+    number = count(1)
 
     def begins(run: RowRun) -> None:
         if not request.quiet:
             seed = f", seed {run.seed}" if many else ""
-            console.err(f"{table.reference}:{run.label}{seed} ({next(count)} of {len(runs)})")
+            console.err(f"{table.reference}:{run.label}{seed} ({next(number)} of {len(runs)})")
 
-    progress = console.progress(request.verbose, request.quiet)
+    progress = request.progress()
     jobs = request.jobs or next((run.resolved.recipe.jobs for run in runs if run.resolved is not None), 1)
     run_rows(runs, request.options, jobs, progress, begins)
     tables = results(table, runs)
@@ -68,29 +65,23 @@ def _run(table: RowTable, runs: list[RowRun], request: RunRequest) -> tuple[int,
             cells = [run.state, spent(run.seconds), "; ".join(scores), str(run.folder or "-")]
             rows.append([run.label, *([str(run.seed)] if many else []), *cells])
         console.table(["row", *(["seed"] if many else []), "state", "time", "metrics", "folder"], rows)
-    files, wrong = _write(tables, folder, request)
-    _tell_failures(table, runs, request)
-    code = 1 if wrong or any(run.state != "done" for run in runs) else 0
-    documents = {name: one.as_dict(folder) for name, one in tables.items()}
-    facts = {"recipe": table.reference, "rows": [_document(run) for run in runs], "results": documents}
-    return code, {**facts, "files": [str(file) for file in files]}
-
-
-def _write(tables: dict[str, TableResults], folder: Path, request: RunRequest) -> tuple[list[Path], bool]:
-    files: list[Path] = []
-    wrong = False
+    files: list[str] = []
+    code = 0 if all(run.state == "done" for run in runs) else 1
     for label, one in tables.items():
         try:
-            files += write_table(one, folder, f"table-{slug(label)}" if label else "table")
+            files += map(str, write_table(one, folder, f"table-{slug(label)}" if label else "table"))
             if not request.json_:
                 console.out("")
                 tell(summarise(one))
         except VlcliError as error:
-            wrong = True
+            code = 1
             report(error, verbose=request.verbose)
     if files and not request.json_:
-        console.err(f"table: {', '.join(str(file) for file in files)}")
-    return files, wrong
+        console.err(f"table: {', '.join(files)}")
+    _tell_failures(table, runs, request)
+    documents = {name: one.as_dict(folder) for name, one in tables.items()}
+    facts = {"recipe": table.reference, "rows": [_document(run) for run in runs], "results": documents}
+    return code, {**facts, "files": files}
 
 
 def table_folder(table: RowTable, output: Path) -> Path:
@@ -102,9 +93,7 @@ def table_folder(table: RowTable, output: Path) -> Path:
 def _tell_failures(table: RowTable, runs: Sequence[RowRun], request: RunRequest) -> None:
     told: set[str] = set()  # a fault that several runs share is told once
     problems: list[Problem] = []
-    for run in runs:
-        if run.state == "done":
-            continue
+    for run in (run for run in runs if run.state != "done"):
         console.err(f"{table.reference}:{run.label}, seed {run.seed}: {run.state}")
         if run.error is None:
             render.render_failures([one for one in run.outcomes if one.error is None], request)
@@ -162,15 +151,13 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
     """
     if request.only or request.folder:
         raise UsageError("--only goes with one recipe and one seed.", hint="leave out --only, or --seeds")
-    code, patterns, reported = 0, None, False
+    code = 0
     folders: dict[str, list[Path]] = {}
     runs: dict[str, list[dict[str, float]]] = {}
     documents: list[dict[str, Any]] = []
-    progress = console.progress(request.verbose, request.quiet)
-    for name in names:
-        base = request.resolve(name, overrides)
-        patterns = patterns or (base.recipe.table.metrics if base.recipe.table else None)
-        reported = reported or base.recipe.report
+    progress = request.progress()
+    bases = [request.resolve(name, overrides) for name in names]
+    for name, base in zip(names, bases, strict=True):
         for seed in range(base.recipe.seed, base.recipe.seed + seeds):
             own_seed = seed == base.recipe.seed  # keeps the recipe's own folder
             resolved = base if own_seed else replace(request, seed=seed).resolve(name, overrides)
@@ -180,10 +167,8 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
                 code = code or planned
                 continue
             outcomes = run_recipe(resolved, request.options, progress)
-            failed = render.exit_code(outcomes)
-            if failed:
-                render.render_failures(outcomes, request)
-            code = code or failed
+            code = code or render.exit_code(outcomes)
+            render.render_failures(outcomes, request)
             folders.setdefault(base.name, []).append(plan.make(resolved, request.options)[0].folder)
             for label, metrics in labelled(base.recipe.table, outcomes).items():
                 runs.setdefault(f"{base.name}: {label}" if len(names) > 1 else label, []).append(metrics)
@@ -191,36 +176,23 @@ def sweep(names: list[str], overrides: list[str], request: RunRequest, seeds: in
     if not request.dry_run:
         finished = [folder for paths in folders.values() for folder in paths if is_run(folder)]
         page = None
-        if reported and finished:
+        if finished and any(base.recipe.report for base in bases):
             page = render.write_page(finished, finished[0] / f"{STEM}.html", request.device, progress)
-        _tell(runs, patterns, documents, folders, page, f"mean and 95 % interval over {seeds} seeds", request.json_)
-    if code:
-        raise typer.Exit(code)
-
-
-def _tell(
-    runs: dict[str, Any],
-    patterns: Any,
-    documents: list[Any],
-    folders: dict[str, list[Path]],
-    page: Path | None,
-    title: str,
-    as_json: bool,
-) -> None:
-    first = next(iter(folders.values()))[0]
-    whole = _results(folders, title)
-    summary = None if whole is None else summarise(whole, patterns or ())
-    files = [] if whole is None or summary is None else write_table(whole, first, STEM, summary)
-    if as_json:
+        title = f"mean and 95 % interval over {seeds} seeds"
+        patterns = next((layout.metrics for base in bases if (layout := base.recipe.table) and layout.metrics), [])
         table = seeds_table(runs, patterns, title).as_dict()
-        if summary is not None:
+        if (whole := _results(folders, title)) is not None:
+            summary, first = summarise(whole, patterns), folders[bases[0].name][0]
+            files = write_table(whole, first, STEM, summary)
             table |= {"statistics": summary.as_dict(), "files": [str(file) for file in files]}
-        console.out_json({"runs": documents, "table": table, **({} if page is None else {"report": str(page)})})
-    elif summary is not None:
-        tell(summary)
-        console.err(f"table: {first / STEM}.* ({', '.join(file.suffix.lstrip('.') for file in files)})")
-    if page is not None and not as_json:
-        console.out(f"report: {page}")
+            if not request.json_:
+                tell(summary)
+                console.err(f"table: {first / STEM}.* ({', '.join(file.suffix.lstrip('.') for file in files)})")
+        if request.json_:
+            console.out_json({"runs": documents, "table": table, **({"report": str(page)} if page else {})})
+        elif page is not None:
+            console.out(f"report: {page}")
+    leave(code)
 
 
 def _results(folders: dict[str, list[Path]], title: str) -> TableResults | None:

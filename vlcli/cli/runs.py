@@ -5,25 +5,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Exit, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, guarded, requested
 from vlcli.cli.words import age, main_metrics, number, size, spent
 from vlcli.errors import DataError
 from vlcli.recipe import leftovers, run_state, stage_record
-from vlcli.recipe.leftovers import Leftover, Run
 from vlcli.recipe.locate import slug
-from vlcli.recipe.run_state import RunState
 from vlcli.stopping import Stopped
 from vlcli.tools.table import main_number
 
 
-@guarded
+@requested("output", "json_")
 def runs(
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what can go, after asking.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --clean: do not ask.")] = False,
-    output: options.Output = Path("runs"),
-    json_: options.Json = False,
+    request: RunRequest,
+    clean: Annotated[bool, Option("--clean", help="Remove what can go, after asking.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="With --clean: do not ask.")] = False,
 ) -> None:
     """Run folders with state, main metric, size and age, and what can go: leftovers of kills, replaced parts.
 
@@ -31,30 +29,32 @@ def runs(
 
     vlcli runs --clean --yes
     """
+    output = request.output
     if not output.is_dir():
         raise DataError("There is no such folder of runs.", where=str(output), hint="make a run: vlcli run quickstart")
     listed = leftovers.look(output)
     rubbish = [item for run in listed for item in run.leftovers]
-    gone = _clean(listed, rubbish, yes or json_) if clean else []
-    if json_:
+    gone = _clean(listed, rubbish, yes or request.json_) if clean else []
+    if request.json_:
         removed = {str(item.path) for item in gone}
         console.out_json({"output": str(output), "runs": [_row(run, removed) for run in listed]})
         return
     _tell(listed)
-    for item in [] if clean else rubbish:
-        console.out(f"can go: {item.path}  {size(item.size)}  {item.why}")
     if rubbish and not clean:
+        console.out_lines(f"can go: {_shown(item)}" for item in rubbish)
         console.err("remove what can go: vlcli runs --clean")
 
 
-def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Leftover]:
-    # where no run has begun in the folder meanwhile
+def _shown(item: leftovers.Leftover) -> str:
+    return f"{item.path}  {size(item.size)}  {item.why}"
 
+
+def _clean(listed: list[leftovers.Run], rubbish: list[leftovers.Leftover], sure: bool) -> list[leftovers.Leftover]:
+    # where no run has begun in the folder meanwhile
     if not rubbish:
         console.err("nothing to remove")
         return []
-    for item in rubbish:
-        console.err(f"{item.path}  {size(item.size)}  {item.why}")
+    console.err_lines(map(_shown, rubbish))
     total = size(sum(item.size for item in rubbish))
     if not sure and not typer.confirm(f"Remove these {len(rubbish)}, {total}?", err=True):
         return []
@@ -65,10 +65,11 @@ def _clean(listed: list[Run], rubbish: list[Leftover], sure: bool) -> list[Lefto
     return gone
 
 
-def _row(run: Run, removed: set[str]) -> dict[str, Any]:
-
-    items = [{"path": str(item.path), "bytes": item.size, "why": item.why} for item in run.leftovers]
-    items = [{**item, "removed": item["path"] in removed} for item in items]
+def _row(run: leftovers.Run, removed: set[str]) -> dict[str, Any]:
+    items = [
+        {"path": str(item.path), "bytes": item.size, "why": item.why, "removed": str(item.path) in removed}
+        for item in run.leftovers
+    ]
     row = {"folder": str(run.folder), "state": run.state, "stages": run.stages, "bytes": run.size}
     pid = run.progress.pid if run.progress is not None and run.state == "running" else None
     main = main_number(run.folder)
@@ -76,8 +77,7 @@ def _row(run: Run, removed: set[str]) -> dict[str, Any]:
     return {**row, "pid": pid, "main": metric, "age_seconds": round(time.time() - run.changed), "can_go": items}
 
 
-def _tell(listed: list[Run]) -> None:
-
+def _tell(listed: list[leftovers.Run]) -> None:
     rows = []
     for run in listed:
         state = run.state
@@ -98,9 +98,7 @@ _EVERY, _LINE = 0.5, 5.0
 
 @guarded
 def follow(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Name or folder of a run; without it, the one that runs.")
-    ] = None,
+    run: Annotated[str | None, Argument(metavar="[RUN]", help="A run or its folder; else the one that runs.")] = None,
     output: options.Output = Path("runs"),
 ) -> None:
     """Watch a run from another terminal: its stages, losses and time left, until it ends.
@@ -119,12 +117,11 @@ def follow(
             state = _in_view(folder, state) if console.shows_bars() else _in_lines(folder, state)
     except Stopped as stop:
         console.err(f"no longer watching; {folder} goes on")
-        raise typer.Exit(stop.code) from None
-    raise typer.Exit(_tell_end(folder, state))
+        raise Exit(stop.code) from None
+    raise Exit(_tell_end(folder, state))
 
 
 def _folder(name: str | None, output: Path) -> Path:
-
     folders = sorted(output.iterdir(), key=lambda path: path.stat().st_mtime) if output.is_dir() else []
     alive = [path for path in folders if path.is_dir() and run_state.is_alive(path)]
     if name is None and alive:
@@ -136,12 +133,12 @@ def _folder(name: str | None, output: Path) -> Path:
             if (folder / "recipe.yaml").is_file() or run_state.read(folder) is not None:
                 return folder
     hint = f"vlcli follow {alive[-1].name}" if alive else "see all runs: vlcli runs"
-    what = "There is no such run." if name is not None else "No run is under way."
+    what = "No run is under way." if name is None else "There is no such run."
     got = ", ".join(str(path) for path in alive)
     raise DataError(what, where=name or str(output), got=f"running: {got}" if got else "", hint=hint)
 
 
-def _in_view(folder: Path, state: RunState) -> RunState:
+def _in_view(folder: Path, state: run_state.RunState) -> run_state.RunState:
     from rich.console import Console
     from rich.live import Live
 
@@ -155,11 +152,9 @@ def _in_view(folder: Path, state: RunState) -> RunState:
     return view.state
 
 
-def _next(folder: Path, before: RunState) -> RunState:
+def _next(folder: Path, before: run_state.RunState) -> run_state.RunState:
     # a run whose file has gone did all it was asked to
-
-    now = run_state.seen(folder)
-    if now is not None:
+    if (now := run_state.seen(folder)) is not None:
         return now
     if not run_state.is_alive(folder) and not (folder / run_state.FILE).exists():
         before.status = "done"
@@ -171,7 +166,7 @@ def _next(folder: Path, before: RunState) -> RunState:
     return before
 
 
-def _in_lines(folder: Path, state: RunState) -> RunState:
+def _in_lines(folder: Path, state: run_state.RunState) -> run_state.RunState:
     from vlcli.cli import live
 
     told: dict[str, str] = {}
@@ -183,18 +178,16 @@ def _in_lines(folder: Path, state: RunState) -> RunState:
             told[stage.name] = stage.status
             if stage.status != "waiting" and (changed or (late and stage.status == "running")):
                 console.err(f"{stage.name}: {stage.status}  {live.in_a_line(stage, time.time())}".rstrip())
-        if late:
-            spoken = time.monotonic()
         if state.status != "running":
             return state
         if late:
             console.err(f"{state.recipe}: {live.summary(state, time.time())}")
+            spoken = time.monotonic()
         time.sleep(_EVERY)
         state = _next(folder, state)
 
 
-def _tell_end(folder: Path, state: RunState | None) -> int:
-
+def _tell_end(folder: Path, state: run_state.RunState | None) -> int:
     if state is None:
         run = leftovers.look_at(folder)
         word, stages = run.state, run.stages

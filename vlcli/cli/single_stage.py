@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from vlcli import registry
 from vlcli.cli import options
-from vlcli.cli.guard import RunRequest, guarded, one_stage, requested
-from vlcli.cli.run import carry_out, chosen, run_one
+from vlcli.cli.guard import RunRequest, one_stage, requested
+from vlcli.cli.run import carry_out, run_kind
 from vlcli.errors import DataError, UsageError
 from vlcli.files import new_folder, write_bytes
 from vlcli.recipe import stage_record
@@ -18,25 +18,21 @@ from vlcli.recipe.locate import Resolved
 from vlcli.recipe.schema import Draw
 from vlcli.runner.execute import StageOutcome
 
+_ABOUT = "A drawing (vlcli ls drawings), then its options."
+_DRAWING = options.names("NAME [KEY=VALUE]...", _ABOUT, options.complete_drawings)
+_DRAWN = "What is drawn: RECIPE/STAGE, or a folder (repeatable)."
+_MODEL = options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
+_FORMAT = "hub, onnx, safetensors, transformers: vlcli ls exporters."
 
-@guarded
-@requested
+
+@requested()
 def draw(
-    words: Annotated[
-        list[str] | None,
-        options.names(
-            "NAME [KEY=VALUE]...", "A drawing (vlcli ls drawings), then its options.", options.complete_drawings
-        ),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--stage", help="What is drawn: RECIPE/STAGE, or a folder (repeatable).", show_default=False),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Put the pictures into this folder.")] = None,
+    request: RunRequest,
+    words: Annotated[list[str] | None, _DRAWING] = None,
+    source: Annotated[list[str] | None, Option("--stage", help=_DRAWN, show_default=False)] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Put the pictures into this folder.")] = None,
     root: options.Root = None,
     recipe: options.RunRecipe = None,
-    *,
-    request: RunRequest,
 ) -> None:
     """Draw pictures of data, of a trained model, or of what stages measured.
 
@@ -48,16 +44,15 @@ def draw(
         names, overrides = options.split_words(words)
         if names:
             raise UsageError("Name a drawing or a recipe, not both.", got=f"{names[0]} and --recipe {recipe}")
-        run_one(recipe, overrides, replace(request, kind=None if request.only else "draw"), verb="draw")
+        run_kind(recipe, "draw", overrides, request)
         return
     name, overrides = options.one_name(words, "drawing")
-    request = replace(request, kind=None, only=None, folder=request.output / "draw")
+    request = replace(request, only=None, folder=request.output / "draw")
     resolved = _resolved(name, overrides, [_find(one, request.output) for one in source or []], root)
     carry_out(resolved, request, lambda outcome: {"files": list(map(str, _copied(outcome, out, request.force)))})
 
 
 def _find(source: str, output: Path) -> Path:
-
     if (path := stage_record.earlier(output, source)) is not None:
         return stage_record.made_in(path.absolute())
     expected = f"a folder, or RECIPE/STAGE under {output}/"
@@ -66,9 +61,7 @@ def _find(source: str, output: Path) -> Path:
 
 
 def _resolved(name: str, overrides: list[str], folders: list[Path], root: Path | None) -> Resolved:
-
-    records = [stage_record.read(path) or stage_record.read(path.parent) for path in folders]
-    known = [record for record in records if record is not None]
+    known = [one for path in folders if (one := stage_record.read(path) or stage_record.read(path.parent)) is not None]
     roots = [root] if root else [Path(record.root) for record in known if record.root]
     features = next((record.features for record in known if record.features), [])
     stage: dict[str, Any] = {"kind": "draw", "drawing": {"name": name}, "from": [str(path) for path in folders]}
@@ -91,7 +84,6 @@ def _data_of(config: dict[str, Any]) -> list[Any]:
 
 def _placed(word: str, name: str) -> str:
     # an option of the drawing as an override of the stage; the stage's own keys (data, split) stay
-
     bare = word.lstrip("~")
     key = bare.replace("=", ".").split(".")[0]
     of_stage = {field.alias or name for name, field in Draw.model_fields.items()} - {"kind", "drawing"}
@@ -113,19 +105,13 @@ def _copied(outcome: Any, out: Path | None, force: bool) -> list[Path]:
     return [write_bytes(path, content) for path, content in copies.items()]
 
 
-@guarded
-@requested
+@requested()
 def export(
-    words: Annotated[
-        list[str] | None, options.names("[MODEL] [KEY=VALUE]...", "A model, then options of the format.", None)
-    ] = None,
-    format_: Annotated[
-        str | None, typer.Option("--format", help="hub, onnx, safetensors, transformers: vlcli ls exporters.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder; new, or empty.")] = None,
-    recipe: options.RunRecipe = None,
-    *,
     request: RunRequest,
+    words: Annotated[list[str] | None, _MODEL] = None,
+    format_: Annotated[str | None, Option("--format", help=_FORMAT)] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="The folder; new, or empty.")] = None,
+    recipe: options.RunRecipe = None,
 ) -> None:
     """Write a trained model in another format; without a model, run the recipe's export stages.
 
@@ -136,35 +122,30 @@ def export(
     names, more = options.split_words(words)
     if not names:
         if format_ or out:
-            got = " ".join(word for word, is_there in {"--format": format_, "-o": out}.items() if is_there)
+            got = " ".join(word for word, value in {"--format": format_, "-o": out}.items() if value)
             raise UsageError("Say which model to export.", got=got, expected="vlcli export MODEL --format hub -o OUT")
-        request = replace(request, kind=None if request.only else "export")
-        run_one(chosen(recipe, "export", request), more, request, verb="export")
+        run_kind(recipe, "export", more, request)
         return
     if recipe or len(names) > 1 or not format_:
         expected = "vlcli export MODEL --format hub, onnx, safetensors or transformers; or vlcli export --recipe RECIPE"
         raise UsageError("Name one model and its format.", got=" ".join(names), expected=expected)
-    if out is not None and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         hint = "choose another folder with -o"
         raise UsageError("The folder is not empty.", where=str(out), expected="a new or an empty folder", hint=hint)
-    _export(names[0], more, format_, out, request)
-
-
-def _export(model: str, overrides: list[str], form: str, out: Path | None, request: RunRequest) -> None:
     from vlcli.engine.bundle import read_bundle
     from vlcli.prediction.sources import find_model
 
-    source = find_model(model, request.output)
+    source = find_model(names[0], request.output)
     read_bundle(source)  # before a run folder is made
-    stage = {"kind": "export", "from": [str(source)], "format": {"name": form}}
-    overrides = [f"stages.export.format.{word}" for word in overrides]
-    resolved = one_stage({"name": "export", "stages": {"export": stage}}, overrides, f"{source.name}-{form}")
+    stage = {"kind": "export", "from": [str(source)], "format": {"name": format_}}
+    overrides = [f"stages.export.format.{word}" for word in more]
+    resolved = one_stage({"name": "export", "stages": {"export": stage}}, overrides, f"{source.name}-{format_}")
 
     def exported(outcome: StageOutcome) -> dict[str, Any]:
         folder = outcome.folder
         if outcome.status == "done" and (record := stage_record.read(folder)) is not None:
-            files = list(record.files.values())
-            folder = folder / files[0] if len(files) == 1 and (folder / files[0]).is_dir() else folder
+            files = [folder / name for name in record.files.values()]
+            folder = files[0] if len(files) == 1 and files[0].is_dir() else folder
             if out is not None:
                 ours = shutil.ignore_patterns(stage_record.FILE, stage_record.COPY)
                 with new_folder(out) as beside:
@@ -172,4 +153,4 @@ def _export(model: str, overrides: list[str], form: str, out: Path | None, reque
                 folder = out
         return {"exported": str(folder)}
 
-    carry_out(resolved, replace(request, kind=None, only=None, folder=request.output / "export"), exported)
+    carry_out(resolved, replace(request, only=None, folder=request.output / "export"), exported)

@@ -9,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from vlcli.cli import console, options
-from vlcli.cli.guard import guarded
+from vlcli.cli.guard import RunRequest, guarded, requested
 from vlcli.errors import DataError, Problem, RecipeError, UsageError, VlcliError
 from vlcli.files import write_text
 from vlcli.plain import comma_list
 from vlcli.recipe import plan
+from vlcli.recipe import trust as trusting
+from vlcli.recipe.load import load
 from vlcli.recipe.locate import Resolved
+from vlcli.recipe.table import is_table, load_table
 from vlcli.recipe.validate import shallow
 
 if TYPE_CHECKING:
@@ -25,52 +28,41 @@ if TYPE_CHECKING:
     from vlcli.checkpoints.trial import Trial
 
 
-@guarded
+@requested("output", "plugin", "trust", "json_", "verbose")
 def validate(
+    request: RunRequest,
     words: options.RecipeAndWords,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
+        bool, Option("--deep", help="Import components, check every parameter, try one fake step a stage.")
     ] = False,
-    output: options.Output = Path("runs"),
     yes: options.Yes = False,
-    plugin: options.Plugin = None,
-    trust: options.Trust = False,
-    json_: options.Json = False,
-    verbose: options.Verbose = 0,
 ) -> None:
     """Check a recipe: structure, names, wiring, files; with --deep everything that can be known beforehand."""
-    from vlcli.recipe.load import load
-    from vlcli.recipe.table import is_table, load_table
-
     name, overrides = options.one_name(words)
     if is_table(name):
-        table = load_table(name, overrides or [], trust=trust, deep=deep, many=yes)
+        table = load_table(name, overrides, trust=request.trust, deep=deep, many=yes)
         problems: list[Problem] = []
-        rows = []
         for label in table.chosen:
             try:
-                _check(table.member(label), deep, output, verbose)
-                rows.append(label)
+                _check(table.member(label), deep, request.output, request.verbose)
             except RecipeError as error:
                 problems += [replace(one, key=f"{label}: {one.key}") for one in error.problems]
         if problems:
             raise RecipeError(problems, table.reference)
-        facts: dict[str, Any] = {"recipe": table.name, "rows": rows}
-        count, unit = len(rows), "row"
+        recipe, unit, parts = table.name, "row", table.chosen
     else:
-        resolved = load(name, overrides, trust=trust, deep=deep)
-        _check(resolved, deep, output, verbose)
-        facts, count, unit = {"recipe": resolved.name, "stages": list(resolved.stages)}, len(resolved.stages), "stage"
-    if json_:
-        console.out_json({**facts, "valid": True, "deep": deep})
+        resolved = load(name, overrides, trust=request.trust, deep=deep)
+        _check(resolved, deep, request.output, request.verbose)
+        recipe, unit, parts = resolved.name, "stage", list(resolved.stages)
+    if request.json_:
+        console.out_json({"recipe": recipe, f"{unit}s": parts, "valid": True, "deep": deep})
         return
-    console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {count} {unit}{'s' * (count != 1)}")
+    console.out(f"{name}: valid ({'deep' if deep else 'shallow'}), {len(parts)} {unit}{'s' * (len(parts) != 1)}")
     if not deep:
         console.err(f"not checked: options of components, data (vlcli validate {name} --deep checks them)")
 
 
 def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
-
     if not deep:
         if problems := shallow(resolved):
             raise RecipeError(problems, resolved.reference)
@@ -78,16 +70,15 @@ def _check(resolved: Resolved, deep: bool, output: Path, verbose: int) -> None:
     from vlcli.runner.preflight import preflight
 
     planner, steps = plan.make(resolved, plan.RunOptions(output))
-    for line in preflight(planner, steps, list(resolved.stages), console.progress(verbose)):
-        console.err(line)
+    console.err_lines(preflight(planner, steps, list(resolved.stages), console.progress(verbose)))
 
 
 @guarded
 def push(
-    folder: Annotated[Path, typer.Argument(help="Folder of a model card: hub/ of an export stage, or the stage's.")],
-    name: Annotated[str, typer.Argument(help="Repository on the hub: OWNER/NAME, or NAME for your own.")],
-    public: Annotated[bool, typer.Option("--public", help="Anybody may see it; else you and your team alone.")] = False,
-    message: Annotated[str, typer.Option(help="Message of the commit.")] = "Upload by vlcli",
+    folder: Annotated[Path, Argument(help="Folder of a model card: hub/ of an export stage, or the stage's.")],
+    name: Annotated[str, Argument(help="Repository on the hub: OWNER/NAME, or NAME for your own.")],
+    public: Annotated[bool, Option("--public", help="Anybody may see it; else you and your team alone.")] = False,
+    message: Annotated[str, Option(help="Message of the commit.")] = "Upload by vlcli",
     json_: options.Json = False,
 ) -> None:
     """Upload a model with its card to the Hugging Face hub (or the one that HF_ENDPOINT names).
@@ -102,9 +93,7 @@ def push(
 
 @guarded
 def schema(
-    output: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write it to this file instead of stdout.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, Option("--out", "-o", help="Write it to this file instead of stdout.")] = None,
 ) -> None:
     """Print the JSON Schema of recipes, with which an editor completes keys and marks faults.
 
@@ -124,11 +113,9 @@ def schema(
 
 @guarded
 def trust(
-    places: Annotated[
-        list[Path] | None, typer.Argument(metavar="FOLDER...", help="Folders, or single Python files.")
-    ] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show what is trusted.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="No longer trust these.")] = False,
+    places: Annotated[list[Path] | None, Argument(metavar="FOLDER...", help="Folders, or single Python files.")] = None,
+    show: Annotated[bool, Option("--list", help="Show what is trusted.")] = False,
+    remove: Annotated[bool, Option("--remove", help="No longer trust these.")] = False,
     json_: options.Json = False,
 ) -> None:
     """Let recipes run the plugin files that lie in a folder, or show whose may.
@@ -137,8 +124,6 @@ def trust(
 
     vlcli trust --list
     """
-    from vlcli.recipe import trust as trusting
-
     if not places and not show:
         raise UsageError("Name a folder to trust.", expected="vlcli trust FOLDER, or vlcli trust --list")
     if remove and not places:
@@ -155,26 +140,22 @@ def trust(
         console.err("nothing is trusted yet: vlcli trust FOLDER")
 
 
-@guarded
+@requested("plugin", "json_")
 def checkpoint(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file of yours.")
-    ] = None,
-    plugin: options.Plugin = None,
-    json_: options.Json = False,
+    request: RunRequest,
+    name: Annotated[str | None, Argument(metavar="[NAME_OR_FILE]", help="A published checkpoint, or a file.")] = None,
 ) -> None:
     """Say which layout a file has and what of it a model reads; without a name: of every published checkpoint."""
     from vlcli.checkpoints.load import every, named
     from vlcli.checkpoints.trial import COLUMNS, checked, trial_row
 
     if name is not None:
-        _identify(Path(name), json_) if Path(name).exists() else _describe(named(name), json_)
+        _identify(Path(name), request.json_) if Path(name).exists() else _describe(named(name), request.json_)
         return
     trials = [(one, checked(one)) for one in every()]
-    if json_:
-        console.out_json({"checkpoints": [vars(trial) for _, trial in trials]})
-    else:
-        console.table(COLUMNS, [trial_row(one, trial) for one, trial in trials])
+    document = {"checkpoints": [vars(trial) for _, trial in trials]}
+    rows = [trial_row(one, trial) for one, trial in trials]
+    console.out_json(document) if request.json_ else console.table(COLUMNS, rows)
 
 
 def _describe(one: Any, json_: bool) -> None:
@@ -185,17 +166,14 @@ def _describe(one: Any, json_: bool) -> None:
         console.out_json({**facts, "trial": None if trial is None else vars(trial)})
         return
     console.out(f"{one.name}: {one.file.about}")
-    for label in ("family", "source", "licence", "layout", "written_by", "code"):
-        if facts[label]:
-            console.out(f"  {label.replace('_', ' ')}: {facts[label]}")
+    labels = ("family", "source", "licence", "layout", "written_by", "code")
+    console.out_lines(f"  {label.replace('_', ' ')}: {facts[label]}" for label in labels if facts[label])
     console.out(f"  holds: {facts['tensors']} tensors, {facts['numbers']:,} numbers")
-    for score in one.file.scores:
-        console.out(f"  {score.task}: {score.metric} {score.value:g}")
+    console.out_lines(f"  {score.task}: {score.metric} {score.value:g}" for score in one.file.scores)
     if trial is not None:
         console.out(f"  read by: {_spec(one)}")
         _tell(trial)
-        for line in reasons(trial):
-            console.out(f"    {line}")
+        console.out_lines(f"    {line}" for line in reasons(trial))
 
 
 def _spec(one: Any) -> str:
@@ -209,9 +187,7 @@ def _tell(trial: Trial) -> None:
 
 
 def _tell_names(groups: Mapping[str, Collection[str]], indent: str) -> None:
-    for what, names in groups.items():
-        if names:
-            console.out(f"{indent}{len(names)} {what}: {comma_list(names, 6)}")
+    console.out_lines(f"{indent}{len(names)} {what}: {comma_list(names, 6)}" for what, names in groups.items() if names)
 
 
 def _identify(path: Path, json_: bool) -> None:
@@ -219,11 +195,11 @@ def _identify(path: Path, json_: bool) -> None:
     from vlcli.checkpoints.trial import attempt
 
     if path.is_dir():
-        expected = "model.safetensors or pytorch_model.bin"
-        files = [path / name for name in expected.split(" or ") if (path / name).is_file()]
-        if not files:
-            raise DataError("There are no weights here.", where=str(path), expected=expected)
-        path = files[0]
+        names = ("model.safetensors", "pytorch_model.bin")
+        file = next((path / name for name in names if (path / name).is_file()), None)
+        if file is None:
+            raise DataError("There are no weights here.", where=str(path), expected=" or ".join(names))
+        path = file
     tensors = read_tensors(path)
     nearest = matches(tensors)[:3]
     if not nearest:
@@ -238,9 +214,8 @@ def _identify(path: Path, json_: bool) -> None:
         layouts = [_match(one) for one in nearest]
         console.out_json({"file": str(path), "layouts": layouts, "trial": None if trial is None else vars(trial)})
         return
-    count = sum(entry.count for entry in tensors.values())
-    console.out(f"{path}: {len(tensors)} tensors, {count:,} numbers")
-    for one in nearest[:1] if not nearest[0].faults else nearest:
+    console.out(f"{path}: {len(tensors)} tensors, {sum(entry.count for entry in tensors.values()):,} numbers")
+    for one in nearest if nearest[0].faults else nearest[:1]:
         _tell_match(one)
     if trial is not None:
         console.out(f"read by {_spec(nearest[0].checkpoint)}:")
@@ -257,7 +232,7 @@ def _tell_match(one: Match) -> None:
     known = one.checkpoint
     files = [file.name for file in known.family.files if file.layout == known.file.layout]
     named = f" (as {', '.join(files[:3])}{' ...' if len(files) > 3 else ''})" if files else ""
-    exact = "exactly" if not one.faults else f"in all but {one.faults} names"
+    exact = f"in all but {one.faults} names" if one.faults else "exactly"
     console.out(f"layout {known.family.family}: {known.file.layout}{named}, {exact}; {known.layout.about or ''}")
     shapes = [f"{name} {file} for {known}" for name, (file, known) in one.other_shape.items()]
     _tell_names({"of another shape": shapes, "not in the file": one.missing, "further": one.further}, "  ")

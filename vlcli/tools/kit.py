@@ -11,7 +11,6 @@ from vlcli.nn.weights import file_sha256
 from vlcli.progress import Progress
 from vlcli.recipe import keys
 from vlcli.recipe.locate import Resolved, slug
-from vlcli.recipe.schema import Training
 from vlcli.recipe.stage_record import digest
 from vlcli.recipe.table import RowTable
 from vlcli.runner.rows import results, row_runs
@@ -19,7 +18,8 @@ from vlcli.tables.equal import RULE, equal_range
 from vlcli.tables.results import DONE, FILE, RowResults, RunResults, TableResults, read_results, write_results
 from vlcli.tables.summary import summarise
 from vlcli.tables.text import verdicts
-from vlcli.tools.published import ANSWERS, MADE, Wanted, wanted_by
+from vlcli.tools.counting import training_stages
+from vlcli.tools.published import ANSWERS, MADE, Wanted, joined, wanted_by
 from vlcli.tools.rehearsal import stage_cost
 
 README, RESULTS = "README.md", "results.json"
@@ -41,14 +41,13 @@ def collected(table: RowTable, seeds: int, runs: Path) -> TableResults:
         for row in (row for row in planned.rows if row.label in table.chosen):
             into = rows.setdefault(row.label, RowResults(row.label, cell=row.cell))
             _add(into, replace(row, runs=measured.get(row.label, row.runs)), label)
-    whole.rows = [replace(row, equal=_ranges(table.member(row.label), row)) for row in rows.values()]
+    for row in rows.values():
+        for name, one in row.published.items():
+            row.equal[name] = equal_range(one.value, _answers(table.member(row.label), name))
+    whole.rows = list(rows.values())
     known = {name for row in whole.rows for run in row.done for name in run.metrics}
     whole.metrics = [name for name in dict.fromkeys(n for row in whole.rows for n in row.published) if name in known]
     return whole
-
-
-def _ranges(member: Resolved, row: RowResults) -> dict[str, tuple[float, float]]:
-    return {name: equal_range(one.value, _answers(member, name)) for name, one in row.published.items()}
 
 
 def _add(into: RowResults, row: RowResults, label: str) -> None:
@@ -60,11 +59,12 @@ def _add(into: RowResults, row: RowResults, label: str) -> None:
     for run in row.runs:
         one = by_seed.setdefault(run.seed, RunResults(run.seed, run.state, error=run.error))
         one.metrics |= {start + name: value for name, value in run.metrics.items()}
-        one.state = DONE if one.metrics else one.state
-        one.error = "" if one.metrics else one.error
-        if run.evaluation is not None and label:
+        if one.metrics:
+            one.state, one.error = DONE, ""
+        if not label:
+            one.evaluation = run.evaluation
+        elif run.evaluation is not None:
             one.evaluations[label] = run.evaluation
-        one.evaluation = one.evaluation if label else run.evaluation
     into.runs = list(by_seed.values())
 
 
@@ -91,6 +91,8 @@ def write_kit(
         costs: cells of the page's rows of stages.
         more: further texts of the page.
     """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     summary = summarise(whole)
     folder.mkdir(parents=True, exist_ok=True)
     pathless = {row.label: [replace(one, evaluation=None, evaluations={}) for one in row.runs] for row in whole.rows}
@@ -100,18 +102,14 @@ def write_kit(
     if not (folder / README).is_file():
         numbers = [cells for _, cells in verdicts(summary).rows]
         apart = [line for row in whole.rows for line in row.told_apart]
-        lists = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart}
-        files.append(write_text(folder / README, _page(table, facts=facts, title=whole.title, **more, **lists)))
+        values: dict[str, Any] = {"needed": needed(table), "costs": costs, "numbers": numbers, "apart": apart, **more}
+        values |= {"facts": facts, "title": whole.title, "rule": RULE, "file": RESULTS, "digests": digests}
+        values["paper"] = str(table.document.value.get("paper") or "")
+        options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
+        environment = Environment(loader=PackageLoader("vlcli.tools"), **options)  # noqa: S701 (no HTML)
+        text = environment.get_template("kit.md").render(values)
+        files.append(write_text(folder / README, text))
     return files
-
-
-def _page(table: RowTable, **parts: Any) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    options: dict[str, Any] = {"undefined": StrictUndefined, "keep_trailing_newline": True}
-    template = Environment(loader=PackageLoader("vlcli.tools"), **options).get_template("kit.md")  # noqa: S701 (no HTML)
-    paper = str(table.document.value.get("paper") or "")
-    return template.render(paper=paper, rule=RULE, file=RESULTS, digests=digests, **parts)
 
 
 def refuse_other(folder: Path, title: str) -> None:
@@ -129,13 +127,7 @@ def refuse_other(folder: Path, title: str) -> None:
 
 def needed(table: RowTable) -> list[Wanted]:
     """Return the data and weights of all rows, each once, without what stages make."""
-    wanted: dict[tuple[str, str], Wanted] = {}
-    for label in table.chosen:
-        for one in wanted_by(table.member(label)):
-            if one.state != MADE:
-                known = wanted.setdefault((one.what, one.name), one)
-                known.files = list(dict.fromkeys([*known.files, *one.files]))
-    return list(wanted.values())
+    return joined(one for label in table.chosen for one in wanted_by(table.member(label)) if one.state != MADE)
 
 
 def digests(one: Wanted) -> list[str]:
@@ -152,7 +144,7 @@ def costs(table: RowTable, gpus: int, memory: float, progress: Progress) -> list
     with progress.task("plan", len(table.chosen), "rows") as bar:
         for label in table.chosen:
             member = table.member(label)
-            for name in (name for name, stage in member.stages.items() if isinstance(stage, Training)):
+            for name in training_stages(member):
                 stage = member.stages[name].model_dump(mode="json", exclude={"about", "source", "features"})
                 key = digest([name, member.recipe.model, member.recipe.text.model_dump(mode="json"), stage])
                 if key not in known:

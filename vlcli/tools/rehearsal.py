@@ -1,14 +1,14 @@
 """Rehearses recipes: miniature data sets, random weights in released layouts, the recipe itself at reduced sizes."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import chdir
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.builders.readers import build_reader
 from vlcli.checkpoints.load import every
@@ -29,6 +29,7 @@ from vlcli.recipe.schema import Extract, Recipe, Stage, Training
 from vlcli.registry import Spec
 from vlcli.runner.execute import StageOutcome
 from vlcli.runner.run import run_recipe
+from vlcli.tools.counting import training_stages
 from vlcli.tools.reduction import WIDTH, Reduced, side
 from vlcli.tools.training_cost import Wanted, training_cost
 
@@ -73,7 +74,7 @@ def full_costs(full: Resolved, gpus: int, memory: float) -> list[dict[str, Any]]
         ``stage``, ``memory`` (bytes of a GPU), ``hours`` where the recipe names its steps, else ``hours_a_million``
         examples in all epochs, and ``disk`` (bytes of the checkpoints that are kept); or ``why`` it is not known.
     """
-    return [stage_cost(full, name, gpus, memory) for name, one in full.stages.items() if isinstance(one, Training)]
+    return [stage_cost(full, name, gpus, memory) for name in training_stages(full)]
 
 
 def stage_cost(full: Resolved, name: str, gpus: int, memory: float) -> dict[str, Any]:
@@ -123,7 +124,10 @@ class Scene:
             self._reads += [([p for p in named if _holds_concepts(p) == kind], images) for kind in (True, False)]
             if isinstance(stage, Extract):
                 self._note_extraction(stage, root, images)
-            self._note_weights(recipe, stage, root)
+            self._weights |= {self._inner(root / word): word for word in stage.source if word not in order}
+            text = getattr(stage, "text", None) or recipe.text
+            if isinstance(stage, Training) and isinstance(text.vocabulary, str):
+                self._vocabularies[self._inner(root / text.vocabulary)] = text.lowercase
 
     def finish(self) -> None:
         """Writes vocabularies, weights and stores; called when every recipe was added."""
@@ -135,9 +139,9 @@ class Scene:
             words = max(words, tokenizer.data_spec_fields()["vocab_size"])
         for path, name in self._weights.items():
             write_released(name, path, words)
-        for path, names in self._shared_out().items():
+        for path, images in self._shared_out().items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_store(path, names)
+            _write_store(path, images)
 
     def _inner(self, path: Path) -> Path:
         if path.is_absolute() or ".." in path.parts:
@@ -165,22 +169,12 @@ class Scene:
             folder = self._inner(root / stage.images)
             for number in self.miniature.numbers("pictures"):
                 self.miniature.picture(folder / f"{number}.jpg")
+        size = {"width": SIZE[0], "height": SIZE[1], "boxes": [[x, y, x + w, y + h] for x, y, w, h in BOXES]}
         for number, file in enumerate(stage.boxes):
-            width, height = SIZE
-            boxes = [[x, y, x + w, y + h] for x, y, w, h in BOXES]
             share = list(images)[number :: len(stage.boxes)]
-            size = {"width": width, "height": height, "boxes": boxes}
             self.miniature.write(root / file, [{"file_name": f"{image}.jpg", **size} for image in share])
         if isinstance(weights := stage.extractor.get("weights"), str):
             self._weights[self._inner(root / weights)] = weights
-
-    def _note_weights(self, recipe: Recipe, stage: Stage, root: Path) -> None:
-        for word in stage.source:
-            if word not in recipe.stages:
-                self._weights[self._inner(root / word)] = word
-        text = getattr(stage, "text", None) or recipe.text
-        if isinstance(stage, Training) and isinstance(text.vocabulary, str):
-            self._vocabularies[self._inner(root / text.vocabulary)] = text.lowercase
 
     def _shared_out(self) -> dict[Path, dict[str, None]]:
         # an image lies in the store that most of the stages which need it read; no store stays empty
@@ -190,20 +184,18 @@ class Scene:
             for image in images if paths else ():
                 wanted.setdefault(image, []).append(paths)
         for number, (image, lists) in enumerate(wanted.items()):
-            concepts = [paths for paths in lists if _holds_concepts(paths[0])]
-            for needed in (concepts, [paths for paths in lists if paths not in concepts]):
-                while needed:
-                    counts = Counter(path for paths in needed for path in paths)
-                    best = [path for path, count in counts.items() if count == max(counts.values())]
-                    chosen = best[number % len(best)]
-                    stores[chosen][image] = None
-                    needed[:] = [paths for paths in needed if chosen not in paths]
+            while lists:
+                counts = Counter(path for paths in lists for path in paths)
+                best = [path for path, count in counts.items() if count == max(counts.values())]
+                chosen = best[number % len(best)]
+                stores[chosen][image] = None
+                lists[:] = [paths for paths in lists if chosen not in paths]
         return {path: images or {"unread": None} for path, images in stores.items()}
 
 
 def _data(recipe: Recipe, stage: Stage) -> list[Spec]:
     # with all of their splits, which belong together; the data of vocabularies too
-    specs = resolve(recipe, stage, keys.task_kept).data if not isinstance(stage, Extract) else list(stage.data)
+    specs = list(stage.data) if isinstance(stage, Extract) else resolve(recipe, stage, keys.task_kept).data
     specs = specs + [spec for key in ("validation", "fit") for spec in getattr(stage, key, [])]
     uses = [use for use in (*of_recipe(recipe), *of_stage("", stage)) if use.kind == "datasets" and "train" in use.path]
     return specs + ([use.spec for use in uses] if isinstance(stage, Training) else [])
@@ -225,22 +217,20 @@ def _write_store(path: Path, images: Iterable[str]) -> None:
         return
     with FeatureWriter(path) as writer:
         for image in images:
-            corners = np.sort(draw.uniform(0, (width, height), (REGIONS, 2, 2)).astype(np.float32), 1)
-            writer.append(_record(image, corners.reshape(REGIONS, 4), draw, "obj36" not in path.name))
+            boxes = np.sort(draw.uniform(0, SIZE, (REGIONS, 2, 2)).astype(np.float32), 1).reshape(REGIONS, 4)
+            record = Record(image, draw.random((REGIONS, 2048), np.float32), boxes, (height, width))
+            record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
+            record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
+            record.classes[0], record.attributes[0] = (
+                CLASSES - 1,
+                ATTRIBUTES - 1,
+            )  # the greatest tells the count
+            record.class_scores = record.attribute_scores = draw.random(REGIONS, np.float32)
+            if "obj36" not in path.name:  # VLP's
+                record.class_probs = draw.dirichlet(np.ones(VLP_CLASSES), REGIONS).astype(np.float32)
+            writer.append(record)
 
 
-def _record(image: str, boxes: np.ndarray, draw: np.random.Generator, vlp: bool) -> Record:
-    record = Record(image, draw.random((REGIONS, 2048), np.float32), boxes, (SIZE[1], SIZE[0]))
-    record.classes = draw.integers(0, CLASSES, REGIONS).astype(np.int32)
-    record.attributes = draw.integers(0, ATTRIBUTES, REGIONS).astype(np.int32)
-    record.classes[0], record.attributes[0] = CLASSES - 1, ATTRIBUTES - 1  # their numbers are known by the greatest
-    record.class_scores = record.attribute_scores = draw.random(REGIONS, np.float32)
-    if vlp:
-        record.class_probs = draw.dirichlet(np.ones(VLP_CLASSES), REGIONS).astype(np.float32)
-    return record
-
-
-State = dict[str, Tensor]
 SAME = {
     "unilm.bin": "unilm1-base-cased.bin",
     "vlp.bin": "cc_g8_lr1e-4_batch512_s0.75_b0.25.tar.gz",
@@ -261,25 +251,19 @@ def write_released(name: str, path: Path, words: int) -> None:
     Raises:
         UsageError: nothing is known of its layout.
     """
-    state = _state(name, words)
-    if path.suffix == ".safetensors" or not path.suffix or ("/" in name and path.suffix not in (".bin", ".pth", ".pt")):
-        file = path if path.suffix == ".safetensors" else path / "model.safetensors"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_tensors(file, state)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, path)
-
-
-def _state(name: str, words: int) -> State:
     last = PurePosixPath(name).name
     known = {one.name: one for one in every()}
     checkpoint = known.get(name) or known.get(SAME.get(last, last))
     torch.manual_seed(0)
-    if checkpoint is not None:
+    if checkpoint is None:
+        state = _other(name, words)
+    else:
         tensors = checkpoint.sized(**(NARROW_DETECTOR if checkpoint.layout.extractor else NARROW), words=words)
-        return {key: _random(one.shape, getattr(torch, one.dtype), key) for key, one in tensors.items()}
-    return _other(name, words)
+        state = {key: _random(one.shape, getattr(torch, one.dtype), key) for key, one in tensors.items()}
+    is_folder = not path.suffix or ("/" in name and path.suffix not in (".bin", ".pth", ".pt", ".safetensors"))
+    file = path / "model.safetensors" if is_folder else path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save_tensors(file, state) if file.suffix == ".safetensors" else torch.save(state, file)
 
 
 def _random(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
@@ -289,26 +273,24 @@ def _random(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tensor:
     return torch.ones(shape, dtype=dtype) if variance else torch.randn(shape).mul_(0.02).to(dtype)
 
 
-def _other(name: str, words: int) -> State:
+def _other(name: str, words: int) -> dict[str, Tensor]:
     # weights that no registered layout describes
-    sizes = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH}
-    if "fc7" in name:
-        return {"fc7.weight": torch.randn(2048, 2048) * 0.02, "fc7.bias": torch.zeros(2048)}
-    if "resnet50" in name or "vgg16" in name:
-        from torchvision import models
-
-        return dict((models.vgg16() if "vgg16" in name else models.resnet50()).state_dict())
-    if "deit_base" in name:
-        import timm
-
-        return dict(timm.create_model("deit_base_patch16_224", embed_dim=WIDTH, img_size=side(224)).state_dict())
+    import timm
     import transformers
+    from torchvision import models
 
-    if "bert-base" in name:
-        config = transformers.BertConfig(vocab_size=words, **sizes)
-        return dict(transformers.BertForPreTraining(config).state_dict())
-    if "vit-base" in name:
-        return dict(transformers.ViTModel(transformers.ViTConfig(image_size=side(224), **sizes)).state_dict())
+    sizes = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH}
+    builders: dict[str, Callable[[], nn.Module]] = {
+        "fc7": lambda: nn.ModuleDict({"fc7": nn.Linear(2048, 2048)}),
+        "resnet50": models.resnet50,
+        "vgg16": models.vgg16,
+        "deit_base": lambda: timm.create_model("deit_base_patch16_224", embed_dim=WIDTH, img_size=side(224)),
+        "bert-base": lambda: transformers.BertForPreTraining(transformers.BertConfig(vocab_size=words, **sizes)),
+        "vit-base": lambda: transformers.ViTModel(transformers.ViTConfig(image_size=side(224), **sizes)),
+    }
+    for part, build in builders.items():
+        if part in name:
+            return dict(build().state_dict())
     raise UsageError(
         "Weights whose layout is not known cannot be rehearsed.",
         got=name,

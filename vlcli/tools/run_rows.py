@@ -1,7 +1,7 @@
 """Turns stages of a run into runs of a table's row: results, seeds, and which runs differ in their seed alone."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vlcli.metrics.baseline import without_baselines
@@ -29,10 +29,11 @@ def layout_of(run: RunFacts) -> TableOptions | None:
 def main_metric(layout: TableOptions | None, metrics: Mapping[str, float]) -> str | None:
     """Return the first metric of the recipe's table, else a usual one; None where the stage has none."""
     patterns = None if layout is None else layout.metrics
-    names = (choose([metrics], patterns) if patterns else []) or without_baselines(metrics)
-    plain = [name for name in names if "/" not in name] or names
-    usual = [] if patterns else [name for name in HEADLINES if name in plain]
-    return next(iter(usual or (names if patterns else plain)), None)
+    names = choose([metrics], patterns) or without_baselines(metrics)
+    if not patterns:
+        plain = [name for name in names if "/" not in name] or names
+        names = [name for name in HEADLINES if name in plain] or plain
+    return next(iter(names), None)
 
 
 def run_results(run: RunFacts, stage: StageFacts) -> RunResults:
@@ -48,8 +49,15 @@ def run_results(run: RunFacts, stage: StageFacts) -> RunResults:
     return RunResults(seed, state, {}, stage.folder, " ".join(error.split()))
 
 
-def settings_of(run: RunFacts) -> str:
-    """Return what a run computes, without its seed; runs without a readable recipe stand alone."""
+def by_settings(runs: Iterable[RunFacts]) -> list[list[RunFacts]]:
+    """Return runs in groups that differ in their seed alone; a run without a readable recipe stands alone."""
+    groups: dict[str, list[RunFacts]] = {}
+    for run in runs:
+        groups.setdefault(_settings(run), []).append(run)
+    return list(groups.values())
+
+
+def _settings(run: RunFacts) -> str:
     if not run.recipe:
         return str(run.folder.resolve())
     kept: dict[str, Any] = flat({key: value for key, value in run.recipe.items() if key not in _NOT_COMPUTED})

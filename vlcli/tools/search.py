@@ -12,7 +12,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.data.files import IMAGE_SUFFIXES, read_text
+from vlcli.data.files import IMAGE_SUFFIXES, is_picture_file, read_text
 from vlcli.data.sample import ImageSample
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.embeddings import EmbeddingStore, EmbeddingWriter
@@ -40,25 +40,19 @@ class Index:
     @property
     def counts(self) -> dict[str, int]:
         """Pictures that can be found, those embedded now, those taken from the store, those left out."""
-        total, embedded = len(self.store), self.embedded
-        failures = len(self.failures)
-        return {"pictures": total, "embedded": embedded, "kept": total - embedded, "unreadable": failures}
+        total, failures = len(self.store), len(self.failures)
+        return {"pictures": total, "embedded": self.embedded, "kept": total - self.embedded, "unreadable": failures}
 
     def nearest(
         self, query: Tensor, top: int = 10, *, memory: int = 256, backend: Backend = "exact"
     ) -> list[tuple[Path, float]]:
         """Return the pictures with the largest product with a vector (D,), best first, each with that product."""
-        look: Callable[..., tuple[Tensor, Tensor]] = search if backend == "exact" else search_faiss
-        options = {"memory_mb": memory} if backend == "exact" else {}
-        scores, rows = look(query[None].cpu(), self.store.vectors, top, **options)  # (1, top) each
+        if backend == "exact":
+            scores, rows = search(query[None].cpu(), self.store.vectors, top, memory_mb=memory)  # (1, top) each
+        else:
+            scores, rows = search_faiss(query[None].cpu(), self.store.vectors, top)
         pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
         return [(self.folder / self.store.ids[row], score) for row, score in pairs]
-
-
-def beside(folder: Path, weights: str) -> Path:
-    """Return the default store of a folder: in ``FOLDER.embeddings``, one file for each model."""
-    folder = folder.absolute()
-    return folder.with_name(f"{folder.name}.embeddings") / f"{weights[:12]}.h5"
 
 
 def make_index(
@@ -84,7 +78,8 @@ def make_index(
     """
     progress = progress or Silent()
     marks = _pictures(folder)
-    path = store or beside(folder, str(key.get("weights", "")))
+    beside = folder.absolute().with_name(f"{folder.absolute().name}.embeddings")  # one file for each model
+    path = store or beside / f"{str(key.get('weights', ''))[:12]}.h5"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -97,7 +92,6 @@ def make_index(
     if todo and store is None:
         progress.info(f"vectors of {len(todo)} pictures are kept in {path} (elsewhere: --store FILE)")
     failures: dict[str, str] = {}
-
     with ThreadPoolExecutor(workers) as pool:
         for names in _batches(todo, batch_size, progress):
             tried = dict(zip(names, pool.map(lambda name: _tried(read, folder / name), names), strict=True))
@@ -108,6 +102,8 @@ def make_index(
     if len(failures) == len(marks):
         name, reason = next(iter(failures.items()))
         raise DataError("No picture can be read.", where=str(folder), got=f"{name}: {reason}")
+    for name, reason in failures.items():
+        progress.warn(f"left out {name}: {reason}")
     done = [name for name in marks if name not in failures]
     return Index(folder, writer.finish(done), len(todo) - len(failures), failures)
 
@@ -115,9 +111,9 @@ def make_index(
 def _batches(names: list[str], size: int, progress: Progress) -> Iterator[list[str]]:
     if names:
         with progress.task("embed", len(names), "pictures") as bar:
-            for start in range(0, len(names), size):
-                yield names[start : start + size]
-                bar.advance(len(names[start : start + size]))
+            for batch in (names[start : start + size] for start in range(0, len(names), size)):
+                yield batch
+                bar.advance(len(batch))
 
 
 def _tried(read: Callable[[Path], ImageSample], path: Path) -> ImageSample | str:
@@ -140,8 +136,8 @@ def _pictures(folder: Path) -> dict[str, str]:
         except OSError:  # a link that leads nowhere
             marks[path.relative_to(folder).as_posix()] = "absent"
     if not marks:
-        expected = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise DataError("There is no picture in the folder.", got=str(folder), expected=f"files like {expected}")
+        expected = f"files like {', '.join(sorted(IMAGE_SUFFIXES))}"
+        raise DataError("There is no picture in the folder.", got=str(folder), expected=expected)
     return marks
 
 
@@ -149,7 +145,7 @@ def walk_pictures(folder: Path) -> Iterator[Path]:
     """Yield the pictures under a folder in sorted order; hidden files are left out."""
     for inner, names in walk(folder):
         for name in names:
-            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
+            if is_picture_file(name) and not name.startswith("."):
                 yield inner / name
 
 
