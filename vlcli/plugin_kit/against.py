@@ -13,9 +13,10 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import EncoderOutput, Model
 from vlcli.plugin_kit.checks import batch_of, built
-from vlcli.plugin_kit.conformance import chosen, in_a_line
+from vlcli.plugin_kit.conformance import chosen
 from vlcli.plugin_kit.trials import small
 from vlcli.registry import Entry
+from vlcli.registry.contract import in_a_line
 
 FIELDS = {
     **dict.fromkeys(("hidden", "width", "dim"), ("hidden_size",)),

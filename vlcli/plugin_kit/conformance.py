@@ -11,7 +11,7 @@ from typing import Any
 from vlcli import registry
 from vlcli.errors import ComponentError, UsageError, VlcliError
 from vlcli.registry import Entry
-from vlcli.registry.contract import blame, fault, origin
+from vlcli.registry.contract import blame, fault, in_a_line, origin
 from vlcli.registry.packages import listed
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "does not apply"
@@ -139,11 +139,6 @@ def _failure(entry: Entry, error: Exception) -> tuple[str, str, str]:
     if isinstance(error, VlcliError):
         return error.where or where, f"{error.what} {error.got}".strip(), error.expected
     return blame(error, target), in_a_line(error), ""
-
-
-def in_a_line(error: Exception) -> str:
-    """Return the type of an exception and the first line of its message."""
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').split(chr(10))[0]}"
 
 
 def interface(entry: Entry) -> None:

@@ -19,10 +19,10 @@ from vlcli import registry
 from vlcli.engine import processes
 from vlcli.errors import VlcliError
 from vlcli.nn.blocks import DropPath
-from vlcli.plugin_kit.conformance import Failure, imported, in_a_line
+from vlcli.plugin_kit.conformance import Failure, imported
 from vlcli.plugin_kit.trials import Trial
 from vlcli.registry import Entry
-from vlcli.registry.contract import blame
+from vlcli.registry.contract import blame, in_a_line
 from vlcli.runner.trial_step import rehearse
 
 EXAMPLES = 5

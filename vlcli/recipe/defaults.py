@@ -15,7 +15,7 @@ from typing import Any
 from vlcli.errors import Problem, did_you_mean, shown
 from vlcli.recipe import merge
 from vlcli.recipe.schema import STAGES, kind_of
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, section
 
 KEY = "defaults"
 
@@ -29,11 +29,9 @@ def expand(document: Document) -> list[Problem]:
     shared = document.value.pop(KEY, None)
     if shared is None:
         return []
-    problems = _faults(shared, document)
-    stages = document.value.get("stages")
-    if problems or not isinstance(stages, dict):
+    if problems := _faults(shared, document):
         return problems
-    for name, stage in stages.items():
+    for name, stage in section(document.value, "stages").items():
         kind = kind_of(name, stage) if isinstance(stage, dict) else ""
         if shared.get(kind):
             _merge_under(document, name, kind, shared[kind])
@@ -56,16 +54,16 @@ def _faults(shared: Any, document: Document) -> list[Problem]:
         return [document.fault((KEY,), what, shown(shared, 60), expected)]
     problems = []
     for kind, keys in shared.items():
-        path, expected = (KEY, kind), ", ".join(STAGES)
+        path: Path_ = (KEY, kind)
         if kind not in STAGES:
-            what, hint = f"there is no stage kind {kind!r}", did_you_mean(str(kind), STAGES)
-            problems.append(document.fault(path, what, "", expected, hint))
+            what, hint = f"there is no stage kind {kind!r}", did_you_mean(kind, STAGES)
+            problems.append(document.fault(path, what, "", ", ".join(STAGES), hint))
         elif keys is not None and not isinstance(keys, dict):
             problems.append(document.fault(path, "the defaults of a kind are a mapping", shown(keys, 60)))
         else:
             known = [info.alias or name for name, info in STAGES[kind].model_fields.items() if name != "kind"]
             for word in keys or {}:
                 if word not in known:
-                    hint = did_you_mean(str(word), known)
+                    hint = did_you_mean(word, known)
                     problems.append(document.fault((*path, word), f"unknown key {word!r}", "", ", ".join(known), hint))
     return problems

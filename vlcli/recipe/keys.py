@@ -59,7 +59,6 @@ def stage_key(
     ``implied`` are the extract stages it reads without naming them, ``earlier`` all stages before it.
     """
     stage = recipe.stages[name]
-    model = named_model(recipe, stage) if isinstance(stage, Training) else None
     config = {k: v for k, v in plain(stage).items() if k not in _SILENT}
     content: dict[str, Any] = {"kind": stage.kind, "config": config}
 
@@ -73,7 +72,7 @@ def stage_key(
             content["images"] = recipe.images.model_dump(mode="json")
         content["root"] = reference(stage.root or recipe.root)
     if isinstance(stage, Training):
-        content["model"] = model
+        content["model"] = named_model(recipe, stage)
         content["text"] = (stage.text or recipe.text).model_dump(mode="json")
     if is_seeded(stage):
         content["seed"] = seed_of(recipe, stage)
@@ -125,7 +124,8 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
         reader = registry.build("datasets", spec, root)
-        files += read_files(reader) + [folder for folder in _listed(reader) if folder.is_dir()]
+        listed = getattr(reader, "listed_folders", list)()  # a stranger's may do without the base class
+        files += [*read_files(reader), *(folder for folder in listed if folder.is_dir())]
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
         optional = read_files(registry.build("datasets", spec, root))
         files += optional if all(file.exists() for file in optional) else []
@@ -153,11 +153,6 @@ def component_files(uses: Iterable[Use], root: Path) -> Iterator[tuple[Path_, Pa
             yield (*use.path, option), wiring.find_below(word, root) or root / word
 
 
-def _listed(reader: Any) -> list[Path]:
-    listed: list[Path] = getattr(reader, "listed_folders", list)()  # a stranger's may do without the base class
-    return listed
-
-
 def _named_files(value: Any, root: Path) -> Iterator[Path]:
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
@@ -170,8 +165,7 @@ def _named_files(value: Any, root: Path) -> Iterator[Path]:
 def where_to_get(recipe: Recipe, name: str, file: Path) -> str:
     """Returns where the weights of a stage's extractor come from if ``file`` is those; imports the extractor."""
     stage = recipe.stages[name]
-    weights = stage.extractor.get("weights") if isinstance(stage, Extract) else None
-    if not isinstance(stage, Extract) or not weights or file.name != Path(weights).name:
+    if not isinstance(stage, Extract) or file.name != Path(stage.extractor.get("weights") or "").name:
         return ""
     help_text = getattr(registry.load("extractors", stage.extractor["name"]), "weights_help", "")
     return f" ({help_text})" if help_text else ""
@@ -214,10 +208,8 @@ def task_kept(name: str) -> Kept | None:
     """Reads the task of the trained model in a folder; None if there is none."""
     folder = Path(name).expanduser()
     for file in (folder / "config.json", folder / "model" / "config.json"):
-        try:
+        with suppress(OSError, ValueError):
             config = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(config, dict) and config.get("format") == "vlcli-bundle":
-            return Kept(task=as_spec(config["task"]) if config.get("task") else None)
+            if isinstance(config, dict) and config.get("format") == "vlcli-bundle":
+                return Kept(task=as_spec(config["task"]) if config.get("task") else None)
     return None

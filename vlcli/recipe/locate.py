@@ -1,6 +1,7 @@
 """Finds the file of a recipe by a registered name, a path, or a row of a table, and holds what is loaded from it."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -139,12 +140,10 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     """
     if beside is not None and reference.startswith(":"):
         return replace(beside, name=f"{beside.table}{reference}", row=reference[1:])
-    whole = _whole(reference, beside)
-    if whole is not None:
+    if (whole := _whole(reference, beside)) is not None:
         return whole
     table, _, row = reference.rpartition(":")
-    of_table = _whole(table, beside) if table and row else None
-    if of_table is not None:
+    if table and row and (of_table := _whole(table, beside)) is not None:
         return replace(of_table, name=f"{of_table.name}:{row}", row=row)
     if reference.endswith((".yaml", ".yml")):
         folder = beside.file.parent if beside else Path()
@@ -155,13 +154,9 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
 
 def is_recipe(reference: str) -> bool:
     """Returns True if a word of the command line names a recipe or a row."""
-    if reference.endswith((".yaml", ".yml")):
-        return True
-    try:
-        locate(reference)
-    except VlcliError:
-        return False
-    return True
+    with suppress(VlcliError):
+        return reference.endswith((".yaml", ".yml")) or bool(locate(reference))
+    return False
 
 
 def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:

@@ -99,14 +99,11 @@ class ResolvedStage:
             raise unforeseen(error, "tasks", self.task["name"], type(self.built_task)) from error
 
 
-def nothing_kept(_: str) -> None:
-    """Reads no trained model, so that :func:`resolve` decides by the recipe alone."""
-
-
-def resolve(recipe: Recipe, stage: Stage, read: ReadKept = nothing_kept) -> ResolvedStage:
+def resolve(recipe: Recipe, stage: Stage, read: ReadKept = lambda _: None) -> ResolvedStage:
     """Decides what a stage of a checked recipe will do.
 
-    ``read`` reads trained models that exist; stages of the recipe without a result are resolved themselves.
+    ``read`` reads trained models that exist (by default none); stages of the recipe without a result are resolved
+    themselves.
     """
     sources = tuple(
         name
@@ -149,10 +146,7 @@ def named_model(recipe: Recipe, stage: Stage) -> Spec | None:
 
     A stage's key has this one; the sources are part of it by their fingerprints.
     """
-    changes: Spec | None = getattr(stage, "model", None)
-    if changes is None or recipe.model is None or changes.get("name", recipe.model["name"]) != recipe.model["name"]:
-        return recipe.model if changes is None else changes
-    return {**recipe.model, **changes}
+    return resolve_model(recipe.model, getattr(stage, "model", None), None, inside=False)
 
 
 def _first_kept(recipe: Recipe, stage: Stage, sources: tuple[str, ...], read: ReadKept) -> tuple[str, Kept]:

@@ -310,9 +310,6 @@ STAGES: dict[str, type[Stage]] = {
 }
 
 
-STAGE_KINDS = tuple(STAGES)
-
-
 def kind_of(name: str, stage: Any) -> str:
     """Returns a stage's kind: its ``kind``, else its name if that is a kind; empty if neither."""
     word = stage.get("kind", name) if isinstance(stage, dict) else name

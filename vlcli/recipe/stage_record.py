@@ -6,18 +6,21 @@ The record is written last and atomically; ``.stage.json.copy``, written first, 
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from vlcli import stopping
 from vlcli.errors import VlcliError
-from vlcli.files import write_text
+from vlcli.files import flocked, write_text
 
 FILE = "stage.json"
 SCHEMA_VERSION = 2
@@ -91,19 +94,15 @@ def read(folder: Path) -> StageRecord | None:
 
 def _read(path: Path) -> StageRecord | None:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        record = StageRecord(**{name: value for name, value in raw.items() if name in StageRecord.__dataclass_fields__})
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        record = _validator().validate_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
-    like = vars(StageRecord("", "", "", ""))
-    sound = (
-        all(type(value) is type(like[name]) for name, value in vars(record).items() if name not in ("seed", "seconds"))
-        and all(isinstance(row, dict) and {"path", "size", "mtime", "digest"} <= set(row) for row in record.data)
-        and all(isinstance(row, dict) for row in record.inputs.values())
-        and all(isinstance(name, str) for name in record.files.values())
-        and all(isinstance(size, int) for size in record.sizes.values())
-    )
-    return record if sound else None
+    return record if all({"path", "size", "mtime", "digest"} <= row.keys() for row in record.data) else None
+
+
+@cache
+def _validator() -> TypeAdapter[StageRecord]:
+    return TypeAdapter(StageRecord)
 
 
 def has_record(folder: Path) -> bool:
@@ -205,36 +204,6 @@ def _lock(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.lock"
 
 
-@contextlib.contextmanager
-def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
-    """Holds a lock file, which gets this process's id; yields None if another process holds it for too long.
-
-    ``patience`` are the seconds to wait; ``shared`` allows other shared holders.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        try:
-            import fcntl
-        except ImportError:  # no such lock on this system: go on without
-            yield file
-            return
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    yield None
-                    return
-                time.sleep(0.02)
-        if not shared:
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-        yield file
-
-
 def taken(what: str, where: Path, lock: Path) -> VlcliError:
     """Returns the error for a lock that another process holds."""
     who = lock.read_text(encoding="utf-8").strip()
@@ -250,21 +219,16 @@ def aside(folder: Path) -> Path | None:
     """Renames a stage folder to ``<name>.old-N``; returns None if there was none, or one in which nothing was made."""
     if not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {COPY}):
         return None  # a process was killed before its first record
-    number = 1
-    while (target := folder.with_name(f"{folder.name}.old-{number}")).exists():
-        number += 1
-    folder.rename(target)
-    return target
+    names = (folder.with_name(f"{folder.name}.old-{number}") for number in itertools.count(1))
+    return folder.rename(next(name for name in names if not name.exists()))
 
 
 def finished_stages(output: Path) -> Iterator[tuple[Path, StageRecord]]:
     """Yields every finished stage made under an output folder, newest first, without reused ones."""
-    stages = []
-    for file in output.glob(f"*/*/{FILE}"):
-        record = read(file.parent)
-        if record is not None and record.status == "done" and not record.artifact and ".old-" not in file.parent.name:
-            stages.append((record.finished, file.parent, record))
-    yield from ((folder, record) for _, folder, record in sorted(stages, key=lambda row: row[0], reverse=True))
+    folders = [file.parent for file in output.glob(f"*/*/{FILE}") if ".old-" not in file.parent.name]
+    stages = [(folder, record) for folder in folders if (record := read(folder)) and not record.artifact]
+    done = [(folder, record) for folder, record in stages if record.status == "done"]
+    yield from sorted(done, key=lambda stage: stage[1].finished, reverse=True)
 
 
 def earlier(output: Path, source: str) -> Path | None:

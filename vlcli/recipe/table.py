@@ -18,7 +18,7 @@ from vlcli.recipe.load import Loading, merged, no_such_row, resolve, with_row
 from vlcli.recipe.locate import COUNTED, RecipeFile, Resolved, Row, locate, slug
 from vlcli.recipe.rows import MOST_CELLS, OF_TABLES, Rows, has_rows, read_rows, select, too_many, without_tables_keys
 from vlcli.recipe.schema import kind_of
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, section
 
 _NO_EFFECT = ("about", "paper", "extends", "table")
 """Keys that do not change what a row runs."""
@@ -51,8 +51,7 @@ class RowTable:
     @property
     def title(self) -> str:
         """The title of its ``table``, else its ``about``."""
-        layout = self.document.value.get("table")
-        title = layout.get("title") if isinstance(layout, dict) else None
+        title = section(self.document.value, "table").get("title")
         return str(title or self.document.value.get("about") or self.reference)
 
     def member(self, label: str, words: Iterable[str] = ()) -> Resolved:
@@ -167,8 +166,8 @@ def without(value: dict[str, Any]) -> dict[str, Any]:
 
 def _effect(document: Document) -> str:
     value = without(document.value)
-    if isinstance(value.get("stages"), dict):
-        value["stages"] = {name: stage for name, stage in value["stages"].items() if stage is not None}
+    if stages := section(value, "stages"):
+        value["stages"] = {name: stage for name, stage in stages.items() if stage is not None}
     return json.dumps(value, sort_keys=True, default=str)
 
 
@@ -206,12 +205,8 @@ def _label_of(metric: str, value: dict[str, Any]) -> str:
 
 def _measured_split(value: dict[str, Any], label: str) -> str:
     """Returns the split that the evaluate stage of a label, or of this name, reads; empty if that is the task's."""
-    layout, stages = value.get("table"), value.get("stages")
-    rows = layout.get("rows") if isinstance(layout, dict) else None
-    name = rows.get(label, label) if isinstance(rows, dict) else label
-    stage = stages.get(name) if isinstance(stages, dict) else None
-    if not isinstance(stage, dict):
-        return ""
+    name = section(value, "table", "rows").get(label, label)
+    stage = section(value, "stages", name)
     specs = [one for one in as_list(stage.get("data")) if isinstance(one, dict)]
     split = stage.get("split") or next((one.get("split") for one in specs), None)
     return "+".join(str(one) for one in as_list(split or [one["file"] for one in specs if "file" in one]))
@@ -219,13 +214,12 @@ def _measured_split(value: dict[str, Any], label: str) -> str:
 
 def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Returns the labels of a recipe's ``table`` (else its evaluate stages) and the patterns of its metrics."""
-    layout, stages = value.get("table"), value.get("stages")
-    stages = stages if isinstance(stages, dict) else {}
-    if isinstance(layout, dict) and isinstance(layout.get("rows"), dict):
-        gone = {name for name, stage in stages.items() if stage is None}
-        labels = [label for label, name in layout["rows"].items() if name is not None and name not in gone]
-        patterns = layout.get("metrics") or []
-        return labels, [patterns] if isinstance(patterns, str) else list(patterns)
+    layout, stages = section(value, "table"), section(value, "stages")
+    if isinstance(layout.get("rows"), dict):
+        gone = [None, *(name for name, stage in stages.items() if stage is None)]
+        return [label for label, name in layout["rows"].items() if name not in gone], as_list(
+            layout.get("metrics") or []
+        )
     return [name for name, stage in stages.items() if stage is not None and kind_of(name, stage) == "evaluate"], []
 
 

@@ -64,6 +64,13 @@ def dotted(path: Path_) -> str:
     return text
 
 
+def section(value: Any, *keys: str) -> dict[str, Any]:
+    """Returns the mapping below ``keys`` of nested mappings; an empty one if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
 class _YamlError(Exception):
     def __init__(self, what: str, line: int) -> None:
         super().__init__(what)

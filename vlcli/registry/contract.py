@@ -117,13 +117,17 @@ def blame(error: BaseException, *targets: Any) -> str:
     return ""
 
 
+def in_a_line(error: BaseException) -> str:
+    """Returns the type of an exception and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+
+
 def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
     """Returns an error raised by the code of a component as a message with the file and line that raised it."""
-    text = (str(error).strip() or "no message").split("\n")[0]
     return ComponentError(
         f"The {kind[:-1]} {name!r} fails with an error of its own.",
         where=(isinstance(error, NotImplementedError) and origin(target)) or blame(error, target),  # a method it lacks
-        got=f"{type(error).__name__}: {text}",
+        got=in_a_line(error),
         hint="this is for the author of the component; -vv shows the traceback",
     )
 

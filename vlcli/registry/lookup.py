@@ -1,19 +1,19 @@
 """Loads, checks and builds components; a broken package affects no other."""
 
-import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
 from vlcli.errors import ComponentError, Problem, did_you_mean, shown
 from vlcli.registry.bounds import has_bounds, number_fault
-from vlcli.registry.contract import CONTRACTS, blame, fault, incomplete, origin, place
+from vlcli.registry.contract import CONTRACTS, blame, fault, in_a_line, incomplete, origin, place
 from vlcli.registry.entries import entries, find
 from vlcli.registry.packages import FILES, INTERFACE, OLDEST, Entry
 from vlcli.registry.public import imports_of, warn_of_private_imports
@@ -94,7 +94,7 @@ def _imported(entry: Entry) -> Any:
         raise ComponentError(
             f"The {entry.kind[:-1]} {entry.name!r} cannot be imported.",
             where=f"{entry.distribution} {entry.version} ({entry.value})" + (f", {line}" if line else ""),
-            got=_cause(error),
+            got=in_a_line(error),
             hint=getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}",
         ) from error
 
@@ -115,7 +115,7 @@ def status(kind: str | None = None) -> list[Broken]:
         try:
             target = _target(entry)
         except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
-            broken.append(Broken(entry, _cause(error), blame(error)))
+            broken.append(Broken(entry, in_a_line(error), blame(error)))
             continue
         if wrong := fault(entry.kind, target):
             broken.append(Broken(entry, wrong, origin(target)))
@@ -244,7 +244,10 @@ def _lack(name: str, missing: list[str], key: str, hint: str) -> Problem:
 
 def _target(entry: Entry) -> Any:
     _check_interface(entry)
-    return _import(entry.value) if entry.loaded is None else entry.loaded
+    return _resolved(entry.value) if entry.loaded is None else entry.loaded
+
+
+_resolved = cache(resolve_name)
 
 
 def _check_interface(entry: Entry) -> None:
@@ -260,20 +263,6 @@ def _check_interface(entry: Entry) -> None:
     known = f"interface {INTERFACE}" if OLDEST == INTERFACE else f"an interface from {OLDEST} to {INTERFACE}"
     where, expected = f"{name} {entry.version}", f"{known} (vlcli {__version__})"
     raise ComponentError(what, where=where, got=f"interface {stated}", expected=expected, hint=hint)
-
-
-@cache
-def _import(value: str) -> Any:
-    module, _, attribute = value.partition(":")
-    target: Any = importlib.import_module(module)
-    for part in filter(None, attribute.split(".")):
-        target = getattr(target, part)
-    return target
-
-
-def _cause(error: BaseException) -> str:
-    first = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def _value_problems(
