@@ -88,13 +88,9 @@ class Ahead(Iterator[Any]):
         _abandoned.append(self._source)
         for worker in self.workers:
             worker.kill()  # they ignore signals to end, and would be waited for at the exit of this process
-        number = -(dead.exitcode or 0)
-        ended = (
-            f"{signal.Signals(number).name}, perhaps because memory ran out" if number > 0 else f"exit code {-number}"
-        )
         raise VlcliError(
             "A process that loads data died.",
-            got=f"process {dead.pid}: {ended}",
+            got=f"process {dead.pid}: {how_it_ended(dead.exitcode or 0)}",
             hint="run the same command again: it goes on from what is kept; with fewer `workers` if memory ran out",
         )
 
@@ -142,4 +138,4 @@ def how_it_ended(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     name = signal.Signals(-code).name
-    return f"{name}, perhaps because memory ran out" if name == "SIGKILL" else name
+    return f"{name}, perhaps because memory ran out" if name in ("SIGKILL", "SIGBUS") else name

@@ -58,8 +58,7 @@ def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[
     """
     tensors: Tensors = {}
     for pattern, what in rules.items():
-        parts = _BRACES.split(pattern)
-        choices = [[part] if at % 2 == 0 else _choices(part, sizes) for at, part in enumerate(parts)]
+        choices = [[part] if at % 2 == 0 else _choices(part, sizes) for at, part in enumerate(_BRACES.split(pattern))]
         for chosen in product(*choices):
             tensors |= _entries("".join(chosen), what, sizes, blocks)
         if len(tensors) > MOST_TENSORS:
@@ -70,8 +69,7 @@ def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[
 def _entries(name: str, what: str, sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
     kind, *rest = what.split()
     if kind in blocks:
-        pairs = (word.partition("=") for word in rest)
-        arguments = {key: size(value, sizes) for key, _, value in pairs}
+        arguments = {key: size(value, sizes) for key, _, value in (word.partition("=") for word in rest)}
         inner = expand(blocks[kind], {**sizes, **arguments}, blocks)
         return {f"{name}.{below}" if name else below: entry for below, entry in inner.items()}
     dims = [size(word, sizes) for word in rest]

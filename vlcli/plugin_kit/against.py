@@ -19,17 +19,13 @@ from vlcli.registry import Entry
 from vlcli.registry.contract import in_a_line
 
 FIELDS = {
-    **dict.fromkeys(("hidden", "width", "dim"), ("hidden_size",)),
-    **dict.fromkeys(("layers", "depth"), ("num_hidden_layers",)),
-    **{
-        "heads": ("num_attention_heads",),
-        "intermediate": ("intermediate_size",),
-        "length": ("max_position_embeddings",),
-    },
-    **{"image_size": ("image_size",), "patch": ("patch_size",)},
-    **{"text_layers": ("l_layers",), "image_layers": ("r_layers",), "cross_layers": ("x_layers",)},
+    **dict.fromkeys(("hidden", "width", "dim"), "hidden_size"),
+    **dict.fromkeys(("layers", "depth"), "num_hidden_layers"),
+    **{"heads": "num_attention_heads", "intermediate": "intermediate_size", "length": "max_position_embeddings"},
+    **{"image_size": "image_size", "patch": "patch_size"},
+    **{"text_layers": "l_layers", "image_layers": "r_layers", "cross_layers": "x_layers"},
 }
-"""Fields of transformers' configurations by an option of a model."""
+"""The field of transformers' configurations by an option of a model."""
 INPUTS = {
     **{"ids": ("input_ids",), "text_mask": ("attention_mask",), "pixels": ("pixel_values",), "boxes": ("visual_pos",)},
     **{"features": ("visual_feats", "visual_embeds"), "region_mask": ("visual_attention_mask",)},
@@ -85,11 +81,9 @@ def _network(kind: Any, entry: Entry, model: Model) -> Any:
     if options.get("intermediate") is None:
         options["intermediate"] = 4 * model.dim
     spec, usual = model.data_spec, kind.config_class()
-    fields = {
-        "vocab_size": spec.vocab_size,
-        **dict.fromkeys(("visual_feat_dim", "visual_embedding_dim"), spec.region_dim),
-    }
-    fields |= {name: options[key] for key, names in FIELDS.items() if options.get(key) is not None for name in names}
+    fields = dict.fromkeys(("visual_feat_dim", "visual_embedding_dim"), spec.region_dim)
+    fields |= {"vocab_size": spec.vocab_size}
+    fields |= {name: options[key] for key, name in FIELDS.items() if options.get(key) is not None}
     fields = {name: value for name, value in fields.items() if hasattr(usual, name)}
     try:
         network = kind(kind.config_class(**fields)).eval()

@@ -77,10 +77,9 @@ def _checked_name(name: str) -> str:
         expected = "lower-case letters and digits, words joined by hyphens: my-paper"
         raise UsageError("This is no name for a package.", got=repr(name), expected=expected)
     users = [f"Python module {module}"] if importlib.util.find_spec(module) is not None else []
-    for entry in entries():
-        if entry.name == name or entry.name.startswith((f"{name}-", f"{name}/")):
-            users.append(f"{entry.kind[:-1]} {entry.name} of {entry.distribution}")
-    users += [f"distribution {name}"] if any(entry.distribution == name for entry in entries()) else []
+    named = [entry for entry in entries() if entry.name == name or entry.name.startswith((f"{name}-", f"{name}/"))]
+    users += [f"{entry.kind[:-1]} {entry.name} of {entry.distribution}" for entry in named]
+    users += [f"distribution {name}" for entry in entries() if entry.distribution == name]
     if users:
         hint = "choose another name, or remove that package: pip uninstall"
         raise UsageError("This name is taken.", got=users[0], expected="a name that nothing installed has", hint=hint)

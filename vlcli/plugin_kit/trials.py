@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,8 +60,7 @@ def small(name: str, distribution: str = "") -> dict[str, Any]:
     """Return a model's recipe entry with those small sizes that the model takes."""
     full = f"{distribution}:{name}" if distribution else name
     options = registry.parameters(registry.load("models", full))
-    sizes = {key: value for key, value in (SMALL | _OF_MODEL.get(name, {})).items() if key in options}
-    spec = {"name": full, **sizes}
+    spec = {"name": full, **{key: value for key, value in (SMALL | _OF_MODEL.get(name, {})).items() if key in options}}
     wrong = {problem.key.rpartition(".")[2] for problem in registry.check("models", spec)}
     return {key: value for key, value in spec.items() if key not in wrong}
 
@@ -143,17 +142,14 @@ def _tasks() -> dict[str, list[str]]:
     for name in registry.names("tasks"):
         target = registry.load("tasks", name)
         if not any(parameter.required for parameter in registry.parameters(target).values()):
-            try:
+            with suppress(NotImplementedError, VlcliError):
                 tasks[name] = [registry.as_spec(spec)["name"] for spec in target().objectives()]
-            except (NotImplementedError, VlcliError):
-                continue
     return tasks
 
 
 @lru_cache(maxsize=4)
 def _task_trial(entry: Entry) -> Trial:
-    target = registry.load("tasks", f"{entry.distribution}:{entry.name}")
-    if getattr(target, "fitted", False):
+    if getattr(registry.load("tasks", f"{entry.distribution}:{entry.name}"), "fitted", False):
         raise DoesNotApply("a task that is fitted without a model")
     if entry.name not in _tasks():
         raise DoesNotApply("a task without objectives of its own, or with options that have no default")
@@ -162,19 +158,15 @@ def _task_trial(entry: Entry) -> Trial:
 
 def _position_trial(entry: Entry) -> Trial:
     """Try a model with the encoding in the first slot that takes it."""
-    refused: _Refused | None = None
+    refused: list[_Refused] = []
     for objective, slots in _SLOTS.items():
         task = {} if objective == "mlm" else {"kind": "finetune", "task": objective}
         models = ({**small(model), slot: entry.name} for model, slot in slots)
         try:
             return _step_with({"objectives": [objective], **task}, models)
         except _Refused as reason:
-            refused = refused or reason
-    raise refused or _Refused("no slot takes it", "a slot of a model")
-
-
-def _attention_trial(entry: Entry) -> Trial:
-    return _step_with({"objectives": ["mlm"]}, [{**small("lxmert"), "attention": entry.name}])
+            refused.append(reason)
+    raise refused[0]
 
 
 @lru_cache(maxsize=4)
@@ -196,7 +188,7 @@ TRIALS: dict[str, Callable[[Entry], Trial]] = {
     "objectives": _objective_trial,
     "tasks": _task_trial,
     "positions": _position_trial,
-    "attentions": _attention_trial,
+    "attentions": lambda entry: _step_with({"objectives": ["mlm"]}, [{**small("lxmert"), "attention": entry.name}]),
 }
 """By kind, a function that runs a stage with the component and returns it."""
 

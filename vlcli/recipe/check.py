@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -81,30 +82,27 @@ def _validate(model: type[BaseModel], raw: Any, path: Path_, document: Document)
 _OPTION_MODELS: dict[str, type[BaseModel]] = {"objectives": ObjectiveOptions, "datasets": ReaderOptions}
 
 
-def _options(use: Use, document: Document) -> list[Problem]:
-    model = None if CHANGED in use.options else _OPTION_MODELS.get(use.kind)
-    options = {key: value for key, value in use.options.items() if key != "as"}
-    problems = _validate(model, options, use.path, document)[1] if model else []
+def _options(use: Use, document: Document) -> Iterator[Problem]:
+    if CHANGED not in use.options and use.kind in _OPTION_MODELS:
+        options = {key: value for key, value in use.options.items() if key != "as"}
+        yield from _validate(_OPTION_MODELS[use.kind], options, use.path, document)[1]
     for key, value in use.spec.items():
         if not all(math.isfinite(number) and abs(number) <= MOST_INT for number in numbers_in(value)):
-            problems.append(document.fault((*use.path, key), "this value does not fit", shown(value), _FINITE))
-    return problems
+            yield document.fault((*use.path, key), "this value does not fit", shown(value), _FINITE)
 
 
-def _pattern_faults(name: str, stage: Stage, document: Document) -> list[Problem]:
+def _pattern_faults(name: str, stage: Stage, document: Document) -> Iterator[Problem]:
     if not isinstance(stage, Training):
-        return []
+        return
     path: Path_ = ("stages", name)
     patterns = {(*path, key, i): text for key in _PATTERNS for i, text in enumerate(getattr(stage, key) or [])}
     patterns |= {(*path, "optimizer", "no_decay", i): text for i, text in enumerate(stage.optimizer.no_decay)}
     patterns |= {(*path, "optimizer", "groups", i, "match"): g.match for i, g in enumerate(stage.optimizer.groups)}
-    problems = []
     for at, text in patterns.items():
         try:
             Searcher(text, dotted(at))
         except RecipeError as error:
-            problems += [replace(problem, where=document.place(at)) for problem in error.problems]
-    return problems
+            yield replace(error.problems[0], where=document.place(at))
 
 
 _PATTERNS = ("trainable", "frozen", "allow_unmatched")
@@ -162,8 +160,7 @@ def _section(annotation: Any) -> Any:
     return next(filter(None, map(_section, getattr(annotation, "__args__", ()))), None)
 
 
-def _wiring(names: list[str], typed: dict[str, Stage], document: Document) -> list[Problem]:
-    problems: list[Problem] = []
+def _wiring(names: list[str], typed: dict[str, Stage], document: Document) -> Iterator[Problem]:
     for name, stage in typed.items():
         earlier = names[: names.index(name)]
         words = [("from", one) for one in stage.source]
@@ -175,18 +172,16 @@ def _wiring(names: list[str], typed: dict[str, Stage], document: Document) -> li
             what = what if value in names else "there is no such stage, file or folder"
             expected = ", ".join(earlier) or "there is no earlier stage"
             hint = "" if value in names else did_you_mean(value, earlier)
-            problems.append(document.fault(("stages", name, field), what, value, expected, hint))
+            yield document.fault(("stages", name, field), what, value, expected, hint)
         fitted = getattr(stage, "fit", [])  # without a model
         if stage.needs_source and not stage.source and not fitted:
             what = f"{stage.kind} needs 'from': the stage (or folder) whose model it takes"
             expected = ", ".join(earlier) or "an earlier stage"
             expected += "; or `fit: DATA` for a task without a model" if stage.kind == "evaluate" else ""
-            problems.append(document.fault(("stages", name, "from"), what, expected=expected))
+            yield document.fault(("stages", name, "from"), what, expected=expected)
     for label, name in section(document.value, "table", "rows").items():
         if isinstance(name, str) and name not in names:
-            path: Path_ = ("table", "rows", label)
-            problems.append(document.fault(path, "there is no such stage", name, ", ".join(names)))
-    return problems
+            yield document.fault(("table", "rows", label), "there is no such stage", name, ", ".join(names))
 
 
 def by_place(problem: Problem) -> tuple[str, int, str]:

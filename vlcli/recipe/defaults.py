@@ -10,6 +10,7 @@ A stage's own keys take precedence, mappings key by key, as a child's do over it
 """
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 from vlcli.errors import Problem, did_you_mean, shown
@@ -29,7 +30,7 @@ def expand(document: Document) -> list[Problem]:
     shared = document.value.pop(KEY, None)
     if shared is None:
         return []
-    if problems := _faults(shared, document):
+    if problems := list(_faults(shared, document)):
         return problems
     for name, stage in section(document.value, "stages").items():
         kind = kind_of(name, stage) if isinstance(stage, dict) else ""
@@ -48,22 +49,19 @@ def _merge_under(document: Document, name: str, kind: str, shared: dict[str, Any
     document.places = {**document.places, **merged.places, at: document.places.get(at, merged.places[at])}
 
 
-def _faults(shared: Any, document: Document) -> list[Problem]:
+def _faults(shared: Any, document: Document) -> Iterator[Problem]:
     if not isinstance(shared, dict):
         what, expected = "defaults are a mapping from kinds of stages to keys", "finetune: {batch_size: 64}"
-        return [document.fault((KEY,), what, shown(shared, 60), expected)]
-    problems = []
-    for kind, keys in shared.items():
+        yield document.fault((KEY,), what, shown(shared, 60), expected)
+    for kind, keys in section(shared).items():
         path: Path_ = (KEY, kind)
         if kind not in STAGES:
             what, hint = f"there is no stage kind {kind!r}", did_you_mean(kind, STAGES)
-            problems.append(document.fault(path, what, "", ", ".join(STAGES), hint))
+            yield document.fault(path, what, "", ", ".join(STAGES), hint)
         elif keys is not None and not isinstance(keys, dict):
-            problems.append(document.fault(path, "the defaults of a kind are a mapping", shown(keys, 60)))
+            yield document.fault(path, "the defaults of a kind are a mapping", shown(keys, 60))
         else:
             known = [info.alias or name for name, info in STAGES[kind].model_fields.items() if name != "kind"]
-            for word in keys or {}:
-                if word not in known:
-                    hint = did_you_mean(word, known)
-                    problems.append(document.fault((*path, word), f"unknown key {word!r}", "", ", ".join(known), hint))
-    return problems
+            for word in (word for word in keys or {} if word not in known):
+                hint = did_you_mean(word, known)
+                yield document.fault((*path, word), f"unknown key {word!r}", "", ", ".join(known), hint)

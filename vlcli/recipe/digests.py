@@ -22,8 +22,7 @@ _MANY = 5000
 
 def read_files(reader: Any) -> list[Path]:
     """Returns the files that a reader reads, and the lists of pictures that its ``take`` names."""
-    lists: list[Path] = getattr(reader, "picture_lists", list)()  # a stranger's may do without the base class
-    return [*reader.files(), *lists]
+    return [*reader.files(), *getattr(reader, "picture_lists", list)()]  # a stranger's may do without the base class
 
 
 def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:

@@ -137,8 +137,7 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     if isinstance(stage, Training):
         vocabulary = (stage.text or recipe.text).vocabulary
         if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's
-            paths = [root / vocabulary, Path(vocabulary).expanduser()]
-            files += [path for path in paths if path.exists()][:1]
+            files += [path for path in [root / vocabulary, Path(vocabulary).expanduser()] if path.exists()][:1]
         tables = [spec.get(key) for spec in [*(stage.objectives or []), stage.task or {}] for key in _UNDER_ROOT]
         files += [root / Path(table).expanduser() for table in tables if isinstance(table, str)]
     uses = [*of_stage(name, stage), *(of_recipe(recipe) if isinstance(stage, Training) else ())]

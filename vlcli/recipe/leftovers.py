@@ -53,12 +53,10 @@ class Run:
     def state(self) -> str:
         """``running``, ``failed``, ``stopped`` (killed), ``done`` (what was asked), ``damaged`` or ``empty``."""
         states = {*self.stages.values(), *([self.progress.status] if self.progress is not None else [])}
-        for state in ("running", "failed", "stopped"):
-            if state in states:
-                return state
         if states <= {"not begun"}:
             return "empty"
-        return "done" if states <= {"done", "not begun"} else "damaged"
+        usual = "done" if states <= {"done", "not begun"} else "damaged"
+        return next((state for state in ("running", "failed", "stopped") if state in states), usual)
 
 
 def sweep_stage(folder: Path) -> None:
@@ -129,8 +127,7 @@ def _leftovers(path: Path) -> Iterator[Leftover]:
         state = "a part" if record is None or record.status != "done" else f"made {record.finished[:16]}Z"
         yield Leftover(path, _measure(path)[0], f"moved aside for a new one ({state})")
     elif path.is_dir() and not path.name.startswith("."):
-        inside = [*path.iterdir(), *((path / "checkpoints").iterdir() if (path / "checkpoints").is_dir() else ())]
-        for other in sorted(inside):
+        for other in sorted([*path.iterdir(), *path.glob("checkpoints/*")]):
             if HALF.match(other.name):
                 yield Leftover(other, _measure(other)[0], "half written by a process that is gone")
             elif UNSOUND.match(other.name):

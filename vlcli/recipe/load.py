@@ -8,6 +8,7 @@ import copy
 import difflib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,14 @@ class Loading:
 
 def about(reference: str) -> str:
     """Reads the ``about`` of a registered recipe from its file alone; empty if it has none."""
-    try:
+    with suppress(UsageError, ComponentError, OSError, UnicodeDecodeError):
         source = locate(reference)
         if source.row:
             return str(merged(source)[0].value.get("about") or "")
         text = source.file.read_text(encoding="utf-8")
-    except (UsageError, ComponentError, OSError, UnicodeDecodeError):
-        return ""
-    line = _ABOUT.search(text)
-    words = line[1].strip().strip("\"'") if line else ""
-    return f"{words} (table: vlcli ls {reference})" if _ROWS.search(text) else words
+        words = line[1].strip().strip("\"'") if (line := _ABOUT.search(text)) else ""
+        return f"{words} (table: vlcli ls {reference})" if _ROWS.search(text) else words
+    return ""
 
 
 def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:

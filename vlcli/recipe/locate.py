@@ -146,8 +146,7 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     if table and row and (of_table := _whole(table, beside)) is not None:
         return replace(of_table, name=f"{of_table.name}:{row}", row=row)
     if reference.endswith((".yaml", ".yml")):
-        folder = beside.file.parent if beside else Path()
-        where = str(folder / Path(reference).expanduser())
+        where = str((beside.file.parent if beside else Path()) / Path(reference).expanduser())
         raise UsageError("There is no such recipe file.", where=where, hint="list recipes: vlcli ls recipes")
     return registered_file("recipes", reference)
 
@@ -165,8 +164,7 @@ def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
     is_named = tail.lower() in known and head.lower() not in known  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
     if is_named and not is_path:
         return registered_file("recipes", reference)
-    folder = beside.file.parent if beside else Path()
-    file = folder / Path(reference).expanduser()
+    file = (beside.file.parent if beside else Path()) / Path(reference).expanduser()
     if beside and beside.tree and not file.resolve().is_relative_to(beside.tree.resolve()):
         raise UsageError("A recipe's parent lies outside its package.", where=str(beside.file), got=reference)
     return RecipeFile(reference, file, beside.tree if beside else None) if file.is_file() else None

@@ -134,8 +134,7 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
         if key.lstrip("-").isdigit() and -len(holder) <= int(key) < len(holder):
             return int(key) % len(holder)
         for index, item in enumerate(holder):
-            names = (item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)
-            if key in names:
+            if key in ((item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)):
                 return index
     known = ", ".join(
         str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)

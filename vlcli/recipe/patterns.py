@@ -41,9 +41,8 @@ class Searcher:
         try:
             self._compiled = _compile(pattern)
         except ValueError as error:
-            raise RecipeError(
-                [Problem(key, "not a regular expression", got=pattern[:200], expected=str(error))]
-            ) from None
+            problem = Problem(key, "not a regular expression", got=pattern[:200], expected=str(error))
+            raise RecipeError([problem]) from None
 
     def search(self, name: str) -> bool:
         """Returns True if the pattern occurs in ``name``.
@@ -71,14 +70,10 @@ class Searcher:
             raise self._slow() from None
 
     def _slow(self) -> RecipeError:
-        problem = Problem(
-            self.key,
-            f"this pattern takes longer than {MOST_SECONDS:g} s to search",
-            got=self.pattern,
-            expected="no repetition inside a repetition, such as (a|aa)+",
-            hint="say what must match more directly, e.g. '^model\\.head'",
-        )
-        return RecipeError([problem])
+        what = f"this pattern takes longer than {MOST_SECONDS:g} s to search"
+        expected = "no repetition inside a repetition, such as (a|aa)+"
+        hint = "say what must match more directly, e.g. '^model\\.head'"
+        return RecipeError([Problem(self.key, what, got=self.pattern, expected=expected, hint=hint)])
 
 
 def _compile(text: str) -> Any:

@@ -196,8 +196,7 @@ def _row(label: str, value: Any, path: Path_, table: Rows) -> Row | None:
     changes = {key: part for key, part in value.items() if key not in _OF_ROWS}
     depth = len(path)
     places = {key[depth:]: where for key, where in table.document.places.items() if key[:depth] == path}
-    about = str(value.get("about") or "")
-    return Row(label, (label,), path, (Document(changes, places),), about, published, unchanged)
+    return Row(label, (label,), path, (Document(changes, places),), str(value.get("about") or ""), published, unchanged)
 
 
 def _numbers(written: Any, path: Path_, table: Rows) -> dict[str, Published]:

@@ -180,11 +180,9 @@ def is_alive(folder: Path) -> bool:
 
 def seen(folder: Path) -> RunState | None:
     """Returns the state of the run in ``folder``; a run whose process is gone counts as stopped."""
-    state = read(folder)
-    if state is not None and state.status == "running" and not is_alive(folder):
-        state = read(folder) or state  # it may have ended between the two looks
-        if state.status == "running" and not is_alive(folder):
-            state.status = "stopped"
-            for stage in state.stages:
-                stage.status = "stopped" if stage.status == "running" else stage.status
+    alive, state = is_alive(folder), read(folder)  # in this order: it may end between the two looks
+    if state is not None and state.status == "running" and not alive and not is_alive(folder):
+        state.status = "stopped"
+        for stage in state.stages:
+            stage.status = "stopped" if stage.status == "running" else stage.status
     return state

@@ -161,9 +161,7 @@ def locked(folder: Path) -> Iterator[None]:
         VlcliError: another process works in it, or on a stage that reads it.
     """
     # A run that was killed leaves worker processes that take a moment to notice: wait for those.
-    with flocked(_lock(folder), LOCK_PATIENCE) as file:
-        if file is None:
-            raise taken("Another vlcli is working on this stage.", folder, _lock(folder))
+    with _held("Another vlcli is working on this stage.", folder, LOCK_PATIENCE):
         yield
 
 
@@ -174,23 +172,26 @@ def read_locked(folders: Iterable[Path]) -> Iterator[None]:
     Raises:
         VlcliError: another process works in one.
     """
+    what = "Another vlcli is working on a stage that this one reads."
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            if (
-                os.access(folder.parent, os.W_OK)
-                and stack.enter_context(flocked(_lock(folder), LOCK_PATIENCE, shared=True)) is None
-            ):
-                raise taken("Another vlcli is working on a stage that this one reads.", folder, _lock(folder))
+            if os.access(folder.parent, os.W_OK):
+                stack.enter_context(_held(what, folder, LOCK_PATIENCE, shared=True))
         yield
 
 
 @contextlib.contextmanager
 def writing_alone(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder of data while it is written. Raises VlcliError: another process writes it."""
-    lock = _lock(folder.absolute())
-    with flocked(lock) as file:
+    with _held("Another vlcli is writing this folder.", folder.absolute(), 0.0):
+        yield
+
+
+@contextlib.contextmanager
+def _held(what: str, folder: Path, patience: float, *, shared: bool = False) -> Iterator[None]:
+    with flocked(_lock(folder), patience, shared=shared) as file:
         if file is None:
-            raise taken("Another vlcli is writing this folder.", folder, lock)
+            raise taken(what, folder, _lock(folder))
         yield
 
 

@@ -4,7 +4,7 @@
 installed. *Deep* imports every component, checks every parameter, and asks the readers for their files.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +58,7 @@ def faults(
     problems = shallow(resolved, chosen)
     keys_of_faults = {problem.key for problem in problems}
     problems += [fault for fault in parameters(resolved, chosen) if f"{fault.key}.name" not in keys_of_faults]
-    return sorted(problems, key=by_place) or _missing_files(resolved, chosen, artifacts or {})
+    return sorted(problems, key=by_place) or list(_missing_files(resolved, chosen, artifacts or {}))
 
 
 def parameters(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
@@ -109,40 +109,37 @@ def _fixed(use: Use) -> list[Problem]:
     return [Problem(f"{use.key}.{name}", what, expected=", ".join(allowed)) for name in fixed]
 
 
-def _known(resolved: Resolved, kind: str, name: str, path: Path_) -> list[Problem]:
+def _known(resolved: Resolved, kind: str, name: str, path: Path_) -> Iterator[Problem]:
     try:
         registry.find(kind, name)
     except ComponentError as error:
         hint = did_you_mean(name, resolved.recipe.datasets) if kind == "datasets" else ""
         got = error.got or ("" if kind == "worlds" else name)
-        return [resolved.document.fault(path, error.what, got, error.expected, hint or error.hint, code=4)]
-    return []
+        yield resolved.document.fault(path, error.what, got, error.expected, hint or error.hint, code=4)
 
 
-def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
+def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> Iterator[Problem]:
     without_data = stage.kind == "draw" and not keys.data_specs(resolved.recipe, stage, defaults=False)
     if stage.kind in ("make", "export") or without_data or wiring.root_stage(resolved.recipe, stage, earlier):
-        return []
+        return
     root = wiring.root_folder(resolved.recipe, stage, {})
     if not root.is_dir():
         path: Path_ = ("stages", name, "root") if stage.root else ("root",)
         word = stage.root or resolved.recipe.root
         hint = f"point `root` at the folder that holds the data: root=DATA{_sources_of(resolved)}"
         expected = "a folder" + (f", or an earlier stage: {', '.join(earlier)}" if earlier else "")
-        return [resolved.document.fault(path, "the data root is not there", word, expected, hint, code=5)]
-    problems = []
+        yield resolved.document.fault(path, "the data root is not there", word, expected, hint, code=5)
+        return
     for field in ("images", "boxes"):
         for value in as_list(getattr(stage, field, None)):
             if value and not is_remote(value) and not (root / Path(value).expanduser()).exists():
                 at, place = ("stages", name, field), str(root / value)
-                problems.append(resolved.document.fault(at, "this is not there", place, hint="check `root`", code=5))
-    return problems
+                yield resolved.document.fault(at, "this is not there", place, hint="check `root`", code=5)
 
 
-def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
+def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> Iterator[Problem]:
     of_stage = wiring.root_stage(resolved.recipe, stage, earlier)
     rootless = not of_stage and not wiring.root_folder(resolved.recipe, stage, {}).is_dir()  # reported already
-    problems = []
     for field, key in (("source", "from"), *(() if rootless else (("features", "features"),))):
         words = tuple(value for value in getattr(stage, field, []) if value not in earlier)
         for value in wiring.missing_places(resolved.recipe, stage, words, {}):
@@ -153,8 +150,7 @@ def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[s
                 hint = "make a store: vlcli extract, or vlcli features import"
             if wiring.is_hub_name(value):
                 hint = f"where there is a network: hf download {value}{_sources_of(resolved)}"
-            problems.append(resolved.document.fault(path, what, value, expected, hint, code=5))
-    return problems
+            yield resolved.document.fault(path, what, value, expected, hint, code=5)
 
 
 def _sources_of(resolved: Resolved) -> str:
@@ -162,7 +158,7 @@ def _sources_of(resolved: Resolved) -> str:
     return f"; where to get it: vlcli data where {resolved.reference}" if of_file else ""
 
 
-def _fit_faults(resolved: Resolved, name: str) -> list[Problem]:
+def _fit_faults(resolved: Resolved, name: str) -> Iterator[Problem]:
     stage = resolved.stages[name]
     spec: Spec | None = getattr(stage, "task", None)
     fit = bool(getattr(stage, "fit", []))
@@ -181,12 +177,12 @@ def _fit_faults(resolved: Resolved, name: str) -> list[Problem]:
         what, got = "a task that is fitted without a model takes none", ", ".join(stage.source)
         key, expected = "from", "leave `from` out"
     else:
-        return []
-    return [resolved.document.fault(("stages", name, key), what, got, expected)]
+        return
+    yield resolved.document.fault(("stages", name, key), what, got, expected)
 
 
-def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str, Path]) -> list[Problem]:
-    problems, order = [], list(resolved.stages)
+def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str, Path]) -> Iterator[Problem]:
+    order = list(resolved.stages)
     for name in names:
         stage = resolved.stages[name]
         of_stage = wiring.root_stage(resolved.recipe, stage, order[: order.index(name)])
@@ -196,7 +192,7 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
         for place, file in keys.component_files(uses(resolved, [name]), root):
             if not file.exists():
                 hint = "check `root`: such a path is looked for there, then in the current folder"
-                problems.append(resolved.document.fault(place, "there is no such file", str(file), hint=hint, code=5))
+                yield resolved.document.fault(place, "there is no such file", str(file), hint=hint, code=5)
         for (owner, *rest), spec in keys.data_places(resolved.recipe, stage):
             try:
                 registry.build("datasets", spec, root).require()
@@ -204,8 +200,7 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
                 path: Path_ = tuple(rest) if owner == "recipe" else ("stages", name, *rest)
                 got = ": ".join(filter(None, (error.where, error.got)))
                 code = error.exit_code
-                problems.append(resolved.document.fault(path, error.what, got, error.expected, error.hint, code))
-    return problems
+                yield resolved.document.fault(path, error.what, got, error.expected, error.hint, code)
 
 
 def _placed(document: Document, fault: Problem, key: str) -> Problem:

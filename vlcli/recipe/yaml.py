@@ -154,7 +154,6 @@ def _events(text: str) -> list[Any]:
     return events
 
 
-_NO_CHARACTER = "found invalid Unicode character escape code"
 _TOO_DEEP = f"the document is nested deeper than {MOST_LEVELS} levels"
 
 
@@ -246,7 +245,7 @@ def _scalar(event: Any, line: int) -> Any:
 def _characters(text: str, line: int) -> str:
     # No file and no terminal can hold one. PyYAML without libyaml reads it.
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise _YamlError(f"not YAML: {_NO_CHARACTER}", line)
+        raise _YamlError("not YAML: found invalid Unicode character escape code", line)
     return text
 
 

@@ -145,8 +145,7 @@ def _misfit(target: type, passes: tuple[str, ...]) -> str:
     if any(one.kind is one.VAR_POSITIONAL for one in taken):
         return ""
     names = [one for one in taken if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    needed = [one.name for one in names if one.default is one.empty]
-    if len(needed) <= len(passes) <= len(names):
+    if len([one.name for one in names if one.default is one.empty]) <= len(passes) <= len(names):
         return ""
     has = ", ".join(one.name for one in names) or "no positional parameter"
     return f"its __init__ takes {has}, and vlcli passes {', '.join(passes) or 'none'}"

@@ -2,7 +2,7 @@
 
 import importlib.util
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -242,18 +242,13 @@ def _lack(name: str, missing: list[str], key: str, hint: str) -> Problem:
     return Problem(key, what, got=f"missing: {', '.join(missing)}", hint=hint, code=4)
 
 
-def _target(entry: Entry) -> Any:
-    _check_interface(entry)
-    return _resolved(entry.value) if entry.loaded is None else entry.loaded
-
-
 _resolved = cache(resolve_name)
 
 
-def _check_interface(entry: Entry) -> None:
+def _target(entry: Entry) -> Any:
     stated, name = entry.interface, entry.distribution
     if not stated or (stated.isdecimal() and OLDEST <= int(stated) <= INTERFACE):
-        return
+        return _resolved(entry.value) if entry.loaded is None else entry.loaded
     what, hint = f"The package {name} does not say which interface of vlcli it was written for.", "ask its author"
     if stated.isdecimal():
         old = int(stated) < OLDEST
@@ -266,7 +261,7 @@ def _check_interface(entry: Entry) -> None:
 
 
 def _value_problems(
-    target: Callable[..., Any], known: dict[str, Parameter], options: dict[str, Any], key: str
+    target: Callable[..., Any], known: Mapping[str, Parameter], options: dict[str, Any], key: str
 ) -> list[Problem]:
     problems = []
     for name in [name for name in options if name not in known]:
@@ -281,11 +276,10 @@ def _value_problems(
             wrong.setdefault(name, _type_problem(known.get(name), name, one, f"{key}.{name}"))
     for name, item in options.items():
         # The numbers of a nested component are checked with it.
-        if name in known and not known[name].kind and name not in wrong:
-            out = number_fault(name, known[name].annotation, item)
-            if out:
-                what = "this value does not fit"
-                wrong[name] = Problem(f"{key}.{name}", what, got=shown(out[0]), expected=out[1])
+        of_number = name in known and not known[name].kind and name not in wrong
+        if of_number and (out := number_fault(name, known[name].annotation, item)):
+            got, expected = shown(out[0]), out[1]
+            wrong[name] = Problem(f"{key}.{name}", "this value does not fit", got=got, expected=expected)
     return [*problems, *wrong.values()]
 
 

@@ -118,8 +118,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
         goal = "captioning"
     parts = planning.divide(source, examples, folder.root)
-    size = planning.Size(0, 0, (0, 0, 0), "")
-    plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], size, weights=folder.weights)
+    plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], weights=folder.weights)
     others = [one.where for one in folder.sources if one.kind == source.kind and one not in sources]
     plan.boxes, plan.aside = folder.boxes, [*(f"{where}: {source.where} is learnt" for where in others), *folder.aside]
     pictures = {name: reader for reader, rows in read for example in rows for name in example.images}
@@ -137,12 +136,12 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
             expected=f"a ResNet's weights in the folder, e.g. resnet50.safetensors{other}",
             hint=hint + (", or take --task retrieval" if goal == "captioning" else ""),
         )
-    if goal in ("vqa", "classification", "pairs") and not source.parts:
-        plan.captions = captions
+    if goal in ("vqa", "classification", "pairs") and captions and not source.parts:
+        if (model_of(plan)[0] or {}).get("name") == "lxmert":
+            plan.captions = captions
+        else:
+            plan.notes.append("the captions are not used: the model learns from the answers alone")
     _sizes(plan, examples, folder.root)
-    if plan.captions and (model_of(plan)[0] or {}).get("name") != "lxmert":
-        plan.captions, plan.notes = [], ["the captions are not used: the model learns from the answers alone"]
-        _sizes(plan, examples, folder.root)
     if goal == "referring":
         _boxes_to_choose(plan, *read[0], folder.root)
     plan.rows = rows_of(*read[0], SHOWN)
@@ -165,8 +164,7 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
     plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
     from_pixels = plan.goal in OF_IMAGES and plan.weights is None
     plan.batch = 4 if plan.goal == "detection" else 16 if from_pixels else 32 if plan.goal == "referring" else 64
-    stops = plan.goal not in ("retrieval", "captioning", "detection")
-    plan.epochs = planning.epochs_for(number, plan.batch, stops)
+    plan.epochs = planning.epochs_for(number, plan.batch, plan.goal not in ("retrieval", "captioning", "detection"))
     if plan.goal == "vqa":
         plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)
     else:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +16,7 @@ from vlcli.data.holdout import groups_of, select
 from vlcli.data.readers.table import Table
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
+from vlcli.plain import comma_list
 from vlcli.recipe.schema import Recipe
 from vlcli.starter.machine import Machine
 from vlcli.starter.seen import Row, Seen, Weights
@@ -75,6 +76,9 @@ class Size(NamedTuple):
     why: str
 
 
+_NO_SIZE = Size(0, 0, (0, 0, 0), "")
+
+
 @dataclass
 class Plan:
     """Everything a recipe needs.
@@ -95,7 +99,7 @@ class Plan:
     parts: dict[str, Part]
     machine: Machine
     more: list[Recognised]
-    size: Size
+    size: Size = _NO_SIZE
     captions: list[Recognised] = field(default_factory=list)
     boxes: list[str] = field(default_factory=list)
     labelled: Recognised | None = None
@@ -282,10 +286,8 @@ def add_notes(plan: Plan, seen: Seen, readers: Sequence[Reader], examples: list[
         plan.notes.append(f"{where} is {encoding} text, not UTF-8; look whether letters with accents are right")
     for (first, one), (second, other) in combinations(plan.parts.items(), 2):
         if both := len(one.names & other.names):
-            plan.notes.append(
-                f"{both:,} of the {len(other.names):,} pictures of the {second} part are also in the {first} part: a "
-                "score there is no score of new pictures"
-            )
+            pictures = f"{both:,} of the {len(other.names):,} pictures of the {second} part"
+            plan.notes.append(f"{pictures} are also in the {first} part: a score there is no score of new pictures")
     plan.notes += [*_labels(plan, examples), *_counts(plan)]
     if seen.weights is not None and plan.weights is None:
         plan.notes.append(f"the weights in {seen.weights.file} are not used: the model of this task learns from pixels")
@@ -296,9 +298,9 @@ def unknown_answers(recipe: Recipe, root: Path) -> list[str]:
     return never_right(recipe, lambda _, spec: build_reader(spec, root))
 
 
-def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> list[str]:
-    """Return notes about pictures that are missing, damaged, named twice, or in no row."""
-    used, notes = set(files.values()), []
+def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> Iterator[str]:
+    """Yield notes about pictures that are missing, damaged, named twice, or in no row."""
+    used = set(files.values())
     absent = sorted(name for name, path in files.items() if path not in seen.paths and not is_there(path))
     if len(absent) > len(files) / 2:
         raise DataError(
@@ -308,34 +310,34 @@ def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> list[str]:
             hint="add the pictures, or call init with the folder that holds them too",
         )
     if absent:
-        notes.append(f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}")
+        yield f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}"
     bad = sorted(seen.name(path) for path in seen.unreadable if path.absolute() in used)
     if bad:
-        more = f" and {len(bad) - _NAMED:,} more (--json lists them)" if len(bad) > _NAMED else ""
-        notes.append(f"pictures that cannot be read: {len(bad):,}: {', '.join(bad[:_NAMED])}{more}")
+        more = " (--json lists them)" if len(bad) > _NAMED else ""
+        yield f"pictures that cannot be read: {len(bad):,}: {comma_list(bad, _NAMED)}{more}"
     plan.drop = bool(absent or bad)
     names = defaultdict(list)
     for name, path in files.items():
         names[path].append(name)
     if twice := [" and ".join(several[:2]) for several in names.values() if len(several) > 1]:
-        notes.append(
+        yield (
             f"{len(twice):,} pictures have two names in the data, such as {twice[0]}: they count as two pictures, of "
             "which one may be in the training part and the other in the test part; write them alike"
         )
     idle = len(seen.paths - used - {path.absolute() for path in seen.unreadable})
     if idle:
-        notes.append(f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them")
-    return notes + ([seen.checked] if seen.checked else [])
+        yield f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them"
+    if seen.checked:
+        yield seen.checked
 
 
-def _labels(plan: Plan, examples: list[Example]) -> list[str]:
-    """Return notes about classes with a single example, and about rows that contradict each other."""
-    notes = []
+def _labels(plan: Plan, examples: list[Example]) -> Iterator[str]:
+    """Yield notes about classes with a single example, and about rows that contradict each other."""
     counts = Counter(str(example.targets["label"]) for example in examples if "label" in example.targets)
     once = sum(count == 1 for count in counts.values())
     if plan.goal in ("image-classification", "classification") and once:
         every = "each class" if once == len(counts) else f"{once:,} of {len(counts):,} classes"
-        notes.append(f"{every} occurs once: what is learnt of such a class cannot be tested")
+        yield f"{every} occurs once: what is learnt of such a class cannot be tested"
     targets: dict[Any, set[str]] = defaultdict(set)
     for example in examples:
         target = example.targets.get("label", example.targets.get("raw_answers"))
@@ -344,18 +346,14 @@ def _labels(plan: Plan, examples: list[Example]) -> list[str]:
     if several := [key for key, values in targets.items() if len(values) > 1]:
         what = "pictures" if plan.goal == "image-classification" else "pictures with the same sentence"
         named = f"such as {several[0][0]}" if several[0][0] else ""
-        notes.append(
-            f"rows contradict each other about {len(several):,} {what}, {named}: all of these rows are learnt from"
-        )
-    return notes
+        yield f"rows contradict each other about {len(several):,} {what}, {named}: all of these rows are learnt from"
 
 
-def _counts(plan: Plan) -> list[str]:
-    few, tested, notes = plan.parts["train"].examples, plan.parts["test"].pictures, []
+def _counts(plan: Plan) -> Iterator[str]:
+    few, tested = plan.parts["train"].examples, plan.parts["test"].pictures
     if few < HARDLY_ANY:
-        notes.append(f"nothing can be learnt from {few:,} training examples: the table shows what the baselines score")
+        yield f"nothing can be learnt from {few:,} training examples: the table shows what the baselines score"
     elif few < FEW_TRAINED:
-        notes.append(f"{few:,} training examples are few: expect little more than the most frequent answer or chance")
+        yield f"{few:,} training examples are few: expect little more than the most frequent answer or chance"
     if tested < FEW_TESTED:
-        notes.append(f"test pictures are few ({tested}): read the intervals of the report with the scores")
-    return notes
+        yield f"test pictures are few ({tested}): read the intervals of the report with the scores"

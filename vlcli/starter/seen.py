@@ -1,8 +1,6 @@
 """Asks every reader which data of a folder it can read; records weights, and rows as a reader understands them."""
 
-import json
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from vlcli import registry
+from vlcli.checkpoints.identify import read_tensors
 from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
@@ -21,11 +20,12 @@ from vlcli.data.recognition.values import columns_in
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id
+from vlcli.plain import comma_list
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
-_DEPTHS = {(6, True): "resnet50", (23, True): "resnet101", (36, True): "resnet152", (2, False): "resnet18"}
-_DEPTHS[6, False] = "resnet34"
-_MOST_HEADER = 64 * 2**20
+_DEEP = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
+_SHALLOW = {2: "resnet18", 6: "resnet34"}
+"""Networks by the blocks of their third layer, with a third convolution in each block and without."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,12 @@ def _arch(path: Path) -> str | None:
         depth = re.search(r"resnet-?(18|34|50|101|152)", path.name.lower())
         return f"resnet{depth[1]}" if depth else None
     try:
-        with path.open("rb") as file:
-            size = struct.unpack("<Q", file.read(8))[0]
-            names = list(json.loads(file.read(size))) if size < _MOST_HEADER else []
-    except (OSError, ValueError, struct.error):
+        names = read_tensors(path)
+    except DataError:
         return None
-    blocks = {int(hit[1]) for name in names if (hit := re.search(r"(?:^|\.)layer3\.(\d+)\.conv1\.", name))}
+    blocks = {hit[1] for name in names if (hit := re.search(r"(?:^|\.)layer3\.(\d+)\.conv1\.", name))}
     deep = any(re.search(r"(?:^|\.)layer3\.0\.conv3\.", name) for name in names)
-    return _DEPTHS.get((len(blocks), deep))
+    return (_DEEP if deep else _SHALLOW).get(len(blocks))
 
 
 @dataclass
@@ -182,16 +180,15 @@ def _tool_of(folder: Folder, name: str) -> str:
     table = folder.table(name) if last.endswith((".json", ".csv")) else None
     if table is None:
         return ""
-    row = first_object(table.document) if isinstance(table.document, list) else table.document
-    columns = set(table.columns) if table.document is None else set(row) if isinstance(row, dict) else set()
-    inner = row if isinstance(row, dict) else {}
-    first = next(iter(inner.values()), None)
+    row = table.document if isinstance(table.document, dict) else first_object(table.document)
+    columns = set(table.columns if table.document is None else row)
+    first = next(iter(row.values()), None)
     by_picture = isinstance(first, dict) and {"filename", "regions"} <= set(first)
     signs = {
         "LabelMe": {"shapes", "imagePath"} <= columns,
         "VIA": by_picture or {"_via_img_metadata", "region_shape_attributes"} & columns,
         "Label Studio": {"data", "annotations"} <= columns or {"annotator", "lead_time"} <= columns,
-        "FiftyOne": "samples" in columns and "filepath" in first_object(inner.get("samples")),
+        "FiftyOne": "samples" in columns and "filepath" in first_object(row.get("samples")),
     }
     return next((tool for tool, is_one in signs.items() if is_one), "")
 
@@ -218,7 +215,8 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     questions: list[str] = []
     readers, aside = _readers()
     foreign = exports(folder)
-    aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
+    for tool, names in foreign.items():
+        aside.append(f"{tool}: {comma_list(names, 1)} not read; its COCO export is: {HOW[tool]}")
     of_folders: list[Recognised] = []
     folder_questions: list[str] = []
     has_sentences = False
@@ -254,7 +252,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
         raise DataError(
             f"The annotations are an export of {tool}, which no reader reads.",
             where=str(folder.root),
-            got=_shown(names),
+            got=comma_list(names, 1),
             expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
             hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
         )
@@ -277,11 +275,8 @@ def _without_incidental(sources: list[Recognised]) -> tuple[list[Recognised], li
     flags = next((one for one in sources if one.kind == "multilabel"), None)
     if flags is None:
         return sources, []
-    incidental = [
-        one
-        for one in sources
-        if one.kind == "labels" and one.entry["name"] != "folder" and not is_hinted("label", str(one.columns["label"]))
-    ]
+    tables = [one for one in sources if one.kind == "labels" and one.entry["name"] != "folder"]
+    incidental = [one for one in tables if not is_hinted("label", str(one.columns["label"]))]
     lines = [
         f"{one.where}: its column {one.columns['label']} is not called a label: {flags.where} is learnt; "
         f"--label {one.columns['label']} learns this instead"
@@ -300,8 +295,8 @@ def _unknown(folder: Folder) -> dict[str, int]:
     lines: dict[str, int] = {}
     for ending, names in by_ending.items():
         if len(names) > _MOST_NAMED:
-            line = f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them"
-            lines[line] = len(names)
+            files = f"{len(names):,} files that end in {ending}, such as {names[0]}"
+            lines[f"{files}: no reader recognises them"] = len(names)
         else:
             lines |= {f"{name}: no reader recognises it": 1 for name in names}
     return lines
@@ -353,10 +348,6 @@ def check_columns(folder: Folder) -> None:
         raise UsageError("No table has such a column.", got=got, expected=expected, hint=hint)
 
 
-def _shown(names: list[str]) -> str:
-    return names[0] + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
-
-
 def nothing_found(folder: Folder, aside: list[str]) -> DataError:
     """Return the error for a folder from which nothing can be learnt."""
     return DataError(
@@ -379,14 +370,14 @@ def no_pictures(folder: Folder) -> DataError:
     archives = [name for name in folder.every if name.endswith((".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar"))]
     hint = "name the folder that holds them, or convert other formats first"
     if archives and not arrays:
-        hint = f"unpack {_shown(archives)} here, and call init again"
+        hint = f"unpack {comma_list(archives, 1)} here, and call init again"
     elif tables:
         out = f"{root.resolve().name}-unpacked"
         hint = f"where they lie inside these files: vlcli data unpack {root} --out {out}, then vlcli init {out}"
     return DataError(
         "The folder holds no pictures.",
         where=str(root),
-        got=_shown(tables or archives) if tables or archives else f"{sum(1 for _ in root.iterdir())} files and folders",
+        got=comma_list(tables or archives, 1) or f"{sum(1 for _ in root.iterdir())} files and folders",
         expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
         hint=hint,
     )

@@ -143,16 +143,13 @@ def _film(plan: Plan) -> tuple[dict[str, Any], str]:
     width, height = plan.sizes
     small = 0 < max(width, height) <= SMALL
     side = [height, width] if small else [64, 64] if classes else [96, 96]
-    shape: dict[str, Any] = {"image_size": side[0] if side[0] == side[1] else side}
+    shape: dict[str, Any] = {"name": "film", "image_size": side[0] if side[0] == side[1] else side}
     if classes:
         shape |= {"convolutions": [24, 48, 96], "blocks": 1, "words": 0}
     elif not small:
         shape |= {"convolutions": [16, 32, 64, 64]}
     read = "at their own size" if small else f"at {side[0]} x {side[1]}"
-    return {
-        "name": "film",
-        **shape,
-    }, f"Convolutions read pixels {read}: the folder has no weights of a backbone."
+    return shape, f"Convolutions read pixels {read}: the folder has no weights of a backbone."
 
 
 def _answering(plan: Plan, writer: Writer) -> Rows:
@@ -297,8 +294,7 @@ def _features(plan: Plan, writer: Writer) -> None:
     else:
         why = "The folder has no weights of a backbone: a small network learns from the labelled boxes first."
         writer.comment(why, 2)
-        model = {"name": "region-classifier", "arch": "tiny-conv"}
-        stage: dict[str, Any] = {"kind": "finetune", "model": model}
+        stage: dict[str, Any] = {"kind": "finetune", "model": {"name": "region-classifier", "arch": "tiny-conv"}}
         stage |= {"task": "region-labels", "data": "objects", "steps": EYES_STEPS, "batch_size": EYES_BATCH}
         writer.stage("eyes", {**stage, "optimizer": {"lr": 2e-3}})
     referring = plan.goal == "referring"
