@@ -85,7 +85,8 @@ def open_readers(
     readers, absent = [], []
     for entry in specs:
         spec, reader = as_spec(entry), build_reader(entry, root)
-        if spec.get("if_missing") == "skip" and (lacking := missing(reader)):
+        lacking = next((file for file in read_files(reader) if not file.exists()), None)
+        if spec.get("if_missing") == "skip" and lacking is not None:
             (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
             absent.append(lacking)
             continue
@@ -118,11 +119,6 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
     if dropped := len(reader.examples()) - len(kept):
         reader.left_out["questions none of whose answers is in the answer table"] += dropped
     reader.restrict(kept)
-
-
-def missing(reader: Reader) -> Path | None:
-    """Returns the first missing file of a data set, or None."""
-    return next((file for file in read_files(reader) if not file.exists()), None)
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:

@@ -34,6 +34,7 @@ class Entry:
 
 
 Tensors = dict[str, Entry]
+# Kinds of layers: names of their tensors, with the indices of each one's sizes among those of the rule.
 _KINDS: dict[str, dict[str, tuple[int, ...]]] = {
     "linear": {"weight": (0, 1), "bias": (0,)},
     "matrix": {"weight": (0, 1)},
@@ -44,7 +45,6 @@ _KINDS: dict[str, dict[str, tuple[int, ...]]] = {
     "frozen-norm": {"weight": (0,), "bias": (0,), "running_mean": (0,), "running_var": (0,)},
     "affine": {"weight": (0,), "bias": (0,)},
 }
-"""Kinds of layers: names of their tensors, with the indices of each one's sizes among those of the rule."""
 
 
 def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:

@@ -171,11 +171,9 @@ def every(families: tuple[str, ...] = ()) -> list[Checkpoint]:
     Raises:
         RecipeError: a registered file has faults; all of them.
     """
-    checkpoints: list[Checkpoint] = []
-    for entry in entries("checkpoints"):
-        if not families or entry.name in families:
-            checkpoints += read(registered_file("checkpoints", f"{entry.distribution}:{entry.name}").file)
-    return checkpoints
+    chosen = [entry for entry in entries("checkpoints") if not families or entry.name in families]
+    files = [registered_file("checkpoints", f"{entry.distribution}:{entry.name}").file for entry in chosen]
+    return [one for file in files for one in read(file)]
 
 
 def of_layouts() -> list[Checkpoint]:

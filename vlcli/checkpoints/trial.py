@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,14 +64,12 @@ def trial_row(one: Checkpoint, trial: Trial) -> list[str]:
     return [one.name, one.file.layout, str(trial.tensors), f"{trial.values:,}", *counts]
 
 
-def reasons(trial: Trial) -> list[str]:
-    """Returns a line for each rule with the number of names that it excuses."""
-    lines = []
+def reasons(trial: Trial) -> Iterator[str]:
+    """Yields a line for each rule with the number of names that it excuses."""
     for what, excused in (("not read", trial.excused), ("new", trial.new)):
         for reason in dict.fromkeys(excused.values()):
             names = [name for name, other in excused.items() if other == reason]
-            lines.append(f"{len(names)} {what}: {reason} ({names[0]}{' ...' if len(names) > 1 else ''})")
-    return lines
+            yield f"{len(names)} {what}: {reason} ({names[0]}{' ...' if len(names) > 1 else ''})"
 
 
 class Traced(Tensor):
@@ -156,8 +154,8 @@ def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
     trial = Trial(checkpoint.name, len(tensors), sum(one.count for one in tensors.values()))
     traced = on_meta(tensors)
     with torch.device("meta"), torch.no_grad():
-        placed = _by_extractor(checkpoint, traced, trial) if checkpoint.reader["kind"] == "extractor" else None
-        placed = _by_model(checkpoint, traced, trial) if placed is None else placed
+        load = _by_extractor if checkpoint.reader["kind"] == "extractor" else _by_model
+        placed = load(checkpoint, traced, trial)
     trial.read = [name for name in tensors if name in placed]
     rest = [name for name in tensors if name not in placed]
     trial.excused, trial.lost, idle = excuse(rest, checkpoint.excused)

@@ -205,8 +205,7 @@ def pictures(entry: Entry) -> None:
             pool.submit(transform.train, scene, np.random.default_rng(7)).result()
 
 
-_pair: list[Pair] = []
-"""The two processes of :func:`processes`, once they are started."""
+_pair: list[Pair] = []  # the two processes of `processes`, once they are started
 
 
 def processes(entry: Entry) -> None:

@@ -36,15 +36,16 @@ _OF_MODEL: dict[str, dict[str, Any]] = {
     "two-tower-fused": _TOWERS,
 }
 _DATA = [{"name": "captions", "file": "absent.jsonl"}]
+# Models with which objectives and tasks are tried, in this order.
 _PARTNERS = [
     *("lxmert", "dimbert", "albef", "vlmo", "deit", "swin", "detr"),
     *("region-classifier", "noisy-or", "faster-rcnn"),
 ]
-"""Models with which objectives and tasks are tried, in this order."""
+# Objectives with which a model is tried; those of its package follow, which may be wrong themselves.
 _PLAIN = ("mlm", "contrast", "masked-concept", "bag-contrast")
-"""Objectives with which a model is tried; those of its package follow, which may be wrong themselves."""
+# Tasks with which a model is tried that takes none of the objectives.
 _PLAIN_TASKS = ("image-classification", "detection", "segmentation", "concepts", "vqa", "nlvr2", "captioning")
-"""Tasks with which a model is tried that takes none of the objectives."""
+# Slots in which a position encoding is tried: models and their parameter, by objective.
 _SLOTS = {
     "mlm": [
         *(("lxmert", "image_position"), ("lxmert", "text_position"), ("uniter", "position")),
@@ -53,7 +54,6 @@ _SLOTS = {
     "image-classification": [("deit", "position"), ("swin", "position")],
     "detection": [("detr", "position")],
 }
-"""Slots in which a position encoding is tried: models and their parameter, by objective."""
 
 
 def small(name: str, distribution: str = "") -> dict[str, Any]:

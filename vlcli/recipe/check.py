@@ -48,11 +48,6 @@ def check_structure(document: Document) -> tuple[Recipe | None, list[Problem]]:
     return recipe.model_copy(update={"stages": typed}), []
 
 
-def typed(model: type[BaseModel], document: Document) -> tuple[Any, list[Problem]]:
-    """Returns a document (claims, say) as ``model``, or None and every fault with its line."""
-    return _validate(model, document.value, (), document)
-
-
 def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[Problem]]:
     path: Path_ = ("stages", name)
     if not isinstance(raw, dict):
@@ -67,6 +62,11 @@ def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[
         hint = did_you_mean(said or name, STAGES)
         return None, [document.fault((*path, "kind"), what, said, ", ".join(STAGES), hint)]
     return _validate(STAGES[kind], {**raw, "kind": kind}, path, document)
+
+
+def typed(model: type[BaseModel], document: Document) -> tuple[Any, list[Problem]]:
+    """Returns a document (claims, say) as ``model``, or None and every fault with its line."""
+    return _validate(model, document.value, (), document)
 
 
 def _validate(model: type[BaseModel], raw: Any, path: Path_, document: Document) -> tuple[Any, list[Problem]]:
@@ -106,8 +106,8 @@ def _pattern_faults(name: str, stage: Stage, document: Document) -> Iterator[Pro
 
 
 _PATTERNS = ("trainable", "frozen", "allow_unmatched")
+# Names in other toolkits of a key whose nearest spelling here is another key.
 _MEANT = dict.fromkeys(("checkpoint_every", "checkpoint_steps", "save_steps", "ckpt_every"), "save_every")
-"""Names in other toolkits of a key whose nearest spelling here is another key."""
 _FINITE = "numbers that are finite and fit 64 bits"
 
 
@@ -144,9 +144,7 @@ def _problem(model: type[BaseModel], at: Path_, fault: Any, path: Path_, documen
 
 
 def _keys(model: Any, at: Path_) -> list[str]:
-    for part in at:
-        if isinstance(part, int):
-            continue
+    for part in (part for part in at if isinstance(part, str)):
         info = next((f for n, f in model.model_fields.items() if part in (n, f.alias)), None)
         model = _section(info.annotation) if info else None
         if model is None:

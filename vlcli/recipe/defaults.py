@@ -33,20 +33,16 @@ def expand(document: Document) -> list[Problem]:
     if problems := list(_faults(shared, document)):
         return problems
     for name, stage in section(document.value, "stages").items():
+        at: Path_ = ("stages", name)
         kind = kind_of(name, stage) if isinstance(stage, dict) else ""
         if shared.get(kind):
-            _merge_under(document, name, kind, shared[kind])
+            lines = {(*at, *path[2:]): where for path, where in document.places.items() if path[:2] == (KEY, kind)}
+            of_stage = {path: where for path, where in document.places.items() if path[:2] == at}
+            parent = Document({"stages": {name: copy.deepcopy(shared[kind])}}, lines)
+            merged = merge.merge(parent, Document({"stages": {name: stage}}, of_stage))
+            document.value["stages"][name] = merged.value["stages"][name]
+            document.places = {**document.places, **merged.places, at: document.places.get(at, merged.places[at])}
     return []
-
-
-def _merge_under(document: Document, name: str, kind: str, shared: dict[str, Any]) -> None:
-    at: Path_ = ("stages", name)
-    lines = {(*at, *path[2:]): where for path, where in document.places.items() if path[:2] == (KEY, kind)}
-    of_stage = {path: where for path, where in document.places.items() if path[:2] == at}
-    stage = Document({"stages": {name: document.value["stages"][name]}}, of_stage)
-    merged = merge.merge(Document({"stages": {name: copy.deepcopy(shared)}}, lines), stage)
-    document.value["stages"][name] = merged.value["stages"][name]
-    document.places = {**document.places, **merged.places, at: document.places.get(at, merged.places[at])}
 
 
 def _faults(shared: Any, document: Document) -> Iterator[Problem]:

@@ -21,8 +21,7 @@ from vlcli.registry import Entry
 from vlcli.registry.schema import Spec, as_spec
 from vlcli.version import __version__
 
-_UNDER_ROOT = ("answers", "detections")
-"""Options of tasks and objectives that name files under the data root alone."""
+_UNDER_ROOT = ("answers", "detections")  # options of tasks and objectives that name files under the data root alone
 _SILENT = {
     "about",
     "device",

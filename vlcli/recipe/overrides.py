@@ -7,6 +7,7 @@ stage (``epochs=3``). A list item is named by its position or by its ``as`` or `
 
 import os
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,9 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
     )
 
 
-def uneven(recipe: Recipe, words: list[str]) -> list[str]:
-    """Returns a line for each override that changes a stage and not its control (equal but for ``only``)."""
+def uneven(recipe: Recipe, words: list[str]) -> Iterator[str]:
+    """Yields a line for each override that changes a stage and not its control (equal but for ``only``)."""
     paths = [text.removeprefix("~").partition("=")[0].split(".") for text in words]
-    lines = []
     for root, stage, *rest in (path for path in paths if len(path) > 2):
         if root != "stages" or stage not in recipe.stages:
             continue
@@ -159,8 +159,7 @@ def uneven(recipe: Recipe, words: list[str]) -> list[str]:
             alone = other != stage and ["stages", other, *rest] not in paths
             if alone and _controls(recipe.stages[stage], recipe.stages[other], rest[0]):
                 here = f"stages.{stage}.{'.'.join(rest)} is set here"
-                lines.append(f"{here} and not in {other}, its control: the two are unequal now")
-    return lines
+                yield f"{here} and not in {other}, its control: the two are unequal now"
 
 
 def _controls(stage: Stage, other: Stage, key: str) -> bool:

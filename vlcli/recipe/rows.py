@@ -24,10 +24,8 @@ OF_TABLES = ("rows", "reference", "skip", "published", "published_in", "others",
 MOST_CELLS = 1000
 """A grid of more rows needs ``--yes``."""
 _OF_ROWS = ("published", "unchanged")
-_ON = " on "
-"""Between a published metric and its split."""
-_OF_PUBLISHED = ("table", "page", "split", "unit")
-"""Keys of ``published_in``."""
+_ON = " on "  # between a published metric and its split
+_OF_PUBLISHED = ("table", "page", "split", "unit")  # keys of `published_in`
 NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "published_in", "others", "schema", "name", "jobs", "hang_timeout")
 """Keys of a table that its rows cannot have."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]*\Z")

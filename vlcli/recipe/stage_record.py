@@ -240,8 +240,7 @@ def earlier(output: Path, source: str) -> Path | None:
     parts = re.sub(r"[^A-Za-z0-9._/-]+", "-", source).strip("/").split("/")  # a row: TABLE:ROW
     dashed = ["/".join(["-".join(parts[:end]), *parts[end:]]) for end in range(len(parts), 1, -1)]
     folders = [Path(source).expanduser(), *(output / name for name in [source, *dashed])]
-    there = [folder for folder in folders if folder.exists()]
-    return next((folder for folder in there if folder.is_dir()), there[0] if there else None)
+    return max((folder for folder in folders if folder.exists()), key=Path.is_dir, default=None)
 
 
 def similar(output: Path, source: str) -> str:

@@ -20,8 +20,7 @@ from vlcli.recipe.rows import MOST_CELLS, OF_TABLES, Rows, has_rows, read_rows, 
 from vlcli.recipe.schema import kind_of
 from vlcli.recipe.yaml import Document, Path_, section
 
-_NO_EFFECT = ("about", "paper", "extends", "table")
-"""Keys that do not change what a row runs."""
+_NO_EFFECT = ("about", "paper", "extends", "table")  # keys that do not change what a row runs
 
 
 @dataclass

@@ -3,6 +3,7 @@
 ``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused.
 """
 
+import copy
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -99,19 +100,13 @@ def parse(text: str, name: str = "") -> Document:
     if len(text) > MOST_BYTES:
         raise _YamlError(f"the document is too large: a recipe has at most {MOST_BYTES:,} bytes", 1)
     kept = _parsed(text, name) if len(text) <= MOST_KEPT else _Builder(text, name).document
-    return Document(_copied(kept.value), dict(kept.places))
+    return Document(copy.deepcopy(kept.value), dict(kept.places))
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str, name: str) -> Document:
     # Rows of a table and its heirs read the same few documents again and again.
     return _Builder(text, name).document
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def scalar(text: str) -> Any:
@@ -137,13 +132,8 @@ def plain_scalar(text: str) -> Any:
 def _events(text: str) -> list[Any]:
     import yaml
 
-    depth, events = 0, []
     try:
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MOST_LEVELS:
-                raise _YamlError(_TOO_DEEP, _line(event))
-            events.append(event)
+        return list(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = f"not YAML: {error.problem or error}"
@@ -151,7 +141,6 @@ def _events(text: str) -> list[Any]:
         raise _YamlError(what, getattr(mark, "line", 0) + 1) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: an escape that names no character
         raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
-    return events
 
 
 _TOO_DEEP = f"the document is nested deeper than {MOST_LEVELS} levels"

@@ -109,16 +109,13 @@ def private_imports_of(entry: Entry) -> list[str]:
 def status(kind: str | None = None) -> list[Broken]:
     """Imports every component of ``kind`` and returns those that are broken (``ls --check``, ``doctor``)."""
     broken = []
-    for entry in entries(kind):
-        if entry.kind in FILES:
-            continue
+    for entry in (entry for entry in entries(kind) if entry.kind not in FILES):
         try:
             target = _target(entry)
+            if wrong := fault(entry.kind, target):
+                broken.append(Broken(entry, wrong, origin(target)))
         except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
             broken.append(Broken(entry, in_a_line(error), blame(error)))
-            continue
-        if wrong := fault(entry.kind, target):
-            broken.append(Broken(entry, wrong, origin(target)))
     return broken
 
 

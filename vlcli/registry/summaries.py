@@ -12,8 +12,7 @@ _END = re.compile(r"(?<=[^.][.!?])(?<!\bEq[.])\s|(?<=:)\n|\n\s*\n")
 _DOC = re.compile(r'[rR]?"""(.*?)"""', re.DOTALL)
 _LAZY = "[\"']{name}[\"']: *[\"']([a-z_.]+)[\"']"
 _MOVED = r"^\s*from +([.\w]+) +import +(?:\([^)]*|[^\n(]*)\b{name}\b"
-_SHIFTS = 4
-"""The most imports that are followed to the module that defines a name."""
+_SHIFTS = 4  # the most imports that are followed to the module that defines a name
 
 
 def summary(entry: Entry) -> str:

@@ -31,13 +31,12 @@ SHOWN = 12
 """Rows that are shown as they are understood."""
 MOST_DECODED = 10_000
 """Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read."""
-_SIZED = 50
-"""Pictures whose median size counts."""
+_SIZED = 50  # pictures whose median size counts
+# Goals whose model reads features of regions: the beginning of a message, and what replaces weights.
 _SEEN = {
     "captioning": ("Captions are written from", ""),
     "referring": ("Boxes are compared with expressions by", ", or labelled boxes (COCO's instances) to train one on"),
 }
-"""Goals whose model reads features of regions: the beginning of a message, and what replaces weights."""
 
 
 def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> Seen:

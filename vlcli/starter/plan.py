@@ -49,13 +49,13 @@ EYES_STEPS, EYES_BATCH = 600, 16
 """Training of the small network that learns features from labelled boxes."""
 ALPHABET = 100
 """Entries of a vocabulary that are single letters and signs."""
+# Training examples below which a size is chosen, its width, heads and layers.
 _SIZES = (
     (5_000, 96, 4, (2, 1, 2)),
     (50_000, 192, 6, (3, 2, 3)),
     (500_000, 384, 6, (4, 3, 4)),
     (math.inf, 768, 12, (9, 5, 5)),
 )
-"""Training examples below which a size is chosen, its width, heads and layers."""
 
 
 class Part(NamedTuple):
@@ -137,8 +137,8 @@ def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     return reader, list(reader.examples())
 
 
+# Names of columns that say whether a picture has the class of the row.
 _SAYS_WHETHER = re.compile(r"confidence|present|positive|relevant|verified|value", re.IGNORECASE)
-"""Names of columns that say whether a picture has the class of the row."""
 
 
 def in_several_classes(source: Recognised, root: Path) -> list[Recognised]:
@@ -267,8 +267,7 @@ FEW_TESTED = 30
 """Test pictures below which a score says little by itself."""
 FEW_TRAINED, HARDLY_ANY = 1000, 30
 """Training examples below which little, or nothing, can be expected."""
-_NAMED = 10
-"""Damaged pictures that a note names; ``--json`` lists all."""
+_NAMED = 10  # damaged pictures that a note names; `--json` lists all
 
 
 def add_notes(plan: Plan, seen: Seen, readers: Sequence[Reader], examples: list[Example]) -> None:

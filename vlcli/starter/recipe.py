@@ -19,8 +19,7 @@ METRICS: dict[str, tuple[list[str], str]] = {
     "detection": (["AP", "AP50", "AP75"], "COCO's average precision"),
 }
 """By goal, the metrics of the recipe's table, and the comment beside them."""
-_MOST_ASIDE = 12
-"""Files left aside that the head of a recipe names."""
+_MOST_ASIDE = 12  # files left aside that the head of a recipe names
 
 
 def recipe_text(plan: Plan, root: str, file: str, times: Times | None = None) -> str:

@@ -24,8 +24,8 @@ from vlcli.plain import comma_list
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
 _DEEP = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
+# Networks by the blocks of their third layer, with a third convolution in each block and without.
 _SHALLOW = {2: "resnet18", 6: "resnet34"}
-"""Networks by the blocks of their third layer, with a third convolution in each block and without."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,16 @@ def find_weights(root: Path) -> tuple[Weights | None, list[str]]:
     """Return the first ResNet under a folder, and for each other file of weights why it is not used."""
     weights: Weights | None = None
     aside: list[str] = []
-    for folder, names in walk(root):
-        if "stage.json" in names or folder.name.startswith("step-"):
-            continue
-        for name in (name for name in names if name.endswith(_ENDINGS)):
-            file, arch = (folder / name).relative_to(root).as_posix(), _arch(folder / name)
-            if arch is None:
-                aside.append(f"{file}: its weights are not those of a ResNet, by its tensors or its name")
-            elif weights is not None:
-                aside.append(f"{file}: the weights of {weights.file} are used")
-            else:
-                caffe = re.search(r"caffe|msra|detectron", name.lower()) is not None
-                weights = Weights(file, arch, "caffe" if caffe else "torchvision")
+    folders = [(path, names) for path, names in walk(root) if "stage.json" not in names and path.name[:5] != "step-"]
+    for path in (folder / name for folder, names in folders for name in names if name.endswith(_ENDINGS)):
+        file, arch = path.relative_to(root).as_posix(), _arch(path)
+        if arch is None:
+            aside.append(f"{file}: its weights are not those of a ResNet, by its tensors or its name")
+        elif weights is not None:
+            aside.append(f"{file}: the weights of {weights.file} are used")
+        else:
+            caffe = re.search(r"caffe|msra|detectron", path.name.lower()) is not None
+            weights = Weights(file, arch, "caffe" if caffe else "torchvision")
     return weights, aside
 
 
@@ -193,11 +191,11 @@ def _tool_of(folder: Folder, name: str) -> str:
     return next((tool for tool, is_one in signs.items() if is_one), "")
 
 
+# Endings of files that may hold annotations.
 _DATA = re.compile(
     r"\.(csv|tsv|txt|json|jsonl|ndjson|parquet|xml|xlsx|xls|ods|mat|tar|zip|p|pkl|pickle|npy|npz|h5|hdf5|token|lst|"
     r"yaml|yml|arrow|gz)"
 )
-"""Endings of files that may hold annotations."""
 _ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
 _MOST_NAMED = 5
 

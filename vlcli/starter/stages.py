@@ -88,6 +88,7 @@ SMALL = 96
 """Longest side in pixels of pictures that are read at their own size."""
 SMOOTHING = 0.1
 """Label smoothing of classifications with one right answer."""
+# Label of a table's row by the option `by` of the task `baseline`.
 _BASELINES = {
     "frequent": "most frequent",
     "question": "best answer to the same text",
@@ -96,7 +97,6 @@ _BASELINES = {
     "nearest": "nearest picture",
     "probe": "linear probe",
 }
-"""Label of a table's row by the option ``by`` of the task ``baseline``."""
 _GRID = [6, 6]
 _KEPT = Noted("validation", "the epoch with the best score here is kept")
 
@@ -314,10 +314,8 @@ def _features(plan: Plan, writer: Writer) -> None:
 def _baselines(plan: Plan, writer: Writer, task: dict[str, Any], kinds: tuple[str, ...]) -> Rows:
     why = "Rows beside: what is reached in seconds. A model that is below one of them has learnt too little."
     writer.comment(why, 2)
-    tests = {}
-    for by in kinds:
-        section = {"task": {"name": "baseline", "by": by, "task": task}, "fit": "train"}
-        tests[_BASELINES[by]] = (by.replace("*", "-by-"), section)
+    sections = {by: {"task": {"name": "baseline", "by": by, "task": task}, "fit": "train"} for by in kinds}
+    tests = {_BASELINES[by]: (by.replace("*", "-by-"), section) for by, section in sections.items()}
     return _evaluations(plan, writer, tests)
 
 

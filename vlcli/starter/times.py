@@ -21,14 +21,11 @@ _SECOND_CORE = 0.5
 
 A training that runs alone gains as little from threads as it loses to the thread that loads its batches.
 """
-_ROW = 4e-3
-"""Seconds a training example costs in all rows beside the model."""
-_WRITTEN = 12
-"""Forward passes that a caption costs in beam search."""
-_STAGE = 3.0
-"""Seconds until a stage's process has started, two at a time."""
+_ROW = 4e-3  # seconds a training example costs in all rows beside the model
+_WRITTEN = 12  # forward passes that a caption costs in beam search
+_STAGE = 3.0  # seconds until a stage's process has started, two at a time
+# Seconds of processor time in which the program starts and looks at the data, and writes its tables at the end.
 _START = 7.0
-"""Seconds of processor time in which the program starts and looks at the data, and writes its tables at the end."""
 
 
 @dataclass(frozen=True)
