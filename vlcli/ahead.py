@@ -19,8 +19,7 @@ THREAD = "vlcli-batches"
 """Name of the thread that makes batches."""
 PATIENCE = 2.0
 """Seconds that ``close`` waits for a batch in progress."""
-LOOK = 1.0
-"""Seconds between two checks of the loader processes while no batch comes."""
+_LOOK = 1.0  # seconds between two checks of the loader processes while no batch comes
 # Loaders with a dead process, kept because torch waits for that process when it deletes them.
 _abandoned: list[Any] = []
 
@@ -71,7 +70,7 @@ class Ahead(Iterator[Any]):
         while True:
             self._look()
             with suppress(Empty):
-                return self._made.get(timeout=LOOK if self.workers else None)
+                return self._made.get(timeout=_LOOK if self.workers else None)
 
     def _look(self) -> None:
         dead = next((worker for worker in self.workers if worker.exitcode), None)

@@ -28,8 +28,8 @@ WORDS = {
     "SIGUSR1": "asked to end by the scheduler (SIGUSR1)",
 }
 SIGNALS = tuple(number for name in WORDS if (number := getattr(signal, name, None)))
-DEAF = 5.0
-"""Seconds that one of several processes may wait for the others, outside :func:`held`, before a signal ends it."""
+# Seconds that one of several processes may wait for the others, outside :func:`held`, before a signal ends it.
+_DEAF = 5.0
 REQUEUE = "VLCLI_REQUEUE_CODE"
 """Environment variable of the exit code after SIGTERM and SIGUSR1, for a scheduler that requeues on a code."""
 
@@ -131,7 +131,7 @@ def _watch(reading: int, caught: frozenset[int]) -> None:
     while True:
         ready = select.select([reading], [], [], 1.0)[0]
         waits = first and together and _state.listening and not _state.raised and not _state.held
-        if waits and time.monotonic() - first > DEAF:
+        if waits and time.monotonic() - first > _DEAF:
             _end_now(number, "ended while it waited inside a library: run the same command again to go on\n")
         if not ready:
             continue

@@ -3,6 +3,7 @@
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -129,10 +130,9 @@ def one(entry: Entry, name: str, check: Check) -> Result:
 
 def _failure(entry: Entry, error: Exception) -> tuple[str, str, str]:
     """Return where, got and expected."""
-    try:
+    target = None
+    with suppress(Exception):
         target = imported(entry)
-    except Exception:
-        target = None
     where = entry.value if target is None else origin(target)
     if isinstance(error, Failure):
         return where, error.got, error.expected

@@ -19,7 +19,8 @@ PARTS = {
     "task": "a task",
 }
 """Components of a package, in words."""
-FILES = {
+# Path in the package by file of the template.
+_FILES = {
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
     **{f"{part}.py.txt": f"{{module}}/{part}.py" for part in PARTS},
@@ -27,7 +28,6 @@ FILES = {
     "small.yaml.txt": "{module}/small.yaml",
     "test.py.txt": "tests/test_{module}.py",
 }
-"""Path in the package by file of the template."""
 
 
 def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Path]:
@@ -52,7 +52,7 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
     chosen = {part: not only or part in only for part in PARTS}
     words = {"name": name, "module": module, "Class": "".join(part.capitalize() for part in name.split("-"))}
     words["parts"] = ", ".join(text for part, text in PARTS.items() if chosen[part])
-    files = {file: Path(path.format(**words)) for file, path in FILES.items() if chosen.get(file.split(".")[0], True)}
+    files = {file: Path(path.format(**words)) for file, path in _FILES.items() if chosen.get(file.split(".")[0], True)}
     templates = _templates()
     with new_folder(folder) as scratch:
         for file, path in files.items():

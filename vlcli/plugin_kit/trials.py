@@ -19,12 +19,12 @@ from vlcli.registry import Entry
 from vlcli.runner.execute import context_of
 from vlcli.runner.trial_step import trial_step
 
-SMALL: dict[str, Any] = {
+# Small values of the options that models share (docs/glossary.md); a model takes those that it has.
+_SMALL: dict[str, Any] = {
     **dict.fromkeys(("text_layers", "image_layers", "cross_layers", "fused_layers", "encoder_layers"), 1),
     **{"hidden": 16, "heads": 2, "layers": 1, "intermediate": 32, "width": 16, "queries": 4, "classes": None},
     **{"image_size": 32, "patch": 16, "arch": "tiny-conv", "backbone": "tiny-conv", "size": 32},
 }
-"""Small values of the options that models share (docs/glossary.md); a model takes those that it has."""
 _LAYERS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 _TOWERS = {"image": {"model_type": "vit", "image_size": 32, **_LAYERS}, "text": {"model_type": "bert", **_LAYERS}}
 _OF_MODEL: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def small(name: str, distribution: str = "") -> dict[str, Any]:
     """Return a model's recipe entry with those small sizes that the model takes."""
     full = f"{distribution}:{name}" if distribution else name
     options = registry.parameters(registry.load("models", full))
-    spec = {"name": full, **{key: value for key, value in (SMALL | _OF_MODEL.get(name, {})).items() if key in options}}
+    spec = {"name": full, **{key: value for key, value in (_SMALL | _OF_MODEL.get(name, {})).items() if key in options}}
     wrong = {problem.key.rpartition(".")[2] for problem in registry.check("models", spec)}
     return {key: value for key, value in spec.items() if key not in wrong}
 

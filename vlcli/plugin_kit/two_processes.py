@@ -25,12 +25,10 @@ from vlcli.registry import Entry
 from vlcli.registry.contract import blame, in_a_line
 from vlcli.runner.trial_step import rehearse
 
-EXAMPLES = 5
-"""An odd number: the two shares differ in size, so that a mean of means is not the mean."""
+_EXAMPLES = 5  # an odd number: the two shares differ in size, so that a mean of means is not the mean
 PATIENCE = 60.0
 """Seconds after which two processes count as waiting for one another."""
-START = 120.0
-"""Seconds in which both must have started."""
+_START = 120.0  # seconds in which both must have started
 
 
 @dataclass
@@ -67,7 +65,7 @@ def share_of(trial: Trial) -> Share:
     Raises:
         VlcliError: the stage cannot be built, or the processes disagree about its losses.
     """
-    with trial.context() as context, rehearse(context, EXAMPLES) as rehearsal:
+    with trial.context() as context, rehearse(context, _EXAMPLES) as rehearsal:
         module = rehearsal.module
         _without_dropout(module)
         batch = rehearsal.batch(processes.rank(), processes.world())
@@ -121,7 +119,7 @@ class Pair:
             theirs.close()
             self.links.append(ours)
             self.children.append(child)
-        self._answers(START)
+        self._answers(_START)
 
     def step(self, trial: Trial) -> Share:
         """Run the step of a trial. Raises Failure: one of the processes fails, or they wait for one another."""

@@ -17,8 +17,7 @@ from vlcli.recipe.yaml import Document, Path_, dotted, section
 from vlcli.registry.bounds import MOST_INT, numbers_in
 
 _STAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
-MOST_NAME = 100
-"""The longest name of a recipe or a stage, which is part of a folder's name."""
+_MOST_NAME = 100  # the longest name of a recipe or a stage, which is part of a folder's name
 MOST_STAGES = 1000
 """The most stages: each is checked against all before it."""
 
@@ -52,8 +51,8 @@ def _stage(name: str, raw: Any, document: Document) -> tuple[Stage | None, list[
     path: Path_ = ("stages", name)
     if not isinstance(raw, dict):
         return None, [document.fault(path, "a stage is a mapping", repr(raw), "keys such as kind, data, from")]
-    if not _STAGE_NAME.match(name) or len(name) > MOST_NAME:
-        expected = f"letters, digits, _ and -, {MOST_NAME} at most"
+    if not _STAGE_NAME.match(name) or len(name) > _MOST_NAME:
+        expected = f"letters, digits, _ and -, {_MOST_NAME} at most"
         return None, [document.fault(path, "this name cannot be a folder", shown(name), expected)]
     kind = kind_of(name, raw)
     if kind not in STAGES:

@@ -8,11 +8,11 @@ from typing import Any
 from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.plain import as_list
-from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
+from vlcli.recipe.schema import ObjectiveOptions, ReaderOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
 from vlcli.recipe.yaml import Path_, dotted, section
 from vlcli.registry.schema import Spec, as_spec
 
-READER_OPTIONS = ("weight", "if_missing", "augments", "ids")
+READER_OPTIONS = tuple(ReaderOptions.model_fields)
 """Keys of a ``data`` entry that every reader has."""
 OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
 """Keys of an ``objectives`` entry that belong to the training, not to the objective."""

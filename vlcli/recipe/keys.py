@@ -14,7 +14,7 @@ from vlcli.files import is_remote
 from vlcli.recipe import stage_record, wiring
 from vlcli.recipe.components import Use, local_files, of_recipe, of_stage, split_options
 from vlcli.recipe.digests import read_files
-from vlcli.recipe.resolve import Kept, named_model, resolve
+from vlcli.recipe.resolve import Kept, resolve, resolve_model
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, Training, TrainVocabulary
 from vlcli.recipe.yaml import Path_
 from vlcli.registry import Entry
@@ -71,7 +71,8 @@ def stage_key(
             content["images"] = recipe.images.model_dump(mode="json")
         content["root"] = reference(stage.root or recipe.root)
     if isinstance(stage, Training):
-        content["model"] = named_model(recipe, stage)
+        # without what sources add, which are part of the key by their fingerprints
+        content["model"] = resolve_model(recipe.model, stage.model, None, inside=False)
         content["text"] = (stage.text or recipe.text).model_dump(mode="json")
     if is_seeded(stage):
         content["seed"] = seed_of(recipe, stage)
@@ -123,7 +124,7 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
         reader = registry.build("datasets", spec, root)
-        listed = getattr(reader, "listed_folders", list)()  # a stranger's may do without the base class
+        listed: list[Path] = getattr(reader, "listed_folders", list)()  # a stranger's may do without the base class
         files += [*read_files(reader), *(folder for folder in listed if folder.is_dir())]
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
         optional = read_files(registry.build("datasets", spec, root))

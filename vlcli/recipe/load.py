@@ -33,7 +33,16 @@ _ROWS = re.compile(r"^rows:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Loading:
-    """Arguments of :func:`load` behind the name."""
+    """Arguments of :func:`load` behind the name.
+
+    Attributes:
+        words: overrides, as typed.
+        verb: the stage kind of the verb, if it is one: its only stage takes relative overrides.
+        only: the stage of ``--only``, which takes them too.
+        trust: run the files of ``plugins:`` even if the user does not trust them.
+        plugins: run the files of ``plugins:``.
+        deep: with faults of structure, report the faults of components' parameters (imports the components).
+    """
 
     words: tuple[str, ...] = ()
     verb: str | None = None
@@ -165,26 +174,13 @@ def _mapping(source: RecipeFile) -> Document:
     return document
 
 
-def load(
-    reference: str,
-    words: list[str] | None = None,
-    *,
-    verb: str | None = None,
-    only: str | None = None,
-    trust: bool = False,
-    plugins: bool = True,
-    deep: bool = False,
-) -> Resolved:
+def load(reference: str, words: Sequence[str] | None = None, **options: Any) -> Resolved:
     """Loads and checks a recipe.
 
     Args:
         reference: registered name or path.
         words: overrides, as typed.
-        verb: the stage kind of the verb, if it is one: its only stage takes relative overrides.
-        only: the stage of ``--only``, which takes them too.
-        trust: run the files of ``plugins:`` even if the user does not trust them.
-        plugins: run the files of ``plugins:``.
-        deep: with faults of structure, report the faults of components' parameters (imports the components).
+        options: further attributes of :class:`Loading`.
 
     Raises:
         ComponentError: a file of ``plugins:`` is not trusted, is not there, or raises.
@@ -192,7 +188,7 @@ def load(
         UsageError: an override is off.
     """
     source = locate(reference)
-    loading = Loading(tuple(words or ()), verb, only, trust, plugins, deep)
+    loading = Loading(tuple(words or ()), **options)
     if source.row:
         document, chain, row = merged_row(source)
         return resolve(source, document, chain, loading, row)

@@ -11,12 +11,10 @@ from typing import Any
 
 from vlcli.errors import Problem, RecipeError
 
-MOST_LETTERS = 1000
-"""The longest pattern."""
+_MOST_LETTERS = 1000  # the longest pattern
 MOST_SECONDS = 5.0
 """Limit of all searches with one pattern together; a usual one takes microseconds a name."""
-MOST_REPEATS = 100_000
-"""Limit of the product of a pattern's counts, such as ``{1,9}``, which take memory."""
+_MOST_REPEATS = 100_000  # limit of the product of a pattern's counts, such as `{1,9}`, which take memory
 
 _UNITS = re.compile(
     r"""\\N\{[^}]*\} | \\.                     # an escape
@@ -79,10 +77,10 @@ class Searcher:
 def _compile(text: str) -> Any:
     import regex
 
-    if len(text) > MOST_LETTERS:
-        raise ValueError(f"a regular expression of at most {MOST_LETTERS:,} letters")
-    if math.prod(max(int(count), 1) for count in _COUNTS.findall(text)) > MOST_REPEATS:
-        raise ValueError(f"a regular expression whose counts {{n}} multiply to at most {MOST_REPEATS:,}")
+    if len(text) > _MOST_LETTERS:
+        raise ValueError(f"a regular expression of at most {_MOST_LETTERS:,} letters")
+    if math.prod(max(int(count), 1) for count in _COUNTS.findall(text)) > _MOST_REPEATS:
+        raise ValueError(f"a regular expression whose counts {{n}} multiply to at most {_MOST_REPEATS:,}")
     try:
         re.compile(text)  # refuses what Python's syntax lacks, such as recursion
         # A brace that re reads as itself is escaped: regex reads {e<=1} as fuzzy matching.

@@ -255,8 +255,7 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
     return planner, steps
 
 
-HOW = {"jobs", "hang_timeout"}
-"""Overrides that do not change what a run computes: they lead to no other folder."""
+_HOW = {"jobs", "hang_timeout"}  # overrides that do not change what a run computes: they lead to no other folder
 
 
 def _folder_names(resolved: Resolved) -> list[str]:
@@ -264,5 +263,5 @@ def _folder_names(resolved: Resolved) -> list[str]:
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
     hashed = [f"{resolved.name}-{stage_record.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
-    telling = [word for word in resolved.words if word.partition("=")[0] not in HOW]
+    telling = [word for word in resolved.words if word.partition("=")[0] not in _HOW]
     return hashed if telling else [resolved.name, *hashed]

@@ -251,14 +251,14 @@ def similar(output: Path, source: str) -> str:
     return f"did you mean {' or '.join(map(str, near[:3]))}?" if near else ""
 
 
-LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
-"""Roles of files whose loss does not make a stage run again."""
+# Roles of files whose loss does not make a stage run again.
+_LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
 _MANY = 100
 
 
 def sizes(folder: Path, files: dict[str, str]) -> dict[str, int]:
     """Returns the bytes of every file of a stage by path; of a folder of many files (``images/``) their number."""
-    names = [Path(name) for role, name in files.items() if role not in LIGHT]
+    names = [Path(name) for role, name in files.items() if role not in _LIGHT]
     return {path: size for name in names for path, size in _measured(folder, name)}
 
 

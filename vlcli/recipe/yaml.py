@@ -23,16 +23,11 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT = (_TAG + "str", "!")
 _PLAIN = ("int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")
 _TAGS = {None, *_TEXT, *(_TAG + name for name in _PLAIN)}
-MOST_BYTES = 2_000_000
-"""The longest document."""
-MOST_KEPT = 100_000
-"""The longest document, in characters, that is kept after it was read."""
-MOST_NODES = 100_000
-"""The most values, those of an alias counted anew."""
-MOST_LEVELS = 100
-"""The deepest nesting."""
-MOST_DIGITS = 100
-"""The longest whole number; the keys of a recipe have narrower bounds of their own."""
+_MOST_BYTES = 2_000_000  # the longest document
+_MOST_KEPT = 100_000  # the longest document, in characters, that is kept after it was read
+_MOST_NODES = 100_000  # the most values, those of an alias counted anew
+_MOST_LEVELS = 100  # the deepest nesting
+_MOST_DIGITS = 100  # the longest whole number; the keys of a recipe have narrower bounds of their own
 
 
 @dataclass
@@ -86,7 +81,7 @@ def read(file: Path) -> Document:
     """
     try:
         with file.open("rb") as stream:  # no further than the limit: it may be an endless device
-            return parse(stream.read(MOST_BYTES + 1).decode("utf-8"), str(file))
+            return parse(stream.read(_MOST_BYTES + 1).decode("utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem("", "the file cannot be read", where=str(file), got=str(error))
         raise RecipeError([problem], str(file)) from error
@@ -97,9 +92,9 @@ def read(file: Path) -> Document:
 
 def parse(text: str, name: str = "") -> Document:
     """Reads ``text``; its places are ``name:line`` (``name`` alone, without lines, if it holds a space)."""
-    if len(text) > MOST_BYTES:
-        raise _YamlError(f"the document is too large: a recipe has at most {MOST_BYTES:,} bytes", 1)
-    kept = _parsed(text, name) if len(text) <= MOST_KEPT else _Builder(text, name).document
+    if len(text) > _MOST_BYTES:
+        raise _YamlError(f"the document is too large: a recipe has at most {_MOST_BYTES:,} bytes", 1)
+    kept = _parsed(text, name) if len(text) <= _MOST_KEPT else _Builder(text, name).document
     return Document(copy.deepcopy(kept.value), dict(kept.places))
 
 
@@ -143,7 +138,7 @@ def _events(text: str) -> list[Any]:
         raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
 
 
-_TOO_DEEP = f"the document is nested deeper than {MOST_LEVELS} levels"
+_TOO_DEEP = f"the document is nested deeper than {_MOST_LEVELS} levels"
 
 
 class _Builder:
@@ -176,7 +171,7 @@ class _Builder:
         event = self.events[index]
         line, tag = _line(event), event.tag
         self.nodes += 1
-        if self.nodes > MOST_NODES:
+        if self.nodes > _MOST_NODES:
             raise _YamlError("the document is too large once its aliases are expanded", line)
         if tag not in _TAGS:
             raise _YamlError(f"the tag {tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
@@ -185,7 +180,7 @@ class _Builder:
             return _scalar(event, line), index + 1
         if index in self.open:
             raise _YamlError("an alias refers to the value that contains it", line)
-        if len(self.open) >= MOST_LEVELS:
+        if len(self.open) >= _MOST_LEVELS:
             raise _YamlError(_TOO_DEEP, line)
         self.open.append(index)
         mapping = type(event).__name__ == "MappingStartEvent"
@@ -225,8 +220,8 @@ def _line(event: Any) -> int:
 def _scalar(event: Any, line: int) -> Any:
     if event.style or event.tag in _TEXT:
         return _characters(event.value, line)
-    if len(event.value) > MOST_DIGITS and _INT.match(event.value):
-        most = f"at most {MOST_DIGITS} are read (text goes in quotes)"
+    if len(event.value) > _MOST_DIGITS and _INT.match(event.value):
+        most = f"at most {_MOST_DIGITS} are read (text goes in quotes)"
         raise _YamlError(f"a number of {len(event.value):,} digits: {most}", line)
     return plain_scalar(event.value)
 

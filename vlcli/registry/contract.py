@@ -112,9 +112,7 @@ def blame(error: BaseException, *targets: Any) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if frame.filename in files]
     outside = [frame for frame in frames if "site-packages" not in frame.filename and "<" not in frame.filename]
-    for frame in reversed(inside or outside or frames):
-        return f"{frame.filename}:{frame.lineno}"
-    return ""
+    return next((f"{one.filename}:{one.lineno}" for one in reversed(inside or outside or frames)), "")
 
 
 def in_a_line(error: BaseException) -> str:

@@ -45,8 +45,7 @@ def reinstall(folder: Path, name: str) -> str:
 
 
 T = TypeVar("T")
-NEEDS = "vlcli.needs"
-"""Entry points that name the package a component needs: ``"extractors.detectron2" = "detectron2"``."""
+_NEEDS = "vlcli.needs"  # entry points that name the package a component needs: `"extractors.detectron2" = "detectron2"`
 _MOST_LISTED = 40
 _session: dict[tuple[str, str], Entry] = {}
 _current_file = ""
@@ -183,7 +182,7 @@ def _installed() -> tuple[Entry, ...]:
         if points or name == "vlcli":
             seen.add(name)
         version = distribution.version if points else ""
-        needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
+        needs = {p.name: (p.value,) for p in points if p.group == _NEEDS}
         interface = next((p.value.removeprefix("v") for p in points if p.group == "vlcli.interface"), "")
         for point in points:
             kind = point.group[6:]

@@ -2,7 +2,7 @@
 
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -258,7 +258,7 @@ def _target(entry: Entry) -> Any:
 
 
 def _value_problems(
-    target: Callable[..., Any], known: Mapping[str, Parameter], options: dict[str, Any], key: str
+    target: Callable[..., Any], known: dict[str, Parameter], options: dict[str, Any], key: str
 ) -> list[Problem]:
     problems = []
     for name in [name for name in options if name not in known]:

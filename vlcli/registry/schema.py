@@ -4,7 +4,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
@@ -93,8 +93,7 @@ def as_spec(value: Any) -> Spec:
     )
 
 
-@lru_cache(maxsize=1024)
-def parameters(component: Callable[..., Any]) -> Mapping[str, Parameter]:
+def parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
     """Returns the keyword-only parameters of a component by name, with resolved types.
 
     If ``__init__`` takes ``**options``, the parameters of the base class are the component's too.
@@ -102,6 +101,11 @@ def parameters(component: Callable[..., Any]) -> Mapping[str, Parameter]:
     Raises:
         ComponentError: a type cannot be resolved.
     """
+    return dict(_parameters(component))
+
+
+@lru_cache(maxsize=1024)
+def _parameters(component: Callable[..., Any]) -> dict[str, Parameter]:
     constructors: list[Callable[..., Any]] = [component]
     if inspect.isclass(component):
         constructors = [vars(one)["__init__"] for one in component.__mro__ if "__init__" in vars(one)]

@@ -29,8 +29,8 @@ from vlcli.starter.stages import model_of
 
 SHOWN = 12
 """Rows that are shown as they are understood."""
-MOST_DECODED = 10_000
-"""Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read."""
+# Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read.
+_MOST_DECODED = 10_000
 _SIZED = 50  # pictures whose median size counts
 # Goals whose model reads features of regions: the beginning of a message, and what replaces weights.
 _SEEN = {
@@ -70,7 +70,7 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
 
 def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
     """Decode pictures in threads; return reasons of damaged ones, and a line where only headers were read of some."""
-    step = -(-len(paths) // MOST_DECODED) if paths else 1
+    step = -(-len(paths) // _MOST_DECODED) if paths else 1
 
     def reason(place: int) -> str:
         try:

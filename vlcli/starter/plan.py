@@ -35,20 +35,18 @@ GOALS = {
 """Goals, each with the kind of data that it needs and a description; the first that fits is chosen."""
 OF_IMAGES = ("image-classification", "multi-label")
 """Goals whose model reads pixels and nothing else."""
-FEWEST = 10
-"""Pictures below this number cannot be divided."""
+_FEWEST = 10  # pictures below this number cannot be divided
 STEPS, FEWEST_EPOCHS = 3200, 12
 """Longest training, in steps, of stages that stop by themselves, and their fewest epochs."""
 SHORT_STEPS, SHORT_EPOCHS = 800, 3
 """The same of stages that train to their end: contrast, captions, detectors."""
-MOST_EPOCHS = 100
-"""The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer."""
+# The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer.
+_MOST_EPOCHS = 100
 POOLED_MOST = 20_000
 """Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)."""
 EYES_STEPS, EYES_BATCH = 600, 16
 """Training of the small network that learns features from labelled boxes."""
-ALPHABET = 100
-"""Entries of a vocabulary that are single letters and signs."""
+_ALPHABET = 100  # entries of a vocabulary that are single letters and signs
 # Training examples below which a size is chosen, its width, heads and layers.
 _SIZES = (
     (5_000, 96, 4, (2, 1, 2)),
@@ -178,9 +176,9 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
         DataError: there are too few pictures, or a part is empty.
     """
     number = len({name for example in examples for name in example.images})
-    if number < FEWEST:
+    if number < _FEWEST:
         got, hint = f"{number} pictures", "add pictures with their rows, and call init again"
-        raise DataError("There are too few pictures to hold some out.", got=got, expected=f"{FEWEST}", hint=hint)
+        raise DataError("There are too few pictures to hold some out.", got=got, expected=f"{_FEWEST}", hint=hint)
     for held in (0.1, 0.2, 0.3):  # of a few dozen pictures a hash may hold none out
         named = _named_parts(source.parts, held) if source.parts else _shares(number, held)
         parts = {part: _part(source, options, examples, root) for part, options in named.items()}
@@ -188,7 +186,7 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
         if not empty:
             return parts
     got, hint = f"{number} pictures; groups: {len(set(groups_of(examples)))}", "name the parts in a column: split"
-    expected = f"{FEWEST} groups of pictures that no row shows together, since no picture may be in two parts"
+    expected = f"{_FEWEST} groups of pictures that no row shows together, since no picture may be in two parts"
     raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=got, expected=expected, hint=hint)
 
 
@@ -240,7 +238,7 @@ def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
 def epochs_for(examples: int, batch: int, stops: bool = True) -> int:
     """Return the epochs of a training; a generous bound where it stops when validation no longer improves."""
     steps, fewest = (STEPS, FEWEST_EPOCHS) if stops else (SHORT_STEPS, SHORT_EPOCHS)
-    return max(fewest, min(MOST_EPOCHS, round(steps * batch / max(1, examples))))
+    return max(fewest, min(_MOST_EPOCHS, round(steps * batch / max(1, examples))))
 
 
 def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
@@ -250,7 +248,7 @@ def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
     lengths = sorted(len(text.split()) for text in texts) or [8]
     long = lengths[int(0.99 * (len(lengths) - 1))]
     sizes = (300, 1000, 3000, 10_000, 30_000)
-    vocabulary = next((size for size in sizes if len(words) + ALPHABET <= size), sizes[-1])  # words stay whole
+    vocabulary = next((size for size in sizes if len(words) + _ALPHABET <= size), sizes[-1])  # words stay whole
     return vocabulary, max(8, min(128, round(1.4 * long) + 3))
 
 
@@ -263,8 +261,7 @@ def answers_facts(examples: Sequence[Example]) -> tuple[int, bool, int]:
     return least, one, sum(count >= least for count in counts.values())
 
 
-FEW_TESTED = 30
-"""Test pictures below which a score says little by itself."""
+_FEW_TESTED = 30  # test pictures below which a score says little by itself
 FEW_TRAINED, HARDLY_ANY = 1000, 30
 """Training examples below which little, or nothing, can be expected."""
 _NAMED = 10  # damaged pictures that a note names; `--json` lists all
@@ -354,5 +351,5 @@ def _counts(plan: Plan) -> Iterator[str]:
         yield f"nothing can be learnt from {few:,} training examples: the table shows what the baselines score"
     elif few < FEW_TRAINED:
         yield f"{few:,} training examples are few: expect little more than the most frequent answer or chance"
-    if tested < FEW_TESTED:
+    if tested < _FEW_TESTED:
         yield f"test pictures are few ({tested}): read the intervals of the report with the scores"

@@ -147,7 +147,8 @@ def _target(targets: dict[str, Any], names: Sequence[str]) -> str:
     return "" if box is None else f"box {[round(float(side), 2) for side in box]}"
 
 
-HOW = {
+# The command or menu by which each tool writes COCO's format instead.
+_HOW = {
     "LabelMe": "pip install labelme2coco, then labelme2coco FOLDER",
     "VIA": "Annotation > Export Annotations (COCO format)",
     "CVAT": "Export dataset > COCO 1.0",
@@ -155,7 +156,6 @@ HOW = {
     "FiftyOne": "dataset.export(FOLDER, dataset_type=fiftyone.types.COCODetectionDataset)",
     "Roboflow": "Export Dataset > COCO",
 }
-"""The command or menu by which each tool writes COCO's format instead."""
 
 
 def exports(folder: Folder) -> dict[str, list[str]]:
@@ -214,7 +214,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     readers, aside = _readers()
     foreign = exports(folder)
     for tool, names in foreign.items():
-        aside.append(f"{tool}: {comma_list(names, 1)} not read; its COCO export is: {HOW[tool]}")
+        aside.append(f"{tool}: {comma_list(names, 1)} not read; its COCO export is: {_HOW[tool]}")
     of_folders: list[Recognised] = []
     folder_questions: list[str] = []
     has_sentences = False
@@ -252,7 +252,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
             where=str(folder.root),
             got=comma_list(names, 1),
             expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
-            hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
+            hint=f"export them as COCO ({_HOW[tool]}), put the file beside the pictures, and call init again",
         )
     sources, incidental = _without_incidental(sources)
     aside += incidental

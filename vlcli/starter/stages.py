@@ -82,12 +82,10 @@ class Writer:
 
 
 Rows = dict[str, str]
-TRIED_WIDTH = 192
-"""Width up to which captioning was tried at its stated rates, above those of the rule."""
+_TRIED_WIDTH = 192  # width up to which captioning was tried at its stated rates, above those of the rule
 SMALL = 96
 """Longest side in pixels of pictures that are read at their own size."""
-SMOOTHING = 0.1
-"""Label smoothing of classifications with one right answer."""
+_SMOOTHING = 0.1  # label smoothing of classifications with one right answer
 # Label of a table's row by the option `by` of the task `baseline`.
 _BASELINES = {
     "frequent": "most frequent",
@@ -154,7 +152,7 @@ def _film(plan: Plan) -> tuple[dict[str, Any], str]:
 
 def _answering(plan: Plan, writer: Writer) -> Rows:
     task = {"name": "vqa", "min_count": plan.min_count, "loss": "ce" if plan.one_answer else "bce"}
-    task |= {"smoothing": SMOOTHING} if plan.one_answer else {}
+    task |= {"smoothing": _SMOOTHING} if plan.one_answer else {}
     least = f"{plan.min_count} question{'' if plan.min_count == 1 else 's'}"
     why = f"{plan.classes:,} answers have a row, each the best answer of {least} or more; "
     why += "one answer a question: softmax (ce)" if plan.one_answer else "several people answered: sigmoid (bce)"
@@ -163,7 +161,7 @@ def _answering(plan: Plan, writer: Writer) -> Rows:
 
 def _classification(plan: Plan, writer: Writer) -> Rows:
     pairs = plan.goal == "pairs"
-    task = {"name": "classification", "smoothing": SMOOTHING} | ({"images": 2} if pairs else {})
+    task = {"name": "classification", "smoothing": _SMOOTHING} | ({"images": 2} if pairs else {})
     why = f"{plan.classes} labels" + ("; each example has two pictures" if pairs else "")
     return _tuned_with_control(plan, writer, "judge", Noted(task, why), "sentence alone")
 
@@ -228,7 +226,7 @@ def _retrieval(plan: Plan, writer: Writer) -> Rows:
 def _captioning(plan: Plan, writer: Writer) -> Rows:
     """DiMBERT learns to continue captions, and writes them by beam search."""
     _features(plan, writer)
-    tried = plan.size.hidden <= TRIED_WIDTH
+    tried = plan.size.hidden <= _TRIED_WIDTH
     objectives = [{"name": "blm-s2slm", "probability": 0.3, "limit": None}]
     training = _training(plan, stops=False, lr=1e-3 if tried else None)
     writer.stage("pretrain", {"data": "train", "objectives": objectives, **training})
@@ -248,7 +246,7 @@ def _image_classification(plan: Plan, writer: Writer) -> Rows:
     _features(plan, writer)
     stage: dict[str, Any] = {"kind": "finetune", "task": plan.goal}
     if plan.goal == "image-classification":
-        stage["objectives"] = [{"name": "image-classification", "smoothing": SMOOTHING}]
+        stage["objectives"] = [{"name": "image-classification", "smoothing": _SMOOTHING}]
     stage |= {"data": "train", "validation": _KEPT}
     if plan.weights is None:
         crops = {"scale": [0.5, 1.0], "augment": "", "jitter": 0.0, "erasing": 0.0, "crop": 1.0}
