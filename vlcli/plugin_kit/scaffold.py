@@ -5,7 +5,6 @@ import keyword
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from vlcli.errors import UsageError, VlcliError
 from vlcli.files import new_folder, write_text
@@ -44,6 +43,8 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
         UsageError: the name cannot be one, or it is taken, or ``only`` has something else.
         VlcliError: the folder exists.
     """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     module = _checked_name(name)
     if unknown := [part for part in only if part not in PARTS]:
         raise UsageError("A package has no such part.", where="--only", got=repr(unknown[0]), expected=", ".join(PARTS))
@@ -53,21 +54,15 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
     words = {"name": name, "module": module, "Class": "".join(part.capitalize() for part in name.split("-"))}
     words["parts"] = ", ".join(text for part, text in PARTS.items() if chosen[part])
     files = {file: Path(path.format(**words)) for file, path in _FILES.items() if chosen.get(file.split(".")[0], True)}
-    templates = _templates()
+    loader = PackageLoader("vlcli.plugin_kit", "package_template")
+    templates = Environment(  # noqa: S701 (no HTML)
+        loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+    )
     with new_folder(folder) as scratch:
         for file, path in files.items():
             (scratch / path).parent.mkdir(parents=True, exist_ok=True)
             write_text(scratch / path, templates.get_template(file).render(**words, **chosen))
     return list(files.values())
-
-
-def _templates() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("vlcli.plugin_kit", "package_template")
-    return Environment(  # noqa: S701 (no HTML)
-        loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
-    )
 
 
 def _checked_name(name: str) -> str:
