@@ -134,11 +134,6 @@ class Assembly:
     transform_spec: Spec | None = None
     report: LoadReport | None = None
 
-    @property
-    def text_options(self) -> dict[str, Any]:
-        """The text options that a bundle keeps."""
-        return self.text.model_dump(exclude={"vocabulary"})
-
 
 @dataclass
 class TrainingPlan:

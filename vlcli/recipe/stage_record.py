@@ -64,7 +64,7 @@ class StageRecord:
     started: str = ""
     finished: str = ""
     seconds: float = 0.0
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float | int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)

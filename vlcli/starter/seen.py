@@ -209,26 +209,22 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     Raises:
         DataError: a table that annotates pictures is not understood, and nothing else is.
     """
-    sources: list[Recognised] = []
-    questions: list[str] = []
     readers, aside = _readers()
     foreign = exports(folder)
     for tool, names in foreign.items():
         aside.append(f"{tool}: {comma_list(names, 1)} not read; its COCO export is: {_HOW[tool]}")
-    of_folders: list[Recognised] = []
-    folder_questions: list[str] = []
-    has_sentences = False
+    recognised: list[Recognised] = []
     for reader in sorted(readers, key=lambda reader: reader.recognise_order):
         for one in reader.recognise(folder):
             folder.claim(one.files)
-            aside += one.unused
-            if one.question:
-                (folder_questions if one.fallback else questions).append(one.question)
-                has_sentences |= one.has_sentences
-            elif one.kind:
-                (of_folders if one.fallback else sources).append(one)
+            recognised.append(one)
+    aside += [line for one in recognised for line in one.unused]
+    unclear = [one for one in recognised if one.question]
+    questions = [one.question for one in unclear if not one.fallback]
+    sources = [one for one in recognised if one.kind and not one.question and not one.fallback]
+    of_folders = [one for one in recognised if one.kind and not one.question and one.fallback]
     if not sources:
-        questions += folder_questions
+        questions += [one.question for one in unclear if one.fallback]
         most = len(folder.pictures) / 2
         questions += [line for line, count in _unknown(folder).items() if most and count > most]
         sources = of_folders if fallback or not (questions or folder.unread) else []
@@ -257,6 +253,7 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     sources, incidental = _without_incidental(sources)
     aside += incidental
     only_classes = all(one.kind in ("labels", "multilabel") for one in sources)
+    has_sentences = any(one.has_sentences for one in unclear)
     if questions and (not sources or (has_sentences and only_classes and not fallback)):
         raise DataError(
             "It is not clear what the pictures' table says.",
