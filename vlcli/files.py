@@ -133,7 +133,8 @@ def new_folder(final: Path) -> Iterator[Path]:
         with writing(final.parent):
             beside.mkdir()
             yield beside
-            sync_folder(beside)
+            for path in (*sorted(beside.rglob("*")), beside):
+                sync_file(path)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -186,13 +187,6 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp-{os.getpid()}-{threading.get_ident()}")
 
 
-def sync_folder(folder: Path) -> None:
-    """Flushes every file of ``folder`` and the folders themselves to the disk."""
-    for path in sorted(folder.rglob("*")):
-        sync_file(path)
-    sync_file(folder)
-
-
 def sync_file(path: Path) -> None:
     """Flushes one file or folder to the disk, if the system lets a folder be opened."""
     try:
@@ -234,11 +228,11 @@ def is_whole(path: Path, facts: Mapping[str, int]) -> bool:
 
 def sweep(folder: Path) -> None:
     """Removes half-written files of a killed process; restores what it had moved away and not replaced."""
-    for path in folder.glob(".*.old-*") if folder.is_dir() else ():
+    for path in folder.glob(".*.old-*"):
         final = path.with_name(path.name[1:].rpartition(".old-")[0])
         if final.name and not final.exists():
             path.replace(final)
-    for path in [*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")] if folder.is_dir() else ():
+    for path in [*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 

@@ -157,8 +157,7 @@ def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
         load = _by_extractor if checkpoint.reader["kind"] == "extractor" else _by_model
         placed = load(checkpoint, traced, trial)
     trial.read = [name for name in tensors if name in placed]
-    rest = [name for name in tensors if name not in placed]
-    trial.excused, trial.lost, idle = excuse(rest, checkpoint.excused)
+    trial.excused, trial.lost, idle = excuse([name for name in tensors if name not in placed], checkpoint.excused)
     trial.new, trial.missing, unused = excuse(trial.missing, checkpoint.new)
     trial.idle = idle + unused
     return trial

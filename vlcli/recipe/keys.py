@@ -110,8 +110,7 @@ def packages(recipe: Recipe, name: str) -> dict[str, str]:
 
 
 def _file_version(entry: Entry) -> str:
-    module = sys.modules.get(getattr(entry.loaded, "__module__", ""))
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules.get(getattr(entry.loaded, "__module__", "")), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 
 

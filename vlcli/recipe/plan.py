@@ -127,7 +127,7 @@ class Planner:
         for name in self.graph:
             steps[name] = self.decide(name, steps)
         wanted = wiring.ancestors(self.graph, self.chosen)
-        return [step for name, step in steps.items() if name in wanted]
+        return [steps[name] for name in self.graph if name in wanted]
 
     def decide(self, name: str, steps: dict[str, PlannedStage]) -> PlannedStage:
         """Plans the stage ``name``; ``steps`` has the stages before it."""

@@ -199,8 +199,7 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
             except VlcliError as error:
                 path: Path_ = tuple(rest) if owner == "recipe" else ("stages", name, *rest)
                 got = ": ".join(filter(None, (error.where, error.got)))
-                code = error.exit_code
-                yield resolved.document.fault(path, error.what, got, error.expected, error.hint, code)
+                yield resolved.document.fault(path, error.what, got, error.expected, error.hint, error.exit_code)
 
 
 def _placed(document: Document, fault: Problem, key: str) -> Problem:
