@@ -1,10 +1,8 @@
 """Builds the training module, its tokenizer, its first weights and the data of a training stage."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,15 +46,11 @@ WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def load_sources(
-    module: TrainingModule,
-    sources: list[Path],
-    allow_unmatched: list[str],
-    state_dict: str | None = None,
-    rename: Mapping[str, str] = MappingProxyType({}),
+    module: TrainingModule, sources: list[Path], allow_unmatched: list[str], **options: Any
 ) -> LoadReport | None:
     """Loads bundles, checkpoints of other tools, or folders with one of these; returns None if there is no source.
 
-    The last two arguments are those of :meth:`WeightLoader.add_file`.
+    ``options`` are those of :meth:`WeightLoader.add_file`.
 
     Raises:
         DataError: there are no weights, or the backbone is not complete.
@@ -69,7 +63,7 @@ def load_sources(
         if file is None:
             loader.add(states[""], str(path), ours=True)
         else:
-            loader.add_file(file, states, state_dict, rename)
+            loader.add_file(file, states, **options)
     return loader.finish()
 
 
@@ -175,7 +169,8 @@ def assemble(context: StageContext) -> Assembly:
         label_names([*readers, *validation])  # losses of both are by number
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
-    report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
+    options = {"key": config.state_dict, "rename": config.rename}
+    report = load_sources(module, plan.sources, config.allow_unmatched, **options)
     if report is None and stores.regions is not None and type(module.model).fit_regions is not Model.fit_regions:
         module.model.fit_regions(region_sample(stores.regions, readers))
     transform = transform_of(resolved, needs)
