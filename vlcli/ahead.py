@@ -9,7 +9,6 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,15 +19,9 @@ THREAD = "vlcli-batches"
 """Name of the thread that makes batches."""
 PATIENCE = 2.0
 """Seconds that ``close`` waits for a batch in progress."""
-LOOK = 1.0
-"""Seconds between two checks of the loader processes while no batch comes."""
+_LOOK = 1.0  # seconds between two checks of the loader processes while no batch comes
+# Loaders with a dead process, kept because torch waits for that process when it deletes them.
 _abandoned: list[Any] = []
-"""Loaders with a dead process, kept because torch waits for that process when it deletes them."""
-
-
-@dataclass
-class _End:
-    fault: BaseException | None = None
 
 
 class Ahead(Iterator[Any]):
@@ -48,26 +41,25 @@ class Ahead(Iterator[Any]):
         self._thread: threading.Thread | None = None
         self._made: SimpleQueue[Any] = SimpleQueue()
         self._taken = threading.Semaphore(0)
-        self._end: _End | None = None
+        self._ended = False
 
     def __next__(self) -> Any:
         if not self._begun or not self._threaded:
             self._begun = True
             return next(self._source)
-        if self._end is not None:
+        if self._ended:
             raise StopIteration
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=THREAD, daemon=True)
             self._thread.start()
         item = self._wait()
-        if not isinstance(item, _End):
-            self._taken.release()
-            return item
-        self._end = item
-        if item.fault is not None:
-            self._look()  # torch's fault may only say that a worker is gone
-            raise item.fault
-        raise StopIteration
+        if isinstance(item, BaseException):
+            self._ended = True
+            if not isinstance(item, StopIteration):
+                self._look()  # torch's fault may only say that a worker is gone
+            raise item
+        self._taken.release()
+        return item
 
     @property
     def works(self) -> bool:
@@ -78,7 +70,7 @@ class Ahead(Iterator[Any]):
         while True:
             self._look()
             with suppress(Empty):
-                return self._made.get(timeout=LOOK if self.workers else None)
+                return self._made.get(timeout=_LOOK if self.workers else None)
 
     def _look(self) -> None:
         dead = next((worker for worker in self.workers if worker.exitcode), None)
@@ -88,13 +80,9 @@ class Ahead(Iterator[Any]):
         _abandoned.append(self._source)
         for worker in self.workers:
             worker.kill()  # they ignore signals to end, and would be waited for at the exit of this process
-        number = -(dead.exitcode or 0)
-        ended = (
-            f"{signal.Signals(number).name}, perhaps because memory ran out" if number > 0 else f"exit code {-number}"
-        )
         raise VlcliError(
             "A process that loads data died.",
-            got=f"process {dead.pid}: {ended}",
+            got=f"process {dead.pid}: {how_it_ended(dead.exitcode or 0)}",
             hint="run the same command again: it goes on from what is kept; with fewer `workers` if memory ran out",
         )
 
@@ -108,12 +96,9 @@ class Ahead(Iterator[Any]):
     def _work(self) -> None:
         while not self._closed:
             try:
-                item = next(self._source)
-            except StopIteration:
-                return self._made.put(_End())
-            except BaseException as fault:  # passed on: __next__ raises it
-                return self._made.put(_End(fault))
-            self._made.put(item)
+                self._made.put(next(self._source))
+            except BaseException as fault:  # the end, too: __next__ raises it
+                return self._made.put(fault)
             self._taken.acquire()
         return None
 
@@ -142,4 +127,4 @@ def how_it_ended(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     name = signal.Signals(-code).name
-    return f"{name}, perhaps because memory ran out" if name == "SIGKILL" else name
+    return f"{name}, perhaps because memory ran out" if name in ("SIGKILL", "SIGBUS") else name

@@ -9,6 +9,7 @@
 The command line prints the message without a traceback (``-vv`` shows one).
 """
 
+import copyreg
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -44,7 +45,7 @@ class VlcliError(Exception):
         return {"code": self.exit_code, **facts, "next": self.hint}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.__dict__, self.args)
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 def shown(value: object, most: int = 200) -> str:
@@ -61,13 +62,6 @@ def did_you_mean(word: str, known: Iterable[str], count: int = 1, cutoff: float 
     by_letters = {one.lower(): one for one in known}
     close = [by_letters[one] for one in difflib.get_close_matches(word.lower(), list(by_letters), count, cutoff)]
     return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
-def _rebuild(kind: type[VlcliError], state: dict[str, object], args: tuple[object, ...]) -> VlcliError:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 class UsageError(VlcliError):

@@ -4,9 +4,9 @@ The other name is ``.NAME.tmp-PROCESS-THREAD``, so that two writers do not colli
 finds what a killed process leaves.
 """
 
-import contextlib
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -15,38 +15,56 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vlcli import stopping
 from vlcli.errors import DataError, VlcliError
 
 
-@contextlib.contextmanager
+@contextmanager
 def locked(folder: Path, hint: str = "choose another output folder") -> Iterator[None]:
     """Create the folder and hold its lock, waiting for whoever holds it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("a+", encoding="utf-8")
-    except OSError as error:
-        what = "A folder for what is kept between runs cannot be written to."
-        raise DataError(what, where=str(folder), got=str(error), hint=hint) from None
-    with file:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(flocked(folder / ".lock", math.inf))
+        except OSError as error:
+            what = "A folder for what is kept between runs cannot be written to."
+            raise DataError(what, where=str(folder), got=str(error), hint=hint) from None
+        yield
+
+
+@contextmanager
+def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
+    """Holds a lock file, which gets this process's id; yields None if another process holds it for too long.
+
+    ``patience`` are the seconds to wait; ``shared`` allows other shared holders.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
         try:
             import fcntl
-        except ImportError:  # no such lock on this system
-            yield
+        except ImportError:  # no such lock on this system: go on without
+            yield file
             return
+        until = time.monotonic() + patience
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                time.sleep(0.05)
+                if time.monotonic() > until:
+                    yield None
+                    return
+                time.sleep(0.02)
             except OSError:  # a file system without locks: each writes beside and renames
                 break
-        yield
+        if not shared:
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        yield file
 
 
 __all__ = ["cached_repository", "new_folder", "write_bytes", "write_json", "write_text", "written"]
@@ -87,14 +105,16 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:  # safetensors has an error of its own
-        if not _is_full(error):
+    except Exception as error:
+        codes = [code for code in FULL if f"os error {code}" in str(error)]  # safetensors has an error of its own
+        code = error.errno if isinstance(error, OSError) else codes[0] if codes else None
+        if code not in FULL:
             raise
         folder = path if path.is_dir() else path.parent
         free = shutil.disk_usage(folder).free if folder.exists() else 0
-        limited = getattr(error, "errno", None) == errno.EFBIG or f"os error {errno.EFBIG}" in str(error)
-        what = "A file grew beyond the limit on its size" if limited else "The disk is full"
-        first = "raise the limit (ulimit -f)" if limited else "free some space"
+        what, first = "The disk is full", "free some space"
+        if code == errno.EFBIG:
+            what, first = "A file grew beyond the limit on its size", "raise the limit (ulimit -f)"
         raise VlcliError(
             f"{what}; what was saved before is intact.",
             where=str(path),
@@ -103,27 +123,27 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_full(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in FULL
-    return any(f"os error {code}" in str(error) for code in FULL)
-
-
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
     """Yields a sibling of ``final`` to fill, which replaces ``final`` when it is complete."""
     final.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(final)
+    beside, old = _beside(final), final.with_name(f".{final.name}.old-{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)
     try:
         with writing(final.parent):
             beside.mkdir()
             yield beside
-            sync_folder(beside)
+            for path in (*sorted(beside.rglob("*")), beside):
+                sync_file(path)
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
-    _swap(beside, final)
+    with stopping.held():
+        if final.exists():
+            final.replace(old)
+        beside.replace(final)
+        sync_file(final.parent)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
@@ -167,23 +187,6 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp-{os.getpid()}-{threading.get_ident()}")
 
 
-def _swap(beside: Path, final: Path) -> None:
-    old = final.with_name(f".{final.name}.old-{os.getpid()}")
-    with stopping.held():
-        if final.exists():
-            final.replace(old)
-        beside.replace(final)
-        sync_file(final.parent)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flushes every file of ``folder`` and the folders themselves to the disk."""
-    for path in sorted(folder.rglob("*")):
-        sync_file(path)
-    sync_file(folder)
-
-
 def sync_file(path: Path) -> None:
     """Flushes one file or folder to the disk, if the system lets a folder be opened."""
     try:
@@ -225,11 +228,11 @@ def is_whole(path: Path, facts: Mapping[str, int]) -> bool:
 
 def sweep(folder: Path) -> None:
     """Removes half-written files of a killed process; restores what it had moved away and not replaced."""
-    for path in folder.glob(".*.old-*") if folder.is_dir() else ():
+    for path in folder.glob(".*.old-*"):
         final = path.with_name(path.name[1:].rpartition(".old-")[0])
         if final.name and not final.exists():
             path.replace(final)
-    for path in [*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")] if folder.is_dir() else ():
+    for path in [*folder.glob(".*.tmp-*"), *folder.glob(".*.old-*")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
@@ -245,8 +248,7 @@ def usual_mode(folder: Path) -> int:
 
 def follow_mask(paths: Iterable[Path]) -> None:
     """Gives files (and those in folders) that only the owner may read the permissions of new files."""
-    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
-    for file in files:
+    for file in (file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))):
         if file.is_file() and stat.S_IMODE(file.stat().st_mode) == 0o600:
             file.chmod(usual_mode(file.parent))
 

@@ -15,8 +15,7 @@ from vlcli.tools.run_tables import collect
 
 __all__ = ["Page", "Table", "page", "table"]
 
-HEIGHT = 640
-"""Pixels of a page in a notebook."""
+_HEIGHT = 640  # pixels of a page in a notebook
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +49,7 @@ class Page:
         return f"<report of {len(self.html):,} characters: .save('report.html') writes it>"
 
     def _repr_html_(self) -> str:
-        style = f"width:100%;height:{HEIGHT}px;border:1px solid #ccc"
+        style = f"width:100%;height:{_HEIGHT}px;border:1px solid #ccc"
         return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
 
 

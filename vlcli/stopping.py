@@ -19,8 +19,6 @@ from dataclasses import dataclass
 
 from vlcli.errors import UsageError
 
-_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
-SIGNALS = tuple(number for name in _NAMES if (number := getattr(signal, name, None)))
 AGAIN, AGAIN_TOGETHER = 0.5, 30.0
 """Signals within so many seconds count as one: a terminal and a parent, or a scheduler and a launcher, send both."""
 WORDS = {
@@ -29,8 +27,9 @@ WORDS = {
     "SIGHUP": "ended, for its terminal is gone",
     "SIGUSR1": "asked to end by the scheduler (SIGUSR1)",
 }
-DEAF = 5.0
-"""Seconds that one of several processes may wait for the others, outside :func:`held`, before a signal ends it."""
+SIGNALS = tuple(number for name in WORDS if (number := getattr(signal, name, None)))
+# Seconds that one of several processes may wait for the others, outside :func:`held`, before a signal ends it.
+_DEAF = 5.0
 REQUEUE = "VLCLI_REQUEUE_CODE"
 """Environment variable of the exit code after SIGTERM and SIGUSR1, for a scheduler that requeues on a code."""
 
@@ -132,7 +131,7 @@ def _watch(reading: int, caught: frozenset[int]) -> None:
     while True:
         ready = select.select([reading], [], [], 1.0)[0]
         waits = first and together and _state.listening and not _state.raised and not _state.held
-        if waits and time.monotonic() - first > DEAF:
+        if waits and time.monotonic() - first > _DEAF:
             _end_now(number, "ended while it waited inside a library: run the same command again to go on\n")
         if not ready:
             continue
@@ -160,17 +159,12 @@ def _leave_terminal() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         with suppress(OSError):
-            if os.isatty(stream) or _is_gone(stream):
-                os.dup2(nowhere, stream)
+            if not os.isatty(stream):
+                os.write(stream, b"")  # fails where the terminal is gone
+                continue
+        with suppress(OSError):
+            os.dup2(nowhere, stream)
     os.close(nowhere)
-
-
-def _is_gone(stream: int) -> bool:
-    try:
-        os.write(stream, b"")
-    except OSError:
-        return True
-    return False
 
 
 def asked() -> int:

@@ -283,10 +283,9 @@ def test_what_similar_stages_took_is_scaled_by_their_epochs():
         return StageRecord(stage, kind, "done", "", config=config, recipe=recipe, seconds=seconds)
 
     known = [record("a", 10.0, epochs=2, data="x"), record("b", 60.0, epochs=1, data="y"), record("a", 9.0, "other")]
-    measured = time_left.Measured(known)
-    assert measured.expect("mine", "a", "finetune", {"epochs": 6}) == 30.0
-    assert measured.expect("mine", "c", "finetune", {"epochs": 2, "data": "y"}) == 120.0
-    assert measured.expect("mine", "c", "finetune", {"data": "z"}) == 35.0
-    assert measured.expect("mine", "c", "evaluate", {}) is None
+    assert time_left.expect(known, "mine", "a", "finetune", {"epochs": 6}) == 30.0
+    assert time_left.expect(known, "mine", "c", "finetune", {"epochs": 2, "data": "y"}) == 120.0
+    assert time_left.expect(known, "mine", "c", "finetune", {"data": "z"}) == 35.0
+    assert time_left.expect(known, "mine", "c", "evaluate", {}) is None
     under_way = [record("d", 7.0, kind="evaluate")]
-    assert measured.expect("mine", "c", "evaluate", {}, under_way) == 7.0
+    assert time_left.expect([*known, *under_way], "mine", "c", "evaluate", {}) == 7.0

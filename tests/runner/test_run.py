@@ -13,6 +13,7 @@ import pytest
 
 from tests.runner.fakes import Told, _importer, actions, go, planned
 from vlcli.errors import RecipeError, UsageError, VlcliError
+from vlcli.files import flocked
 from vlcli.recipe import plan as planning
 from vlcli.recipe import run_state, stage_record
 from vlcli.recipe.load import load
@@ -216,13 +217,13 @@ def test_a_second_run_of_a_folder_is_refused_and_changes_nothing(world, monkeypa
     monkeypatch.setattr(stage_record, "LOCK_PATIENCE", 0.1)
     go(until="regions")
     before = {path: path.stat().st_mtime_ns for path in (world / "runs").rglob("*") if path.is_file()}
-    with stage_record.flocked(world / "runs/mine" / run_state.LOCK), pytest.raises(VlcliError) as caught:
+    with flocked(world / "runs/mine" / run_state.LOCK), pytest.raises(VlcliError) as caught:
         go(force=True)
     assert "Another vlcli is running in this folder" in str(caught.value)
     assert str(os.getpid()) in caught.value.got
     after = {path: path.stat().st_mtime_ns for path in (world / "runs").rglob("*") if path.is_file()}
     assert {path.name for path in after if after[path] != before.get(path)} == {run_state.LOCK}
-    with stage_record.flocked(world / "runs/mine" / run_state.LOCK):
+    with flocked(world / "runs/mine" / run_state.LOCK):
         assert go(only="regions")["regions"].action == "skip"  # nothing to do: nobody is disturbed
 
 

@@ -11,7 +11,7 @@ import vlcli.cli
 from vlcli.cli import console
 from vlcli.cli.options import refuse_bytes
 from vlcli.errors import UsageError
-from vlcli.recipe.stage_record import flocked
+from vlcli.files import flocked
 
 
 @pytest.mark.parametrize("verb", [["make", "shapes", "out", "--images", "20"], ["unpack", "t.parquet", "--out", "out"]])

@@ -1,6 +1,6 @@
 """Defines the input and the result of a stage's run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,8 +58,7 @@ class StageContext:
         """
         if name in self.inputs:
             return self.inputs[name]
-        path = find_place(name, self.root)
-        if path is not None:
+        if (path := find_place(name, self.root)) is not None:
             return path
         hint = f"stages before this one: {', '.join(self.inputs) or 'none'}"
         raise DataError("There is no such stage or folder.", where=f"stages.{self.name}", got=name, hint=hint)
@@ -67,8 +66,7 @@ class StageContext:
     def feature_files(self, named: list[str]) -> list[Path]:
         """Returns the stores of the stages ``named``, else of every extract stage before this one."""
         chosen = named or [name for name, kind in self.kinds.items() if kind == "extract" and name in self.inputs]
-        paths = [self.resolve(name) for name in chosen]
-        return [path / "features.h5" if path.is_dir() else path for path in paths]
+        return [path / "features.h5" if path.is_dir() else path for path in [self.resolve(name) for name in chosen]]
 
 
 @dataclass
@@ -85,6 +83,3 @@ class StageResult:
     files: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
-
-
-RunStage = Callable[[StageContext], StageResult]

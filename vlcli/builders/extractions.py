@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from vlcli.data.pipeline import Pipeline
 from vlcli.engine.bundle import WEIGHTS
 from vlcli.errors import VlcliError
@@ -56,27 +58,21 @@ class Extraction:
         """Reverses :meth:`as_dict`; unknown keys are ignored.
 
         Raises:
-            TypeError: a key is missing or of the wrong type.
+            ValueError: a key is missing or of the wrong type.
         """
-        fields = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
-        texts = all(isinstance(fields.get(name, ""), str) for name in ("set", "dtype", "weights", "beside"))
-        if not texts or not all(isinstance(fields.get(name, {}), dict) for name in ("spec", "provenance")):
-            raise TypeError("extraction: expected strings and mappings")
-        source = fields.pop("source", None)
-        return cls(**fields, source=None if source is None else cls.from_dict(source))
+        return TypeAdapter(Extraction).validate_python(value)
 
     def with_bundle(self, folder: Path) -> Extraction:
         """Returns a copy with the path of the weights from the bundle in ``folder`` if the absolute path is gone."""
-        moved = Path(os.path.normpath(folder / self.beside)) if self.beside else None
-        source = None if self.source is None else self.source.with_bundle(folder)
-        if moved is not None and moved.exists() and not (self.weights and Path(self.weights).exists()):
-            return replace(self, weights=str(moved), source=source)
-        return replace(self, source=source)
+        weights = self.weights
+        if self.beside and not (weights and Path(weights).exists()) and (folder / self.beside).exists():
+            weights = os.path.normpath(folder / self.beside)
+        return replace(self, weights=weights, source=self.source and self.source.with_bundle(folder))
 
     def beside_bundle(self, folder: Path) -> Extraction:
         """Returns a copy with ``beside``, the path of the weights from the bundle in ``folder``."""
         path = os.path.relpath(self.weights, folder) if self.weights else ""
-        return replace(self, beside=path, source=None if self.source is None else self.source.beside_bundle(folder))
+        return replace(self, beside=path, source=self.source and self.source.beside_bundle(folder))
 
 
 def extractions_of(stores: Sequence[str | Path]) -> list[Extraction]:
@@ -133,6 +129,5 @@ def _weights(record: StageRecord, folder: Path, named: str | None) -> str:
 
 
 def _artifacts(record: StageRecord, folder: Path, name: str) -> list[Path]:
-    known = record.inputs.get(name, {}).get("path")
-    beside = stage_record.finished(folder.parent / name)
-    return [*([Path(known)] if known else []), *([beside[0]] if beside else []), Path(name)]
+    recorded, made = record.inputs.get(name, {}).get("path", name), stage_record.made_in(folder.parent / name)
+    return [Path(recorded), made, Path(name)]

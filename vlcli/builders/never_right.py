@@ -1,7 +1,8 @@
 """Counts the examples to be scored whose answers a model cannot give, since its training data have none of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from vlcli.data.reader import Reader
@@ -30,21 +31,18 @@ def never_right(recipe: Recipe, opened: Open, stages: Iterable[str] | None = Non
             continue
         training, own = resolve(recipe, recipe.stages[trained]), resolve(recipe, stage)
         scored = stage.validation if isinstance(stage, Finetune) else own.data if own.task == training.task else []
-        try:
+        with suppress(VlcliError):  # told where the stage itself is checked
             known = _known(training, trained, opened) if scored else set()
             readers = [opened(name, spec) for spec in scored] if known else []
             for reader in filter(None, readers):
                 lines += _line(training.built_task, reader, known)
-        except VlcliError:  # told where the stage itself is checked
-            continue
     return list(dict.fromkeys(lines))
 
 
 def _trained(recipe: Recipe, stage: Stage) -> str | None:
     for word in stage.source:
         above = recipe.stages.get(word)
-        found = word if isinstance(above, Finetune) else _trained(recipe, above) if above is not None else None
-        if found is not None:
+        if above is not None and (found := word if isinstance(above, Finetune) else _trained(recipe, above)):
             return found
     return None
 
@@ -56,15 +54,12 @@ def _known(training: ResolvedStage, name: str, opened: Open) -> set[str]:
     return set(training.built_task.labels(readers))
 
 
-def _line(task: Task, reader: Reader, known: set[str]) -> list[str]:
+def _line(task: Task, reader: Reader, known: set[str]) -> Iterator[str]:
     names, examples = reader.label_names(), reader.examples()
     answers = [task.right_answers(example, names) for example in examples]
     lost = Counter(some[0] for some in answers if some and known.isdisjoint(some))
-    if not lost:
-        return []
-    most = ", ".join(f"{answer} {count:,}" for answer, count in lost.most_common(_NAMED))
-    more = " ..." if len(lost) > _NAMED else ""
-    return [
-        f"{reader.label}: {lost.total():,} of {len(examples):,} examples have an answer that the training does not "
-        f"know ({most}{more}): they can never be right"
-    ]
+    if lost:
+        most = ", ".join(f"{answer} {count:,}" for answer, count in lost.most_common(_NAMED))
+        number, more = f"{lost.total():,} of {len(examples):,} examples", " ..." if len(lost) > _NAMED else ""
+        why = f"have an answer that the training does not know ({most}{more}): they can never be right"
+        yield f"{reader.label}: {number} {why}"

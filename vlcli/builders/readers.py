@@ -20,6 +20,7 @@ from vlcli.plain import as_list
 from vlcli.progress import Progress, Silent
 from vlcli.recipe.components import split_options
 from vlcli.recipe.digests import read_files
+from vlcli.recipe.schema import ReaderOptions
 from vlcli.registry import Spec, as_spec
 
 
@@ -29,11 +30,6 @@ class Stores:
 
     regions: FeatureStore | None = None
     concepts: ConceptStore | None = None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of the concept ids."""
-        return () if self.concepts is None else self.concepts.words
 
 
 def open_stores(files: Sequence[Path], needs: InputSpec) -> Stores:
@@ -53,11 +49,10 @@ def require_stores(stores: Stores, needs: InputSpec, stage: str, who: str = "mod
     Raises:
         DataError: says what is missing.
     """
-    wanted = (
-        (needs.regions, stores.regions, "region features", "them"),
-        (needs.concepts, stores.concepts, "visual concepts", "concepts"),
-    )
-    for needed, store, what, held in wanted:
+    for what, needed, store, held in (
+        ("region features", needs.regions, stores.regions, "them"),
+        ("visual concepts", needs.concepts, stores.concepts, "concepts"),
+    ):
         if needed and store is None:
             raise DataError(
                 f"The {who} reads {what}, and there is no store of them.",
@@ -89,9 +84,9 @@ def open_readers(
     """
     readers, absent = [], []
     for entry in specs:
-        spec, options = split_options("datasets", as_spec(entry))
-        reader = build_reader(entry, root)
-        if options.get("if_missing") == "skip" and (lacking := missing(reader)):
+        spec, reader = as_spec(entry), build_reader(entry, root)
+        lacking = next((file for file in read_files(reader) if not file.exists()), None)
+        if spec.get("if_missing") == "skip" and lacking is not None:
             (progress or Silent()).warn(f"{spec['name']} is left out: {lacking} is not there")
             absent.append(lacking)
             continue
@@ -99,18 +94,16 @@ def open_readers(
         reader.require()
         readers.append(reader)
     if absent and not readers:
-        raise DataError(
-            "None of the stage's data is there.", where=str(absent[0]), hint="point `root` at the data: root=DATA"
-        )
+        hint = "point `root` at the data: root=DATA"
+        raise DataError("None of the stage's data is there.", where=str(absent[0]), hint=hint)
     return readers
 
 
 def build_reader(entry: Spec | str, root: Path) -> Reader:
     """Builds a data set with the options that every reader has; its files need not exist."""
-    spec, options = split_options("datasets", as_spec(entry))
-    reader: Reader = registry.of(Reader).build(spec, root)
-    reader.weight, reader.augments = float(options.get("weight", 1.0)), bool(options.get("augments", False))
-    reader.ids = options.get("ids", "name")
+    spec, written = split_options("datasets", as_spec(entry))
+    reader, options = registry.of(Reader).build(spec, root), ReaderOptions(**written)
+    reader.weight, reader.augments, reader.ids = options.weight, options.augments, options.ids
     return reader
 
 
@@ -126,11 +119,6 @@ def keep_answered(reader: Reader, answers: Sequence[str]) -> None:
     if dropped := len(reader.examples()) - len(kept):
         reader.left_out["questions none of whose answers is in the answer table"] += dropped
     reader.restrict(kept)
-
-
-def missing(reader: Reader) -> Path | None:
-    """Returns the first missing file of a data set, or None."""
-    return next((file for file in read_files(reader) if not file.exists()), None)
 
 
 def refuse_held_out(context: StageContext, specs: list[Spec]) -> None:

@@ -41,8 +41,7 @@ def placed(resolved: ResolvedStage, root: Path) -> ResolvedStage:
 
 
 def _with_files(kind: str, spec: Spec, root: Path) -> Spec:
-    named = local_files(kind, spec)
-    return _at(spec, {key: find_below(word, root) for key, word in named.items()})
+    return _at(spec, {key: find_below(word, root) for key, word in local_files(kind, spec).items()})
 
 
 def _at(spec: Spec, paths: Mapping[str, Path | None]) -> Spec:
@@ -64,13 +63,7 @@ def kept_by(context: StageContext, name: str) -> Kept | None:
 
 
 def kept_of(bundle: Bundle) -> Kept:
-    """Returns the specs of a bundle."""
-    return Kept(bundle.model_spec, bundle.task_spec, text_of(bundle), bundle.transform_spec)
-
-
-def text_of(bundle: Bundle) -> TextOptions | None:
-    """Returns a bundle's text options without the vocabulary; None if its model reads no text."""
-    if bundle.tokenizer is None:
-        return None
+    """Returns the specs of a bundle; its text options have no vocabulary."""
     known = {key: value for key, value in bundle.text_options.items() if key in TextOptions.model_fields}
-    return TextOptions(**known)
+    text = None if bundle.tokenizer is None else TextOptions(**known)
+    return Kept(bundle.model_spec, bundle.task_spec, text, bundle.transform_spec)

@@ -1,10 +1,8 @@
 """Builds the training module, its tokenizer, its first weights and the data of a training stage."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,15 +46,11 @@ WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def load_sources(
-    module: TrainingModule,
-    sources: list[Path],
-    allow_unmatched: list[str],
-    state_dict: str | None = None,
-    rename: Mapping[str, str] = MappingProxyType({}),
+    module: TrainingModule, sources: list[Path], allow_unmatched: list[str], **options: Any
 ) -> LoadReport | None:
     """Loads bundles, checkpoints of other tools, or folders with one of these; returns None if there is no source.
 
-    The last two arguments are those of :meth:`WeightLoader.add_file`.
+    ``options`` are those of :meth:`WeightLoader.add_file`.
 
     Raises:
         DataError: there are no weights, or the backbone is not complete.
@@ -69,7 +63,7 @@ def load_sources(
         if file is None:
             loader.add(states[""], str(path), ours=True)
         else:
-            loader.add_file(file, states, state_dict, rename)
+            loader.add_file(file, states, **options)
     return loader.finish()
 
 
@@ -81,25 +75,11 @@ def read_source(path: Path) -> tuple[Path | None, dict[str, dict[str, Tensor]]]:
     """
     if (folder := find_bundle(path)) is not None:
         return None, {"": read_weights(folder)}
-    file = verified(_weight_file(path))
-    return file, read_states(file)
-
-
-def _weight_file(path: Path) -> Path:
-    if path.is_file():
-        return path
-    files = [path / name for name in WEIGHT_FILES if (path / name).is_file()]
-    if not files:
-        raise DataError(
-            "There are no weights here.",
-            where=str(path),
-            expected=f"a stage of this recipe, a model folder, {' or '.join(WEIGHT_FILES)}, or a file",
-        )
-    return files[0]
-
-
-SAYING = ("scst",)
-"""Objectives that train generation."""
+    file = next((file for file in (path, *(path / name for name in WEIGHT_FILES)) if file.is_file()), None)
+    if file is None:
+        expected = f"a stage of this recipe, a model folder, {' or '.join(WEIGHT_FILES)}, or a file"
+        raise DataError("There are no weights here.", where=str(path), expected=expected)
+    return verified(file), read_states(file)
 
 
 def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | None, model: Spec | None = None) -> Any:
@@ -107,37 +87,22 @@ def make_tokenizer(context: StageContext, text: TextOptions, bundle: Bundle | No
 
     If the recipe names no vocabulary and ``model`` starts from a folder with a tokenizer, that one is loaded.
     """
+    from vlcli.data.vocabulary import Tokenizer
+
     if bundle is not None and bundle.tokenizer is not None and getattr(context.config, "text", None) is None:
         return bundle.tokenizer
     if model is not None and "vocabulary" not in text.model_fields_set:
         folder = registry.of(Model).load(model["name"]).vocabulary_folder(model)
         text = text if folder is None else text.model_copy(update={"vocabulary": folder})
-    return _vocabulary(context, text).reading(text.model_dump())
-
-
-def _vocabulary(context: StageContext, text: TextOptions) -> Any:
-    from vlcli.data.vocabulary import Tokenizer
-
     words, lowercase = text.vocabulary, text.lowercase
     if isinstance(words, TrainVocabulary):
         readers = open_readers(words.train, context.root, cache=context.cache)
         texts = (example.text for reader in readers for example in reader.examples() if example.text)
-        return Tokenizer.train(texts, words.size, lowercase=lowercase, min_frequency=words.min_frequency)
-    inside = context.root / words  # else a path here, or a hub name
-    return Tokenizer.load(str(inside) if inside.exists() else words, lowercase)
-
-
-def refuse_endless(context: StageContext, text: TextOptions, task: Task | None, objectives: list[Spec]) -> None:
-    """Refuses to train generation on sentences without an end.
-
-    Raises:
-        RecipeError: the text has no end, and the stage trains generation.
-    """
-    saying = isinstance(task, Captioning) or any(spec["name"] in SAYING for spec in objectives)
-    if saying and text.end == "none":
-        what = "sentences without [SEP] never end, so saying them cannot be learned"
-        problem = Problem(f"stages.{context.name}.text.end", what, got="none", expected="sep")
-        raise RecipeError([problem])
+        tokenizer = Tokenizer.train(texts, words.size, lowercase=lowercase, min_frequency=words.min_frequency)
+    else:
+        inside = context.root / words  # else a path here, or a hub name
+        tokenizer = Tokenizer.load(str(inside) if inside.exists() else words, lowercase)
+    return tokenizer.reading(text.model_dump())
 
 
 @dataclass
@@ -163,11 +128,6 @@ class Assembly:
     transform_spec: Spec | None = None
     report: LoadReport | None = None
 
-    @property
-    def text_options(self) -> dict[str, Any]:
-        """The text options that a bundle keeps."""
-        return self.text.model_dump(exclude={"vocabulary"})
-
 
 @dataclass
 class TrainingPlan:
@@ -178,12 +138,6 @@ class TrainingPlan:
     sources: list[Path]
     bundle: Bundle | None
 
-    @property
-    def task(self) -> Task | None:
-        """The task of a fine-tuning, or None."""
-        task: Task | None = self.resolved.built_task
-        return task
-
 
 def assemble(context: StageContext) -> Assembly:
     """Builds a training stage: data first (they give the sizes), then model, objectives and weights.
@@ -193,10 +147,10 @@ def assemble(context: StageContext) -> Assembly:
         DataError: data, features or weights are missing or do not fit.
     """
     plan = choose(context)
-    config, task, resolved = plan.config, plan.task, plan.resolved
+    config, resolved = plan.config, plan.resolved
+    task: Task | None = resolved.built_task
     data_spec = plan.bundle.data_spec if plan.bundle else DataSpec()
-    model: Model = without_memory(lambda: build_model(resolved.model or {}, data_spec))
-    needs = model.input_spec()
+    needs: InputSpec = without_memory(lambda: build_model(resolved.model or {}, data_spec)).input_spec()
     if isinstance(config, Pretrain):
         refuse_held_out(context, resolved.data)
     readers = open_readers(resolved.data, context.root, context.progress, context.cache)
@@ -215,7 +169,8 @@ def assemble(context: StageContext) -> Assembly:
         label_names([*readers, *validation])  # losses of both are by number
     for objective in module.objectives.values():
         objective.setup(readers, tokenizer, context.folder if processes.rank() == 0 else None)
-    report = load_sources(module, plan.sources, config.allow_unmatched, config.state_dict, config.rename)
+    options = {"key": config.state_dict, "rename": config.rename}
+    report = load_sources(module, plan.sources, config.allow_unmatched, **options)
     if report is None and stores.regions is not None and type(module.model).fit_regions is not Model.fit_regions:
         module.model.fit_regions(region_sample(stores.regions, readers))
     transform = transform_of(resolved, needs)
@@ -258,15 +213,12 @@ def choose(context: StageContext) -> TrainingPlan:
     """Resolves a training stage and finds its sources.
 
     Raises:
-        RecipeError: no model, no data or no objectives are named.
+        RecipeError: no model, no data or no objectives are named, or captions without an end are to be generated.
     """
     config = context.config
     assert isinstance(config, Training)
-    sources = []
-    for name, path in zip(config.source, context.sources(), strict=True):
-        kind = context.kinds.get(name)
-        if path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights):
-            sources.append(path)
+    given = zip(map(context.kinds.get, config.source), context.sources(), strict=True)
+    sources = [path for kind, path in given if path.suffix != ".h5" and (kind is None or STAGES[kind].gives_weights)]
     resolved, key = resolve_stage(context), f"stages.{context.name}"
     problems = []
     if "name" not in (resolved.model or {}):
@@ -275,9 +227,12 @@ def choose(context: StageContext) -> TrainingPlan:
         problems.append(Problem(f"{key}.objectives", "nothing to train on", hint="add `objectives:` or a `task:`"))
     if not resolved.data:
         problems.append(Problem(f"{key}.data", "no data are named", hint="add `data:` (vlcli ls datasets)"))
+    says = isinstance(resolved.built_task, Captioning) or any(spec["name"] == "scst" for spec in resolved.objectives)
+    if says and resolved.text.end == "none":
+        what = "sentences without [SEP] never end, so saying them cannot be learned"
+        problems.append(Problem(f"{key}.text.end", what, got="none", expected="sep"))
     if problems:
         raise RecipeError(problems)
-    refuse_endless(context, resolved.text, resolved.built_task, resolved.objectives)
     bundle = next((path for path in sources if find_bundle(path) is not None), None)
     return TrainingPlan(config, resolved, sources, None if bundle is None else read_bundle(bundle))
 
@@ -302,21 +257,23 @@ def make_transform(spec: Spec | None, needs: InputSpec) -> Transform | None:
 def gather_data_spec(plan: TrainingPlan, readers: list[Reader], tokenizer: Any, stores: Stores) -> DataSpec:
     """Returns the sizes of the data; others are those of the source, else the defaults of :class:`DataSpec`."""
     store = stores.regions
-    data_spec = replace(plan.bundle.data_spec if plan.bundle else DataSpec(), text_length=plan.resolved.text.length)
+    sizes: dict[str, Any] = {"text_length": plan.resolved.text.length}
     if tokenizer is not None:
-        data_spec = replace(data_spec, **tokenizer.data_spec_fields())
+        sizes |= tokenizer.data_spec_fields()
     if store is not None:
-        data_spec = replace(data_spec, regions=store.max_regions, region_dim=store.dim)
-        data_spec = replace(data_spec, region_classes=_labels(store, "class"))
-        data_spec = replace(data_spec, region_attributes=_labels(store, "attribute"))
+        sizes |= {"regions": store.max_regions, "region_dim": store.dim}
+        sizes["region_classes"] = _labels(store, "classes", "class_ids")
+        sizes["region_attributes"] = _labels(store, "attributes", "attributes")
     elif any(reader.class_names() for reader in readers):
-        data_spec = replace(data_spec, **box_labels(readers))
+        sizes |= box_labels(readers)
     if stores.concepts is not None:
-        data_spec = replace(data_spec, concepts=stores.words)
+        sizes["concepts"] = stores.concepts.words
+    data_spec = replace(plan.bundle.data_spec if plan.bundle else DataSpec(), **sizes)
     if tokenizer is not None and data_spec.concepts:
         data_spec = replace(data_spec, concept_pieces=tuple(map(tokenizer.pieces, data_spec.concepts)))
     whole = [reader for reader in readers if not reader.augments]
-    labels = tuple(plan.task.labels(whole)) if plan.task is not None else ()
+    task: Task | None = plan.resolved.built_task
+    labels = () if task is None else tuple(task.labels(whole))
     for spec in plan.resolved.objectives:
         labels = labels or tuple(registry.of(Objective).load(spec["name"]).labels(spec, whole))
     for reader in readers:
@@ -344,14 +301,12 @@ def box_labels(readers: list[Reader]) -> dict[str, Any]:
     }
 
 
-def _labels(store: FeatureStore, what: str) -> int:
-    columns = store.classes_count if what == "class" else store.attributes_count
-    field_name = "classes" if what == "class" else "attributes"
-    if columns or field_name not in store.fields:
+def _labels(store: FeatureStore, field: str, names: str) -> int:
+    columns = store.classes_count if field == "classes" else store.attributes_count
+    if columns or field not in store.fields:
         return columns
-    tops = [part.block(field_name, 0, int(part.offsets[-1])).max(initial=-1) for part in store.parts()]
-    names = store.provenance.get("class_ids" if what == "class" else "attributes", ())
-    return max(int(max(tops, default=-1)) + 1, len(names))
+    tops = [part.block(field, 0, int(part.offsets[-1])).max(initial=-1) for part in store.parts()]
+    return max(int(max(tops, default=-1)) + 1, len(store.provenance.get(names, ())))
 
 
 def corruptions_of(module: TrainingModule, name: str, data_spec: DataSpec) -> list[Corruption]:

@@ -34,6 +34,7 @@ class Entry:
 
 
 Tensors = dict[str, Entry]
+# Kinds of layers: names of their tensors, with the indices of each one's sizes among those of the rule.
 _KINDS: dict[str, dict[str, tuple[int, ...]]] = {
     "linear": {"weight": (0, 1), "bias": (0,)},
     "matrix": {"weight": (0, 1)},
@@ -44,7 +45,6 @@ _KINDS: dict[str, dict[str, tuple[int, ...]]] = {
     "frozen-norm": {"weight": (0,), "bias": (0,), "running_mean": (0,), "running_var": (0,)},
     "affine": {"weight": (0,), "bias": (0,)},
 }
-"""Kinds of layers: names of their tensors, with the indices of each one's sizes among those of the rule."""
 
 
 def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
@@ -58,8 +58,7 @@ def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[
     """
     tensors: Tensors = {}
     for pattern, what in rules.items():
-        parts = _BRACES.split(pattern)
-        choices = [[part] if at % 2 == 0 else _choices(part, sizes) for at, part in enumerate(parts)]
+        choices = [[part] if at % 2 == 0 else _choices(part, sizes) for at, part in enumerate(_BRACES.split(pattern))]
         for chosen in product(*choices):
             tensors |= _entries("".join(chosen), what, sizes, blocks)
         if len(tensors) > MOST_TENSORS:
@@ -70,8 +69,7 @@ def expand(rules: Mapping[str, str], sizes: Sizes, blocks: Mapping[str, Mapping[
 def _entries(name: str, what: str, sizes: Sizes, blocks: Mapping[str, Mapping[str, str]]) -> Tensors:
     kind, *rest = what.split()
     if kind in blocks:
-        pairs = (word.partition("=") for word in rest)
-        arguments = {key: size(value, sizes) for key, _, value in pairs}
+        arguments = {key: size(value, sizes) for key, _, value in (word.partition("=") for word in rest)}
         inner = expand(blocks[kind], {**sizes, **arguments}, blocks)
         return {f"{name}.{below}" if name else below: entry for below, entry in inner.items()}
     dims = [size(word, sizes) for word in rest]

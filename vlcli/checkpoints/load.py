@@ -107,9 +107,8 @@ class CheckpointsFile(Section):
     @model_validator(mode="after")
     def _known(self) -> CheckpointsFile:
         unknown = [f"{one.name}: layout {one.layout!r}" for one in self.files if one.layout not in self.layouts]
-        unknown += [
-            f"{n}: extends {x.extends!r}" for n, x in self.layouts.items() if x.extends not in (None, *self.layouts)
-        ]
+        known = (None, *self.layouts)
+        unknown += [f"{n}: extends {x.extends!r}" for n, x in self.layouts.items() if x.extends not in known]
         if unknown:
             raise ValueError(f"there is no such layout: {'; '.join(unknown)}")
         return self
@@ -172,11 +171,9 @@ def every(families: tuple[str, ...] = ()) -> list[Checkpoint]:
     Raises:
         RecipeError: a registered file has faults; all of them.
     """
-    checkpoints: list[Checkpoint] = []
-    for entry in entries("checkpoints"):
-        if not families or entry.name in families:
-            checkpoints += read(registered_file("checkpoints", f"{entry.distribution}:{entry.name}").file)
-    return checkpoints
+    chosen = [entry for entry in entries("checkpoints") if not families or entry.name in families]
+    files = [registered_file("checkpoints", f"{entry.distribution}:{entry.name}").file for entry in chosen]
+    return [one for file in files for one in read(file)]
 
 
 def of_layouts() -> list[Checkpoint]:
@@ -237,10 +234,8 @@ def whole(family: CheckpointsFile, name: str) -> Layout:
     chain = [name]
     while (parent := family.layouts[chain[-1]].extends) is not None:
         if parent in chain:
-            problem = Problem(
-                f"layouts.{name}", "layouts extend one another in a circle", got=" -> ".join([*chain, parent])
-            )
-            raise RecipeError([problem], family.family)
+            what, circle = "layouts extend one another in a circle", " -> ".join([*chain, parent])
+            raise RecipeError([Problem(f"layouts.{name}", what, got=circle)], family.family)
         chain.append(parent)
     layout = family.layouts[chain.pop()]
     while chain:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vlcli import registry
+from vlcli.checkpoints.identify import plain
 from vlcli.checkpoints.layout import Tensors
 from vlcli.checkpoints.load import Checkpoint
 from vlcli.detection.extractor import Extractor
@@ -63,14 +64,12 @@ def trial_row(one: Checkpoint, trial: Trial) -> list[str]:
     return [one.name, one.file.layout, str(trial.tensors), f"{trial.values:,}", *counts]
 
 
-def reasons(trial: Trial) -> list[str]:
-    """Returns a line for each rule with the number of names that it excuses."""
-    lines = []
+def reasons(trial: Trial) -> Iterator[str]:
+    """Yields a line for each rule with the number of names that it excuses."""
     for what, excused in (("not read", trial.excused), ("new", trial.new)):
         for reason in dict.fromkeys(excused.values()):
             names = [name for name, other in excused.items() if other == reason]
-            lines.append(f"{len(names)} {what}: {reason} ({names[0]}{' ...' if len(names) > 1 else ''})")
-    return lines
+            yield f"{len(names)} {what}: {reason} ({names[0]}{' ...' if len(names) > 1 else ''})"
 
 
 class Traced(Tensor):
@@ -143,9 +142,9 @@ class _Loader(WeightLoader):
         self.placed: set[str] = set()
 
     def _put(self, name: str, value: Tensor) -> None:
-        before = len(self.report.left_over) + len(self.report.mismatched)
+        refused = len(self.report.left_over) + len(self.report.mismatched)
         super()._put(name, value.as_subclass(Tensor))
-        if len(self.report.left_over) + len(self.report.mismatched) == before:
+        if len(self.report.left_over) + len(self.report.mismatched) == refused:
             self.placed |= _names_of(value)
 
 
@@ -155,11 +154,10 @@ def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
     trial = Trial(checkpoint.name, len(tensors), sum(one.count for one in tensors.values()))
     traced = on_meta(tensors)
     with torch.device("meta"), torch.no_grad():
-        placed = _by_extractor(checkpoint, traced, trial) if checkpoint.reader["kind"] == "extractor" else None
-        placed = _by_model(checkpoint, traced, trial) if placed is None else placed
+        load = _by_extractor if checkpoint.reader["kind"] == "extractor" else _by_model
+        placed = load(checkpoint, traced, trial)
     trial.read = [name for name in tensors if name in placed]
-    rest = [name for name in tensors if name not in placed]
-    trial.excused, trial.lost, idle = excuse(rest, checkpoint.excused)
+    trial.excused, trial.lost, idle = excuse([name for name in tensors if name not in placed], checkpoint.excused)
     trial.new, trial.missing, unused = excuse(trial.missing, checkpoint.new)
     trial.idle = idle + unused
     return trial
@@ -167,13 +165,8 @@ def attempt(checkpoint: Checkpoint, tensors: Tensors | None = None) -> Trial:
 
 def on_meta(tensors: Tensors) -> dict[str, Tensor]:
     """Returns tensors without values, as ``vlcli.nn.read_weights`` does: a ``module.`` before all names is removed."""
-    wrapped = bool(tensors) and all(name.startswith("module.") for name in tensors)
-    return {
-        name.removeprefix("module.") if wrapped else name: Traced.of(
-            torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta"), name
-        )
-        for name, one in tensors.items()
-    }
+    values = [torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta") for one in tensors.values()]
+    return dict(zip(plain(tensors), map(Traced.of, values, tensors), strict=True))
 
 
 def build(checkpoint: Checkpoint, **changed: Any) -> TrainingModule:
@@ -199,8 +192,7 @@ def _by_model(checkpoint: Checkpoint, traced: dict[str, Tensor], trial: Trial) -
     copied = re.compile(r"teacher\.|.*_copy\.")
     trial.parameters = sum(p.numel() for n, p in module.named_parameters() if not copied.match(n))
     trial.mismatched, trial.notes, trial.missing = report.mismatched, report.reshaped, report.new
-    kept = [names for name, names in copies.items() if name not in report.left_over]
-    return loader.placed.union(*kept)
+    return loader.placed.union(*[names for name, names in copies.items() if name not in report.left_over])
 
 
 def _by_extractor(checkpoint: Checkpoint, traced: dict[str, Tensor], trial: Trial) -> set[str]:
@@ -225,16 +217,10 @@ def excuse(names: Iterable[str], reasons: Mapping[str, str]) -> tuple[dict[str, 
 
     ``reasons`` are by pattern (a regular expression, searched).
     """
-    excused: dict[str, str] = {}
-    rest, used = [], set()
-    for name in names:
-        pattern = next((one for one in reasons if re.search(one, name)), None)
-        used.add(pattern)
-        if pattern is None:
-            rest.append(name)
-        else:
-            excused[name] = reasons[pattern]
-    return excused, rest, [one for one in reasons if one not in used]
+    patterns = {name: next((one for one in reasons if re.search(one, name)), "") for name in names}
+    excused = {name: reasons[pattern] for name, pattern in patterns.items() if pattern}
+    unused = [pattern for pattern in reasons if pattern not in patterns.values()]
+    return excused, [name for name in patterns if name not in excused], unused
 
 
 def checked(checkpoint: Checkpoint) -> Trial:

@@ -13,27 +13,24 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import EncoderOutput, Model
 from vlcli.plugin_kit.checks import batch_of, built
-from vlcli.plugin_kit.conformance import chosen, in_a_line
+from vlcli.plugin_kit.conformance import chosen
 from vlcli.plugin_kit.trials import small
 from vlcli.registry import Entry
+from vlcli.registry.contract import in_a_line
 
-FIELDS = {
-    **dict.fromkeys(("hidden", "width", "dim"), ("hidden_size",)),
-    **dict.fromkeys(("layers", "depth"), ("num_hidden_layers",)),
-    **{
-        "heads": ("num_attention_heads",),
-        "intermediate": ("intermediate_size",),
-        "length": ("max_position_embeddings",),
-    },
-    **{"image_size": ("image_size",), "patch": ("patch_size",)},
-    **{"text_layers": ("l_layers",), "image_layers": ("r_layers",), "cross_layers": ("x_layers",)},
+# The field of transformers' configurations by an option of a model.
+_FIELDS = {
+    **dict.fromkeys(("hidden", "width", "dim"), "hidden_size"),
+    **dict.fromkeys(("layers", "depth"), "num_hidden_layers"),
+    **{"heads": "num_attention_heads", "intermediate": "intermediate_size", "length": "max_position_embeddings"},
+    **{"image_size": "image_size", "patch": "patch_size"},
+    **{"text_layers": "l_layers", "image_layers": "r_layers", "cross_layers": "x_layers"},
 }
-"""Fields of transformers' configurations by an option of a model."""
-INPUTS = {
+# Arguments of transformers' `forward` by an input of vlcli.
+_INPUTS = {
     **{"ids": ("input_ids",), "text_mask": ("attention_mask",), "pixels": ("pixel_values",), "boxes": ("visual_pos",)},
     **{"features": ("visual_feats", "visual_embeds"), "region_mask": ("visual_attention_mask",)},
 }
-"""Arguments of transformers' ``forward`` by an input of vlcli."""
 
 
 def compare(what: str, against: str) -> dict[str, float]:
@@ -84,11 +81,9 @@ def _network(kind: Any, entry: Entry, model: Model) -> Any:
     if options.get("intermediate") is None:
         options["intermediate"] = 4 * model.dim
     spec, usual = model.data_spec, kind.config_class()
-    fields = {
-        "vocab_size": spec.vocab_size,
-        **dict.fromkeys(("visual_feat_dim", "visual_embedding_dim"), spec.region_dim),
-    }
-    fields |= {name: options[key] for key, names in FIELDS.items() if options.get(key) is not None for name in names}
+    fields = dict.fromkeys(("visual_feat_dim", "visual_embedding_dim"), spec.region_dim)
+    fields |= {"vocab_size": spec.vocab_size}
+    fields |= {name: options[key] for key, name in _FIELDS.items() if options.get(key) is not None}
     fields = {name: value for name, value in fields.items() if hasattr(usual, name)}
     try:
         network = kind(kind.config_class(**fields)).eval()
@@ -107,7 +102,7 @@ def _arguments(kind: Any, inputs: dict[str, Tensor], alone: bool) -> dict[str, T
     read: dict[str, Tensor] = {}
     for name, value in inputs.items():
         first = value if alone or name in ("ids", "text_mask") else value[:, 0]  # one picture of each example
-        read |= {theirs: first for theirs in INPUTS.get(name, ()) if theirs in known}
+        read |= {theirs: first for theirs in _INPUTS.get(name, ()) if theirs in known}
     return {name: value.long() if value.dtype == torch.bool else value for name, value in read.items()}
 
 

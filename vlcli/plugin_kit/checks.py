@@ -24,7 +24,7 @@ from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec, EncoderOutput
 from vlcli.plugin_kit.conformance import PASSED, Check, DoesNotApply, Failure, Result, interface, one
 from vlcli.plugin_kit.trials import TRIALS, small, step
-from vlcli.plugin_kit.two_processes import Pair, difference, share_of
+from vlcli.plugin_kit.two_processes import Pair, difference, registered, share_of
 from vlcli.registry import Entry
 
 TOLERANCE, WORDS = 1e-4, 7
@@ -109,8 +109,7 @@ def masks(entry: Entry) -> None:
         padded["ids"] = padded["ids"].masked_fill(~padded["text_mask"], 50)
     if "features" in padded:
         padded["features"] = padded["features"].masked_fill(~padded["region_mask"][..., None], 7.0)
-    after = _outputs(module, _batch_from(form, list(padded.values())))
-    _same(before, after, "what stands at padding changes")
+    _same(before, _outputs(module, _batch_from(form, list(padded.values()))), "what stands at padding changes")
     order = torch.tensor([2, 0, 1])
     turned = _outputs(module, _batch_from(form, [one[order] for one in inputs]))
     _same({name: output.select(order) for name, output in before.items()}, turned, "the order of rows changes")
@@ -206,15 +205,14 @@ def pictures(entry: Entry) -> None:
             pool.submit(transform.train, scene, np.random.default_rng(7)).result()
 
 
-_pair: list[Pair] = []
-"""The two processes of :func:`two_processes`, once they are started."""
+_pair: list[Pair] = []  # the two processes of `processes`, once they are started
 
 
-def two_processes(entry: Entry) -> None:
+def processes(entry: Entry) -> None:
     """Two processes compute the losses and the gradient that one process computes from the whole batch."""
     trial = TRIALS[entry.kind](entry)
     one = share_of(trial)
-    if _pair and not _pair[0].current:  # they do not know a component
+    if _pair and _pair[0].components != registered():  # they do not know a component
         _pair.pop().close()
     if not _pair:
         _pair.append(Pair())
@@ -230,24 +228,14 @@ def two_processes(entry: Entry) -> None:
         raise Failure(f"with {trial.model['name']} and {stage}: {text}", WHOLE)
 
 
-_STEP, _PROCESSES = ("step", step, True), ("processes", two_processes, True)
-OF_KIND: dict[str, tuple[tuple[str, Check, bool], ...]] = {
-    "models": (
-        ("shapes", shapes, False),
-        ("masks", masks, False),
-        ("resume", resume, False),
-        ("gradients", gradients, False),
-        ("export", export, True),
-        _PROCESSES,
-    ),
-    "objectives": (_STEP, _PROCESSES),
-    "tasks": (_STEP,),
-    "positions": (_STEP,),
-    "attentions": (_STEP,),
-    "datasets": (("empty folder", empty_folder, False),),
-    "transforms": (("pictures", pictures, False),),
+_OF_KIND: dict[str, tuple[Check, ...]] = {
+    "models": (shapes, masks, resume, gradients, export, processes),
+    "objectives": (step, processes),
+    **dict.fromkeys(("tasks", "positions", "attentions"), (step,)),
+    "datasets": (empty_folder,),
+    "transforms": (pictures,),
 }
-"""Name, check, and whether it takes longer than a second, by kind."""
+_SLOW = (export, step, processes)  # these take longer than a second
 
 
 def conform(entry: Entry, *, quick: bool = False) -> Iterator[Result]:
@@ -255,6 +243,6 @@ def conform(entry: Entry, *, quick: bool = False) -> Iterator[Result]:
     first = one(entry, "interface", interface)
     yield first
     if first.state == PASSED:
-        for name, check, slow in OF_KIND.get(entry.kind, ()):
-            if not (quick and slow):
-                yield one(entry, name, check)
+        for check in _OF_KIND.get(entry.kind, ()):
+            if not (quick and check in _SLOW):
+                yield one(entry, check.__name__.replace("_", " "), check)

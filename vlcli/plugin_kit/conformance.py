@@ -3,6 +3,7 @@
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -11,7 +12,7 @@ from typing import Any
 from vlcli import registry
 from vlcli.errors import ComponentError, UsageError, VlcliError
 from vlcli.registry import Entry
-from vlcli.registry.contract import blame, fault, origin
+from vlcli.registry.contract import blame, fault, in_a_line, origin
 from vlcli.registry.packages import listed
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "does not apply"
@@ -129,21 +130,15 @@ def one(entry: Entry, name: str, check: Check) -> Result:
 
 def _failure(entry: Entry, error: Exception) -> tuple[str, str, str]:
     """Return where, got and expected."""
-    try:
+    target = None
+    with suppress(Exception):
         target = imported(entry)
-    except Exception:
-        target = None
     where = entry.value if target is None else origin(target)
     if isinstance(error, Failure):
         return where, error.got, error.expected
     if isinstance(error, VlcliError):
         return error.where or where, f"{error.what} {error.got}".strip(), error.expected
     return blame(error, target), in_a_line(error), ""
-
-
-def in_a_line(error: Exception) -> str:
-    """Return the type of an exception and the first line of its message."""
-    return f"{type(error).__name__}: {(str(error).strip() or 'no message').split(chr(10))[0]}"
 
 
 def interface(entry: Entry) -> None:

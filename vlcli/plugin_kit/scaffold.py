@@ -5,7 +5,6 @@ import keyword
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from vlcli.errors import UsageError, VlcliError
 from vlcli.files import new_folder, write_text
@@ -19,7 +18,8 @@ PARTS = {
     "task": "a task",
 }
 """Components of a package, in words."""
-FILES = {
+# Path in the package by file of the template.
+_FILES = {
     "pyproject.toml.txt": "pyproject.toml",
     "README.md.txt": "README.md",
     **{f"{part}.py.txt": f"{{module}}/{part}.py" for part in PARTS},
@@ -27,7 +27,6 @@ FILES = {
     "small.yaml.txt": "{module}/small.yaml",
     "test.py.txt": "tests/test_{module}.py",
 }
-"""Path in the package by file of the template."""
 
 
 def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Path]:
@@ -44,6 +43,8 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
         UsageError: the name cannot be one, or it is taken, or ``only`` has something else.
         VlcliError: the folder exists.
     """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     module = _checked_name(name)
     if unknown := [part for part in only if part not in PARTS]:
         raise UsageError("A package has no such part.", where="--only", got=repr(unknown[0]), expected=", ".join(PARTS))
@@ -52,22 +53,16 @@ def write_package(name: str, folder: Path, only: Sequence[str] = ()) -> list[Pat
     chosen = {part: not only or part in only for part in PARTS}
     words = {"name": name, "module": module, "Class": "".join(part.capitalize() for part in name.split("-"))}
     words["parts"] = ", ".join(text for part, text in PARTS.items() if chosen[part])
-    files = {file: Path(path.format(**words)) for file, path in FILES.items() if chosen.get(file.split(".")[0], True)}
-    templates = _templates()
+    files = {file: Path(path.format(**words)) for file, path in _FILES.items() if chosen.get(file.split(".")[0], True)}
+    loader = PackageLoader("vlcli.plugin_kit", "package_template")
+    templates = Environment(  # noqa: S701 (no HTML)
+        loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
+    )
     with new_folder(folder) as scratch:
         for file, path in files.items():
             (scratch / path).parent.mkdir(parents=True, exist_ok=True)
             write_text(scratch / path, templates.get_template(file).render(**words, **chosen))
     return list(files.values())
-
-
-def _templates() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("vlcli.plugin_kit", "package_template")
-    return Environment(  # noqa: S701 (no HTML)
-        loader=loader, undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
-    )
 
 
 def _checked_name(name: str) -> str:
@@ -77,10 +72,9 @@ def _checked_name(name: str) -> str:
         expected = "lower-case letters and digits, words joined by hyphens: my-paper"
         raise UsageError("This is no name for a package.", got=repr(name), expected=expected)
     users = [f"Python module {module}"] if importlib.util.find_spec(module) is not None else []
-    for entry in entries():
-        if entry.name == name or entry.name.startswith((f"{name}-", f"{name}/")):
-            users.append(f"{entry.kind[:-1]} {entry.name} of {entry.distribution}")
-    users += [f"distribution {name}"] if any(entry.distribution == name for entry in entries()) else []
+    named = [entry for entry in entries() if entry.name == name or entry.name.startswith((f"{name}-", f"{name}/"))]
+    users += [f"{entry.kind[:-1]} {entry.name} of {entry.distribution}" for entry in named]
+    users += [f"distribution {name}" for entry in entries() if entry.distribution == name]
     if users:
         hint = "choose another name, or remove that package: pip uninstall"
         raise UsageError("This name is taken.", got=users[0], expected="a name that nothing installed has", hint=hint)

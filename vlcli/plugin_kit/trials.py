@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +19,12 @@ from vlcli.registry import Entry
 from vlcli.runner.execute import context_of
 from vlcli.runner.trial_step import trial_step
 
-SMALL: dict[str, Any] = {
+# Small values of the options that models share (docs/glossary.md); a model takes those that it has.
+_SMALL: dict[str, Any] = {
     **dict.fromkeys(("text_layers", "image_layers", "cross_layers", "fused_layers", "encoder_layers"), 1),
     **{"hidden": 16, "heads": 2, "layers": 1, "intermediate": 32, "width": 16, "queries": 4, "classes": None},
     **{"image_size": 32, "patch": 16, "arch": "tiny-conv", "backbone": "tiny-conv", "size": 32},
 }
-"""Small values of the options that models share (docs/glossary.md); a model takes those that it has."""
 _LAYERS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 _TOWERS = {"image": {"model_type": "vit", "image_size": 32, **_LAYERS}, "text": {"model_type": "bert", **_LAYERS}}
 _OF_MODEL: dict[str, dict[str, Any]] = {
@@ -36,15 +36,16 @@ _OF_MODEL: dict[str, dict[str, Any]] = {
     "two-tower-fused": _TOWERS,
 }
 _DATA = [{"name": "captions", "file": "absent.jsonl"}]
+# Models with which objectives and tasks are tried, in this order.
 _PARTNERS = [
     *("lxmert", "dimbert", "albef", "vlmo", "deit", "swin", "detr"),
     *("region-classifier", "noisy-or", "faster-rcnn"),
 ]
-"""Models with which objectives and tasks are tried, in this order."""
+# Objectives with which a model is tried; those of its package follow, which may be wrong themselves.
 _PLAIN = ("mlm", "contrast", "masked-concept", "bag-contrast")
-"""Objectives with which a model is tried; those of its package follow, which may be wrong themselves."""
+# Tasks with which a model is tried that takes none of the objectives.
 _PLAIN_TASKS = ("image-classification", "detection", "segmentation", "concepts", "vqa", "nlvr2", "captioning")
-"""Tasks with which a model is tried that takes none of the objectives."""
+# Slots in which a position encoding is tried: models and their parameter, by objective.
 _SLOTS = {
     "mlm": [
         *(("lxmert", "image_position"), ("lxmert", "text_position"), ("uniter", "position")),
@@ -53,15 +54,13 @@ _SLOTS = {
     "image-classification": [("deit", "position"), ("swin", "position")],
     "detection": [("detr", "position")],
 }
-"""Slots in which a position encoding is tried: models and their parameter, by objective."""
 
 
 def small(name: str, distribution: str = "") -> dict[str, Any]:
     """Return a model's recipe entry with those small sizes that the model takes."""
     full = f"{distribution}:{name}" if distribution else name
     options = registry.parameters(registry.load("models", full))
-    sizes = {key: value for key, value in (SMALL | _OF_MODEL.get(name, {})).items() if key in options}
-    spec = {"name": full, **sizes}
+    spec = {"name": full, **{key: value for key, value in (_SMALL | _OF_MODEL.get(name, {})).items() if key in options}}
     wrong = {problem.key.rpartition(".")[2] for problem in registry.check("models", spec)}
     return {key: value for key, value in spec.items() if key not in wrong}
 
@@ -143,17 +142,14 @@ def _tasks() -> dict[str, list[str]]:
     for name in registry.names("tasks"):
         target = registry.load("tasks", name)
         if not any(parameter.required for parameter in registry.parameters(target).values()):
-            try:
+            with suppress(NotImplementedError, VlcliError):
                 tasks[name] = [registry.as_spec(spec)["name"] for spec in target().objectives()]
-            except (NotImplementedError, VlcliError):
-                continue
     return tasks
 
 
 @lru_cache(maxsize=4)
 def _task_trial(entry: Entry) -> Trial:
-    target = registry.load("tasks", f"{entry.distribution}:{entry.name}")
-    if getattr(target, "fitted", False):
+    if getattr(registry.load("tasks", f"{entry.distribution}:{entry.name}"), "fitted", False):
         raise DoesNotApply("a task that is fitted without a model")
     if entry.name not in _tasks():
         raise DoesNotApply("a task without objectives of its own, or with options that have no default")
@@ -162,19 +158,15 @@ def _task_trial(entry: Entry) -> Trial:
 
 def _position_trial(entry: Entry) -> Trial:
     """Try a model with the encoding in the first slot that takes it."""
-    refused: _Refused | None = None
+    refused: list[_Refused] = []
     for objective, slots in _SLOTS.items():
         task = {} if objective == "mlm" else {"kind": "finetune", "task": objective}
         models = ({**small(model), slot: entry.name} for model, slot in slots)
         try:
             return _step_with({"objectives": [objective], **task}, models)
         except _Refused as reason:
-            refused = refused or reason
-    raise refused or _Refused("no slot takes it", "a slot of a model")
-
-
-def _attention_trial(entry: Entry) -> Trial:
-    return _step_with({"objectives": ["mlm"]}, [{**small("lxmert"), "attention": entry.name}])
+            refused.append(reason)
+    raise refused[0]
 
 
 @lru_cache(maxsize=4)
@@ -196,7 +188,7 @@ TRIALS: dict[str, Callable[[Entry], Trial]] = {
     "objectives": _objective_trial,
     "tasks": _task_trial,
     "positions": _position_trial,
-    "attentions": _attention_trial,
+    "attentions": lambda entry: _step_with({"objectives": ["mlm"]}, [{**small("lxmert"), "attention": entry.name}]),
 }
 """By kind, a function that runs a stage with the component and returns it."""
 

@@ -19,18 +19,16 @@ from vlcli import registry
 from vlcli.engine import processes
 from vlcli.errors import VlcliError
 from vlcli.nn.blocks import DropPath
-from vlcli.plugin_kit.conformance import Failure, imported, in_a_line
+from vlcli.plugin_kit.conformance import Failure, imported
 from vlcli.plugin_kit.trials import Trial
 from vlcli.registry import Entry
-from vlcli.registry.contract import blame
+from vlcli.registry.contract import blame, in_a_line
 from vlcli.runner.trial_step import rehearse
 
-EXAMPLES = 5
-"""An odd number: the two shares differ in size, so that a mean of means is not the mean."""
+_EXAMPLES = 5  # an odd number: the two shares differ in size, so that a mean of means is not the mean
 PATIENCE = 60.0
 """Seconds after which two processes count as waiting for one another."""
-START = 120.0
-"""Seconds in which both must have started."""
+_START = 120.0  # seconds in which both must have started
 
 
 @dataclass
@@ -67,7 +65,7 @@ def share_of(trial: Trial) -> Share:
     Raises:
         VlcliError: the stage cannot be built, or the processes disagree about its losses.
     """
-    with trial.context() as context, rehearse(context, EXAMPLES) as rehearsal:
+    with trial.context() as context, rehearse(context, _EXAMPLES) as rehearsal:
         module = rehearsal.module
         _without_dropout(module)
         batch = rehearsal.batch(processes.rank(), processes.world())
@@ -81,10 +79,9 @@ def share_of(trial: Trial) -> Share:
         }
         module.close_step()
     apart = [f"it draws random numbers ({', '.join(sorted(draws.seen))})"] if draws.seen else []
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
-            apart.append(f"its batch normalisation takes the statistics of its own rows ({name})")
-            break
+    norms = {name: part for name, part in module.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)}
+    if name := next((name for name, part in norms.items() if part.training), ""):
+        apart.append(f"its batch normalisation takes the statistics of its own rows ({name})")
     return Share({name: float(mean.value()) for name, mean in result.losses.items()}, gradients, apart)
 
 
@@ -108,26 +105,21 @@ class Pair:
         spawn = multiprocessing.get_context("spawn")
         self.links: list[Connection] = []
         self.children = []
-        self.components = _registered()
+        self.components = registered()
         # Held by this process: between a search for a free port and its use, another process could take the port.
         self.store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # its stubs do not name it
             "127.0.0.1", 0, is_master=True, wait_for_workers=False
         )
         for rank in (0, 1):
             ours, theirs = spawn.Pipe()
-            child = spawn.Process(
-                target=serve, args=(rank, self.store.port, theirs, self.components, _files()), daemon=True
-            )
+            files = [str(one.__file__) for name, one in sys.modules.items() if name.startswith("vlcli_plugin_")]
+            arguments = (rank, self.store.port, theirs, self.components, files)
+            child = spawn.Process(target=serve, args=arguments, daemon=True)
             child.start()
             theirs.close()
             self.links.append(ours)
             self.children.append(child)
-        self._answers(START)
-
-    @property
-    def current(self) -> bool:
-        """Whether the two know all components that are registered here."""
-        return self.components == _registered()
+        self._answers(_START)
 
     def step(self, trial: Trial) -> Share:
         """Run the step of a trial. Raises Failure: one of the processes fails, or they wait for one another."""
@@ -150,13 +142,10 @@ class Pair:
         while missing := [rank for rank in range(len(self.links)) if rank not in documents]:
             ready = wait([self.links[rank] for rank in missing], seconds)
             if not ready:
-                raise Failure(
-                    f"of two processes rank {', '.join(map(str, missing))} did not end its step within {seconds:.0f} s",
-                    "a step in which every process takes part in the same collective operations, whatever it holds",
-                )
-            for rank in missing:
-                if self.links[rank] in ready:
-                    documents[rank] = self._answer(rank)
+                got = f"rank {', '.join(map(str, missing))} did not end its step within {seconds:.0f} s"
+                expected = "every process takes part in the same collective operations, whatever it holds"
+                raise Failure(f"of two processes {got}", f"a step in which {expected}")
+            documents |= {rank: self._answer(rank) for rank in missing if self.links[rank] in ready}
         return documents
 
     def _answer(self, rank: int) -> dict[str, Any]:
@@ -217,15 +206,10 @@ def _in_words(error: Exception, *targets: Any) -> str:
     return f"{in_a_line(error)} ({blame(error, *targets)})"
 
 
-def _registered() -> list[tuple[str, str, str, str]]:
+def registered() -> list[tuple[str, str, str, str]]:
     """Return components that this process registered itself, from folders that are not installed."""
     session = [entry for entry in registry.entries() if entry.loaded is not None and "<" not in entry.value]
     return [(entry.kind, entry.name, entry.value, entry.distribution) for entry in session]
-
-
-def _files() -> list[str]:
-    """Return the files of ``--plugin`` that this process read."""
-    return [str(one.__file__) for name, one in sys.modules.items() if name.startswith("vlcli_plugin_")]
 
 
 def difference(one: Share, two: Share, tolerance: float) -> str:
@@ -248,7 +232,6 @@ def difference(one: Share, two: Share, tolerance: float) -> str:
     worst = max(apart, key=lambda name: apart[name], default="")
     if worst and not apart[worst] <= tolerance:
         count = sum(not value <= tolerance for value in apart.values())
-        lines.append(
-            f"the gradient of {worst} differs by {apart[worst]:.3g} ({count} of {len(apart)} parameters differ)"
-        )
+        many = f"{count} of {len(apart)} parameters differ"
+        lines.append(f"the gradient of {worst} differs by {apart[worst]:.3g} ({many})")
     return "; ".join(lines)

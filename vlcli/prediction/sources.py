@@ -83,7 +83,7 @@ def _recorded_stores(folder: Path) -> list[Path]:
 def _of_bundle(bundle: Bundle) -> list[Extraction]:
     try:
         return [Extraction.from_dict(one).with_bundle(bundle.folder) for one in bundle.extraction]
-    except TypeError:  # written by a later version: the stage's record may still say it
+    except ValueError:  # written by a later version: the stage's record may still say it
         return []
 
 

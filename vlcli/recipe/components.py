@@ -1,16 +1,18 @@
 """Finds the components that a recipe names."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.recipe.schema import ObjectiveOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
-from vlcli.recipe.yaml import Path_, dotted
+from vlcli.plain import as_list
+from vlcli.recipe.schema import ObjectiveOptions, ReaderOptions, Recipe, Stage, TextOptions, Training, TrainVocabulary
+from vlcli.recipe.yaml import Path_, dotted, section
 from vlcli.registry.schema import Spec, as_spec
 
-READER_OPTIONS = ("weight", "if_missing", "augments", "ids")
+READER_OPTIONS = tuple(ReaderOptions.model_fields)
 """Keys of a ``data`` entry that every reader has."""
 OBJECTIVE_OPTIONS = ("as", *ObjectiveOptions.model_fields)
 """Keys of an ``objectives`` entry that belong to the training, not to the objective."""
@@ -53,11 +55,10 @@ def local_files(kind: str, spec: Spec) -> dict[str, str]:
     """Returns the words of the options in which a model, task or objective names files (imports it); of others none."""
     if kind not in ("models", "tasks", "objectives"):
         return {}
-    try:
+    with suppress(ComponentError):  # raised again where it is built
         options = getattr(registry.load(kind, spec["name"]), "local_files", ())
-    except ComponentError:  # raised again where it is built
-        return {}
-    return {key: spec[key] for key in options if isinstance(spec.get(key), str)}
+        return {key: spec[key] for key in options if isinstance(spec.get(key), str)}
+    return {}
 
 
 def split_options(kind: str, spec: Spec) -> tuple[Spec, dict[str, Any]]:
@@ -75,34 +76,27 @@ def of_recipe(recipe: Recipe) -> Iterator[Use]:
 
 def of_stage(name: str, stage: Stage) -> Iterator[Use]:
     """Yields the components that one stage names."""
-    for field, kind in FIELDS.items():
-        value = getattr(stage, field, None)
-        path = ("stages", name, field)
-        if isinstance(value, dict) and "name" in value:  # a model override without a name adds to the recipe's model
-            yield _use(kind, value, path)
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                yield _use(kind, item, (*path, index))
-                yield from _changed(kind, item, (*path, index))
+    for use in of_raw_stage(name, dict(stage)):  # a model without a name adds to the recipe's model, and is none here
+        yield use
+        yield from _changed(use)
     if isinstance(stage, Training) and stage.text is not None:
         yield from _of_text(stage.text, ("stages", name, "text"))
 
 
-def _changed(kind: str, value: Spec, path: Path_) -> Iterator[Use]:
-    changes = value.get("changes", ()) if kind == "objectives" else ()
-    spec = split_options(kind, value)[0]
+def _changed(use: Use) -> Iterator[Use]:
+    spec, changes = use.spec, use.options.get("changes")
     for index, change in enumerate(changes if isinstance(changes, list) else ()):
-        parameters = split_options(kind, change)[0] if isinstance(change, dict) else {}
+        parameters = split_options(use.kind, section(change))[0]
         if parameters:
             spec = {**spec, **parameters}
-            yield Use(kind, spec, (*path, "changes", index), {CHANGED: list(parameters)})
+            yield Use(use.kind, spec, (*use.path, "changes", index), {CHANGED: list(parameters)})
 
 
 def of_raw_stage(name: str, stage: dict[str, Any]) -> Iterator[Use]:
     """Yields the components of an unchecked stage, as far as they have the form of one."""
     for field, kind in FIELDS.items():
         value, path = stage.get(field), ("stages", name, field)
-        for index, item in enumerate(value if isinstance(value, list) else [value]):
+        for index, item in enumerate(as_list(value)):
             if isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("name"), str)):
                 yield _use(kind, as_spec(item), (*path, index) if isinstance(value, list) else path)
 

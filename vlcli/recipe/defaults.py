@@ -10,12 +10,13 @@ A stage's own keys take precedence, mappings key by key, as a child's do over it
 """
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 from vlcli.errors import Problem, did_you_mean, shown
 from vlcli.recipe import merge
 from vlcli.recipe.schema import STAGES, kind_of
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, section
 
 KEY = "defaults"
 
@@ -29,43 +30,34 @@ def expand(document: Document) -> list[Problem]:
     shared = document.value.pop(KEY, None)
     if shared is None:
         return []
-    problems = _faults(shared, document)
-    stages = document.value.get("stages")
-    if problems or not isinstance(stages, dict):
+    if problems := list(_faults(shared, document)):
         return problems
-    for name, stage in stages.items():
+    for name, stage in section(document.value, "stages").items():
+        at: Path_ = ("stages", name)
         kind = kind_of(name, stage) if isinstance(stage, dict) else ""
         if shared.get(kind):
-            _merge_under(document, name, kind, shared[kind])
+            lines = {(*at, *path[2:]): where for path, where in document.places.items() if path[:2] == (KEY, kind)}
+            of_stage = {path: where for path, where in document.places.items() if path[:2] == at}
+            parent = Document({"stages": {name: copy.deepcopy(shared[kind])}}, lines)
+            merged = merge.merge(parent, Document({"stages": {name: stage}}, of_stage))
+            document.value["stages"][name] = merged.value["stages"][name]
+            document.places = {**document.places, **merged.places, at: document.places.get(at, merged.places[at])}
     return []
 
 
-def _merge_under(document: Document, name: str, kind: str, shared: dict[str, Any]) -> None:
-    at: Path_ = ("stages", name)
-    lines = {(*at, *path[2:]): where for path, where in document.places.items() if path[:2] == (KEY, kind)}
-    of_stage = {path: where for path, where in document.places.items() if path[:2] == at}
-    stage = Document({"stages": {name: document.value["stages"][name]}}, of_stage)
-    merged = merge.merge(Document({"stages": {name: copy.deepcopy(shared)}}, lines), stage)
-    document.value["stages"][name] = merged.value["stages"][name]
-    document.places = {**document.places, **merged.places, at: document.places.get(at, merged.places[at])}
-
-
-def _faults(shared: Any, document: Document) -> list[Problem]:
+def _faults(shared: Any, document: Document) -> Iterator[Problem]:
     if not isinstance(shared, dict):
         what, expected = "defaults are a mapping from kinds of stages to keys", "finetune: {batch_size: 64}"
-        return [document.fault((KEY,), what, shown(shared, 60), expected)]
-    problems = []
-    for kind, keys in shared.items():
-        path, expected = (KEY, kind), ", ".join(STAGES)
+        yield document.fault((KEY,), what, shown(shared, 60), expected)
+    for kind, keys in section(shared).items():
+        path: Path_ = (KEY, kind)
         if kind not in STAGES:
-            what, hint = f"there is no stage kind {kind!r}", did_you_mean(str(kind), STAGES)
-            problems.append(document.fault(path, what, "", expected, hint))
+            what, hint = f"there is no stage kind {kind!r}", did_you_mean(kind, STAGES)
+            yield document.fault(path, what, "", ", ".join(STAGES), hint)
         elif keys is not None and not isinstance(keys, dict):
-            problems.append(document.fault(path, "the defaults of a kind are a mapping", shown(keys, 60)))
+            yield document.fault(path, "the defaults of a kind are a mapping", shown(keys, 60))
         else:
             known = [info.alias or name for name, info in STAGES[kind].model_fields.items() if name != "kind"]
-            for word in keys or {}:
-                if word not in known:
-                    hint = did_you_mean(str(word), known)
-                    problems.append(document.fault((*path, word), f"unknown key {word!r}", "", ", ".join(known), hint))
-    return problems
+            for word in (word for word in keys or {} if word not in known):
+                hint = did_you_mean(word, known)
+                yield document.fault((*path, word), f"unknown key {word!r}", "", ", ".join(known), hint)

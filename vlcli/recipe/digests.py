@@ -22,8 +22,7 @@ _MANY = 5000
 
 def read_files(reader: Any) -> list[Path]:
     """Returns the files that a reader reads, and the lists of pictures that its ``take`` names."""
-    lists: list[Path] = getattr(reader, "picture_lists", list)()  # a stranger's may do without the base class
-    return [*reader.files(), *lists]
+    return [*reader.files(), *getattr(reader, "picture_lists", list)()]  # a stranger's may do without the base class
 
 
 def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
@@ -38,12 +37,9 @@ def data_digests(paths: Sequence[Path], known: Iterable[dict[str, Any]] = ()) ->
     rows: list[dict[str, Any]] = []
     for path in dict.fromkeys(path.absolute() for path in paths):
         try:
-            stat = path.stat()
-            facts = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
-            if path.is_dir():
-                content = _folder_digest(path)
-            else:
-                content = digests.get((str(path), *facts)) or _file_digest(path, facts)
+            facts = _facts(path)
+            kept = _folder_digest(path) if path.is_dir() else digests.get((str(path), *facts))
+            content = kept or _file_digest(path, facts)
         except OSError as error:
             raise DataError("A data file cannot be read.", where=str(path), got=str(error)) from error
         rows.append({"path": str(path), **dict(zip(("size", "mtime", "inode"), facts, strict=True)), "digest": content})
@@ -63,16 +59,20 @@ def _why(folder: Path, row: dict[str, Any]) -> str:
         return pictures.changed(folder, row)
     path = Path(row["path"])
     try:
-        stat = path.stat()
-        facts = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+        facts = _facts(path)
         if path.is_dir():
             return "" if _folder_digest(path) == row["digest"] else f"{path} holds other files"
-        if stat.st_size != row["size"]:
+        if facts[0] != row["size"]:
             return f"{path} has another size"
         same = facts[1:] == (row["mtime"], row.get("inode")) or _file_digest(path, facts) == row["digest"]
         return "" if same else f"{path} has changed"
     except (OSError, DataError):
         return f"{path} is gone or cannot be read"
+
+
+def _facts(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 @lru_cache(4096)  # a run plans its stages repeatedly

@@ -62,13 +62,10 @@ ModelField = Annotated[
     WithJsonSchema({"type": ["string", "object", "null"]}),
 ]
 """A stage's model: a name, a whole component, or only the keys that change of the recipe's model."""
-SpecList = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), WithJsonSchema(one_or_many(SPEC_SCHEMA))]
-OptionalSpecs = Annotated[
-    list[dict[str, Any]] | None, BeforeValidator(all_specs), WithJsonSchema(one_or_many(SPEC_SCHEMA))
-]
-DataField = Annotated[
-    list[dict[str, Any]], BeforeValidator(all_specs), Kind("datasets"), WithJsonSchema(one_or_many(SPEC_SCHEMA))
-]
+_SPECS_SCHEMA = WithJsonSchema(one_or_many(SPEC_SCHEMA))
+SpecList = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), _SPECS_SCHEMA]
+OptionalSpecs = Annotated[list[dict[str, Any]] | None, BeforeValidator(all_specs), _SPECS_SCHEMA]
+DataField = Annotated[list[dict[str, Any]], BeforeValidator(all_specs), Kind("datasets"), _SPECS_SCHEMA]
 Place = Annotated[str, BeforeValidator(_place)]
 Places = Annotated[list[Place], BeforeValidator(as_list), WithJsonSchema(one_or_many({"type": "string"}))]
 Names = Annotated[list[str], BeforeValidator(as_list), WithJsonSchema(one_or_many({"type": "string"}))]

@@ -112,7 +112,7 @@ def _plain(model: type[BaseModel], definitions: Schema) -> Schema:
             notes = {"default": field["default"]} if field.get("default") is not None else {}
             part["properties"][key] = {**_nullable(rest), **notes}
     definitions.update(parts)
-    return dict(schema)
+    return schema
 
 
 def _component(kind: str) -> Schema:

@@ -14,15 +14,14 @@ from vlcli.files import is_remote
 from vlcli.recipe import stage_record, wiring
 from vlcli.recipe.components import Use, local_files, of_recipe, of_stage, split_options
 from vlcli.recipe.digests import read_files
-from vlcli.recipe.resolve import Kept, named_model, resolve
+from vlcli.recipe.resolve import Kept, resolve, resolve_model
 from vlcli.recipe.schema import Draw, Evaluate, Extract, Finetune, Recipe, Stage, Training, TrainVocabulary
 from vlcli.recipe.yaml import Path_
 from vlcli.registry import Entry
 from vlcli.registry.schema import Spec, as_spec
 from vlcli.version import __version__
 
-_UNDER_ROOT = ("answers", "detections")
-"""Options of tasks and objectives that name files under the data root alone."""
+_UNDER_ROOT = ("answers", "detections")  # options of tasks and objectives that name files under the data root alone
 _SILENT = {
     "about",
     "device",
@@ -59,7 +58,6 @@ def stage_key(
     ``implied`` are the extract stages it reads without naming them, ``earlier`` all stages before it.
     """
     stage = recipe.stages[name]
-    model = named_model(recipe, stage) if isinstance(stage, Training) else None
     config = {k: v for k, v in plain(stage).items() if k not in _SILENT}
     content: dict[str, Any] = {"kind": stage.kind, "config": config}
 
@@ -73,7 +71,8 @@ def stage_key(
             content["images"] = recipe.images.model_dump(mode="json")
         content["root"] = reference(stage.root or recipe.root)
     if isinstance(stage, Training):
-        content["model"] = model
+        # without what sources add, which are part of the key by their fingerprints
+        content["model"] = resolve_model(recipe.model, stage.model, None, inside=False)
         content["text"] = (stage.text or recipe.text).model_dump(mode="json")
     if is_seeded(stage):
         content["seed"] = seed_of(recipe, stage)
@@ -111,8 +110,7 @@ def packages(recipe: Recipe, name: str) -> dict[str, str]:
 
 
 def _file_version(entry: Entry) -> str:
-    module = sys.modules.get(getattr(entry.loaded, "__module__", ""))
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules.get(getattr(entry.loaded, "__module__", "")), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 
 
@@ -125,7 +123,8 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     files: list[Path] = []
     for spec in data_specs(recipe, stage, defaults=defaults):
         reader = registry.build("datasets", spec, root)
-        files += read_files(reader) + [folder for folder in _listed(reader) if folder.is_dir()]
+        listed: list[Path] = getattr(reader, "listed_folders", list)()  # a stranger's may do without the base class
+        files += [*read_files(reader), *(folder for folder in listed if folder.is_dir())]
     for spec in data_specs(recipe, stage, defaults=defaults, optional=True):
         optional = read_files(registry.build("datasets", spec, root))
         files += optional if all(file.exists() for file in optional) else []
@@ -137,8 +136,7 @@ def data_files(recipe: Recipe, name: str, root: Path, *, defaults: bool = True) 
     if isinstance(stage, Training):
         vocabulary = (stage.text or recipe.text).vocabulary
         if isinstance(vocabulary, str):  # under the data root, or here; else the name of a hub's
-            paths = [root / vocabulary, Path(vocabulary).expanduser()]
-            files += [path for path in paths if path.exists()][:1]
+            files += [path for path in [root / vocabulary, Path(vocabulary).expanduser()] if path.exists()][:1]
         tables = [spec.get(key) for spec in [*(stage.objectives or []), stage.task or {}] for key in _UNDER_ROOT]
         files += [root / Path(table).expanduser() for table in tables if isinstance(table, str)]
     uses = [*of_stage(name, stage), *(of_recipe(recipe) if isinstance(stage, Training) else ())]
@@ -153,11 +151,6 @@ def component_files(uses: Iterable[Use], root: Path) -> Iterator[tuple[Path_, Pa
             yield (*use.path, option), wiring.find_below(word, root) or root / word
 
 
-def _listed(reader: Any) -> list[Path]:
-    listed: list[Path] = getattr(reader, "listed_folders", list)()  # a stranger's may do without the base class
-    return listed
-
-
 def _named_files(value: Any, root: Path) -> Iterator[Path]:
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
@@ -170,8 +163,7 @@ def _named_files(value: Any, root: Path) -> Iterator[Path]:
 def where_to_get(recipe: Recipe, name: str, file: Path) -> str:
     """Returns where the weights of a stage's extractor come from if ``file`` is those; imports the extractor."""
     stage = recipe.stages[name]
-    weights = stage.extractor.get("weights") if isinstance(stage, Extract) else None
-    if not isinstance(stage, Extract) or not weights or file.name != Path(weights).name:
+    if not isinstance(stage, Extract) or file.name != Path(stage.extractor.get("weights") or "").name:
         return ""
     help_text = getattr(registry.load("extractors", stage.extractor["name"]), "weights_help", "")
     return f" ({help_text})" if help_text else ""
@@ -214,10 +206,8 @@ def task_kept(name: str) -> Kept | None:
     """Reads the task of the trained model in a folder; None if there is none."""
     folder = Path(name).expanduser()
     for file in (folder / "config.json", folder / "model" / "config.json"):
-        try:
+        with suppress(OSError, ValueError):
             config = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(config, dict) and config.get("format") == "vlcli-bundle":
-            return Kept(task=as_spec(config["task"]) if config.get("task") else None)
+            if isinstance(config, dict) and config.get("format") == "vlcli-bundle":
+                return Kept(task=as_spec(config["task"]) if config.get("task") else None)
     return None

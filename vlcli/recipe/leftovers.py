@@ -53,12 +53,10 @@ class Run:
     def state(self) -> str:
         """``running``, ``failed``, ``stopped`` (killed), ``done`` (what was asked), ``damaged`` or ``empty``."""
         states = {*self.stages.values(), *([self.progress.status] if self.progress is not None else [])}
-        for state in ("running", "failed", "stopped"):
-            if state in states:
-                return state
         if states <= {"not begun"}:
             return "empty"
-        return "done" if states <= {"done", "not begun"} else "damaged"
+        usual = "done" if states <= {"done", "not begun"} else "damaged"
+        return next((state for state in ("running", "failed", "stopped") if state in states), usual)
 
 
 def sweep_stage(folder: Path) -> None:
@@ -93,13 +91,9 @@ def remove(path: Path) -> None:
 
 def look(output: Path) -> list[Run]:
     """Returns every run's folder under ``output``, the one that changed last first."""
-    folders = [path for path in output.iterdir() if path.is_dir()] if output.is_dir() else []
-    runs = [
-        look_at(path)
-        for path in folders
-        if (path / "recipe.yaml").is_file() or any(path.glob(f"*/{stage_record.FILE}"))
-    ]
-    return sorted(runs, key=lambda run: run.changed, reverse=True)
+    found = {file.parent for file in output.glob("*/recipe.yaml") if file.is_file()}
+    found |= {file.parents[1] for file in output.glob(f"*/*/{stage_record.FILE}")}
+    return sorted(map(look_at, sorted(found)), key=lambda run: run.changed, reverse=True)
 
 
 def look_at(folder: Path) -> Run:
@@ -133,8 +127,7 @@ def _leftovers(path: Path) -> Iterator[Leftover]:
         state = "a part" if record is None or record.status != "done" else f"made {record.finished[:16]}Z"
         yield Leftover(path, _measure(path)[0], f"moved aside for a new one ({state})")
     elif path.is_dir() and not path.name.startswith("."):
-        inside = [*path.iterdir(), *((path / "checkpoints").iterdir() if (path / "checkpoints").is_dir() else ())]
-        for other in sorted(inside):
+        for other in sorted([*path.iterdir(), *path.glob("checkpoints/*")]):
             if HALF.match(other.name):
                 yield Leftover(other, _measure(other)[0], "half written by a process that is gone")
             elif UNSOUND.match(other.name):
@@ -144,27 +137,22 @@ def _leftovers(path: Path) -> Iterator[Leftover]:
 
 
 def _is_orphan(path: Path) -> bool:
-    name = RECIPE.match(path.name)
-    if name is None:
+    if (name := RECIPE.match(path.name)) is None:
         return False
     try:
-        if time() - path.stat().st_mtime >= _FRESH:
-            return True
-        os.kill(int(name[1]), 0)  # a fresh file may be of another machine's process
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+        if time() - path.stat().st_mtime < _FRESH:
+            os.kill(int(name[1]), 0)  # a fresh file may be of another machine's process
+            return False
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
+    return True
 
 
 def _measure(path: Path) -> tuple[int, float]:
     size, changed = 0, 0.0
     for file in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
-        try:
+        with suppress(OSError):
             stat = file.lstat()
-        except OSError:
-            continue
-        size += 0 if file.is_dir() and not file.is_symlink() else stat.st_size
-        changed = max(changed, stat.st_mtime)
+            size += 0 if file.is_dir() and not file.is_symlink() else stat.st_size
+            changed = max(changed, stat.st_mtime)
     return size, changed

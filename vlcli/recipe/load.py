@@ -7,6 +7,8 @@ resolved.recipe.stages["pretrain"].epochs      # 3
 import copy
 import difflib
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from vlcli.recipe.locate import RecipeFile, Resolved, Row, locate, registered_fi
 from vlcli.recipe.rows import Rows, has_rows, read_rows, without_tables_keys
 from vlcli.recipe.schema import Recipe, kind_of
 from vlcli.recipe.validate import of_document
-from vlcli.recipe.yaml import Document
+from vlcli.recipe.yaml import Document, section
 from vlcli.registry import load_file
 
 __all__ = ["Loading", "about", "from_mapping", "load", "locate", "read_chain", "registered_file", "slug"]
@@ -31,7 +33,16 @@ _ROWS = re.compile(r"^rows:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Loading:
-    """Arguments of :func:`load` behind the name."""
+    """Arguments of :func:`load` behind the name.
+
+    Attributes:
+        words: overrides, as typed.
+        verb: the stage kind of the verb, if it is one: its only stage takes relative overrides.
+        only: the stage of ``--only``, which takes them too.
+        trust: run the files of ``plugins:`` even if the user does not trust them.
+        plugins: run the files of ``plugins:``.
+        deep: with faults of structure, report the faults of components' parameters (imports the components).
+    """
 
     words: tuple[str, ...] = ()
     verb: str | None = None
@@ -43,16 +54,14 @@ class Loading:
 
 def about(reference: str) -> str:
     """Reads the ``about`` of a registered recipe from its file alone; empty if it has none."""
-    try:
+    with suppress(UsageError, ComponentError, OSError, UnicodeDecodeError):
         source = locate(reference)
         if source.row:
             return str(merged(source)[0].value.get("about") or "")
         text = source.file.read_text(encoding="utf-8")
-    except (UsageError, ComponentError, OSError, UnicodeDecodeError):
-        return ""
-    line = _ABOUT.search(text)
-    words = line[1].strip().strip("\"'") if line else ""
-    return f"{words} (table: vlcli ls {reference})" if _ROWS.search(text) else words
+        words = line[1].strip().strip("\"'") if (line := _ABOUT.search(text)) else ""
+        return f"{words} (table: vlcli ls {reference})" if _ROWS.search(text) else words
+    return ""
 
 
 def read_chain(source: RecipeFile) -> tuple[Document, list[RecipeFile]]:
@@ -165,26 +174,13 @@ def _mapping(source: RecipeFile) -> Document:
     return document
 
 
-def load(
-    reference: str,
-    words: list[str] | None = None,
-    *,
-    verb: str | None = None,
-    only: str | None = None,
-    trust: bool = False,
-    plugins: bool = True,
-    deep: bool = False,
-) -> Resolved:
+def load(reference: str, words: Sequence[str] | None = None, **options: Any) -> Resolved:
     """Loads and checks a recipe.
 
     Args:
         reference: registered name or path.
         words: overrides, as typed.
-        verb: the stage kind of the verb, if it is one: its only stage takes relative overrides.
-        only: the stage of ``--only``, which takes them too.
-        trust: run the files of ``plugins:`` even if the user does not trust them.
-        plugins: run the files of ``plugins:``.
-        deep: with faults of structure, report the faults of components' parameters (imports the components).
+        options: further attributes of :class:`Loading`.
 
     Raises:
         ComponentError: a file of ``plugins:`` is not trusted, is not there, or raises.
@@ -192,7 +188,7 @@ def load(
         UsageError: an override is off.
     """
     source = locate(reference)
-    loading = Loading(tuple(words or ()), verb, only, trust, plugins, deep)
+    loading = Loading(tuple(words or ()), **options)
     if source.row:
         document, chain, row = merged_row(source)
         return resolve(source, document, chain, loading, row)
@@ -207,8 +203,7 @@ def resolve(
 ) -> Resolved:
     """Applies overrides, defaults and named data sets to a copy of a merged recipe (or row), and checks it."""
     document = Document(copy.deepcopy(document.value), dict(document.places))
-    stages = document.value.get("stages")
-    gone = [name for name, stage in stages.items() if stage is None] if row and isinstance(stages, dict) else []
+    gone = [name for name, stage in section(document.value, "stages").items() if row and stage is None]
     merge.drop_null_stages(document)
     changed, unclear = _change(document, loading, gone)
     ran = _load_plugins(document, chain, loading.trust) if loading.plugins else []
@@ -242,34 +237,24 @@ def _is_table(source: RecipeFile, written: Rows) -> Exception:
 def from_mapping(name: str, value: dict[str, Any], words: list[str] | None = None) -> Resolved:
     """Checks a recipe made by vlcli itself (``vlcli eval TASK``); ``words`` are overrides, as typed."""
     document = Document(value, {(): "command line"})
-    _, unclear = _change(document, Loading(tuple(words or ())))
-    unclear += merge.expand_datasets(document)
-    recipe, problems = check_structure(document)
-    problems += unclear
-    if problems or recipe is None:
-        raise RecipeError(problems, name)
-    return Resolved(slug(name), name, recipe, document)
+    resolved = resolve(RecipeFile(name, Path(), Path()), document, [], Loading(tuple(words or ()), plugins=False))
+    return replace(resolved, words=[])  # so that its folder is called as it is
 
 
-def _change(document: Document, loading: Loading, gone: list[str] | None = None) -> tuple[list[str], list[Problem]]:
+def _change(document: Document, loading: Loading, gone: Sequence[str] = ()) -> tuple[list[str], list[Problem]]:
     # Overrides of `defaults` come first, all others change the stages that `defaults` is merged into. Those of stages
     # that a row takes out of its table (`gone`) concern the other rows.
-    every = [
-        one
-        for one in overrides.collect(list(loading.words))
-        if not (one.keys[0] == "stages" and len(one.keys) > 1 and one.keys[1] in (gone or []))
-    ]
-    first = [one for one in every if one.keys[0] == defaults.KEY]
-    changed = {one.text: _apply(document, one, loading) for one in first}
+    removed = [("stages", name) for name in gone]
+    every = [one for one in overrides.collect(list(loading.words)) if one.keys[:2] not in removed]
+    changed = {one.text: _apply(document, one, loading) for one in every if one.keys[0] == defaults.KEY}
     problems = defaults.expand(document)
-    changed |= {one.text: _apply(document, one, loading) for one in every if one not in first}
+    changed |= {one.text: _apply(document, one, loading) for one in every if one.keys[0] != defaults.KEY}
     return [changed[one.text] for one in every], problems
 
 
 def _apply(document: Document, override: overrides.Override, loading: Loading) -> str:
     roots = [info.alias or name for name, info in Recipe.model_fields.items()]
-    stages = document.value.get("stages")
-    stages = stages if isinstance(stages, dict) else {}
+    stages = section(document.value, "stages")
     of_verb = [name for name, stage in stages.items() if loading.verb is None or kind_of(name, stage) == loading.verb]
     verb_stage = loading.only or (of_verb[0] if len(of_verb) == 1 else None)
     keys = overrides.absolute(override, roots, list(stages), verb_stage)

@@ -1,6 +1,7 @@
 """Finds the file of a recipe by a registered name, a path, or a row of a table, and holds what is loaded from it."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -139,29 +140,22 @@ def locate(reference: str, beside: RecipeFile | None = None) -> RecipeFile:
     """
     if beside is not None and reference.startswith(":"):
         return replace(beside, name=f"{beside.table}{reference}", row=reference[1:])
-    whole = _whole(reference, beside)
-    if whole is not None:
+    if (whole := _whole(reference, beside)) is not None:
         return whole
     table, _, row = reference.rpartition(":")
-    of_table = _whole(table, beside) if table and row else None
-    if of_table is not None:
+    if table and row and (of_table := _whole(table, beside)) is not None:
         return replace(of_table, name=f"{of_table.name}:{row}", row=row)
     if reference.endswith((".yaml", ".yml")):
-        folder = beside.file.parent if beside else Path()
-        where = str(folder / Path(reference).expanduser())
+        where = str((beside.file.parent if beside else Path()) / Path(reference).expanduser())
         raise UsageError("There is no such recipe file.", where=where, hint="list recipes: vlcli ls recipes")
     return registered_file("recipes", reference)
 
 
 def is_recipe(reference: str) -> bool:
     """Returns True if a word of the command line names a recipe or a row."""
-    if reference.endswith((".yaml", ".yml")):
-        return True
-    try:
-        locate(reference)
-    except VlcliError:
-        return False
-    return True
+    with suppress(VlcliError):
+        return reference.endswith((".yaml", ".yml")) or bool(locate(reference))
+    return False
 
 
 def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
@@ -170,8 +164,7 @@ def _whole(reference: str, beside: RecipeFile | None) -> RecipeFile | None:
     is_named = tail.lower() in known and head.lower() not in known  # a name, or DISTRIBUTION:NAME; else TABLE:ROW
     if is_named and not is_path:
         return registered_file("recipes", reference)
-    folder = beside.file.parent if beside else Path()
-    file = folder / Path(reference).expanduser()
+    file = (beside.file.parent if beside else Path()) / Path(reference).expanduser()
     if beside and beside.tree and not file.resolve().is_relative_to(beside.tree.resolve()):
         raise UsageError("A recipe's parent lies outside its package.", where=str(beside.file), got=reference)
     return RecipeFile(reference, file, beside.tree if beside else None) if file.is_file() else None

@@ -17,9 +17,9 @@ import re
 from functools import reduce
 from typing import Any
 
-from vlcli.errors import Problem, did_you_mean, shown
+from vlcli.errors import Problem, shown
 from vlcli.plain import as_list
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, section
 from vlcli.registry import names
 
 KEY = "datasets"
@@ -34,29 +34,22 @@ def expand_datasets(document: Document) -> list[Problem]:
     Returns:
         Faults of the names: a reader's name, a circle, something that cannot be a name.
     """
-    named = document.value.get(KEY)
-    if not isinstance(named, dict) or not named:
+    named = section(document.value, KEY)
+    if not named:
         return []
     entries, problems = _named(named, document)
-    stages = document.value.get("stages")
-    owners: list[tuple[dict[str, Any], Path_]] = [(document.value, ())]
-    for name, stage in stages.items() if isinstance(stages, dict) else ():
-        owners += [(stage, ("stages", name))] if isinstance(stage, dict) else []
-    for owner, path in owners:
-        for field in _FIELDS if path else ():
+    stages = section(document.value, "stages")
+    owners: dict[Path_, dict[str, Any]] = {("stages", name): section(stages, name) for name in stages}
+    for path, owner in {(): document.value, **owners}.items():
+        for field in _FIELDS:
             if field in owner:
                 owner[field] = _replaced(owner[field], (*path, field), entries, document)
-        vocabulary = owner.get("text", {}).get("vocabulary") if isinstance(owner.get("text"), dict) else None
-        if isinstance(vocabulary, dict) and "train" in vocabulary:
+        vocabulary = section(owner, "text", "vocabulary")
+        if "train" in vocabulary:
             at = (*path, "text", "vocabulary", "train")
             vocabulary["train"] = _replaced(vocabulary["train"], at, entries, document)
     document.value[KEY] = {**named, **entries}
     return problems
-
-
-def suggestion(name: str, recipe_datasets: dict[str, Any]) -> str:
-    """Returns a hint at a named data set that is spelt nearly as ``name``; empty if there is none."""
-    return did_you_mean(name, recipe_datasets)
 
 
 def _named(named: dict[str, Any], document: Document) -> tuple[dict[str, Entries], list[Problem]]:
@@ -137,15 +130,13 @@ def merge(parent: Document, child: Document) -> Document:
 
 def drop_null_stages(document: Document) -> None:
     """Removes stages set to null, the rows of the table that show them, and rows set to null."""
-    stages, table = document.value.get("stages"), document.value.get("table")
-    if not isinstance(stages, dict):
-        return
-    gone = {name for name, stage in stages.items() if stage is None}
-    document.value["stages"] = {name: stage for name, stage in stages.items() if name not in gone}
-    if isinstance(table, dict) and isinstance(table.get("rows"), dict):
-        dropped = [None, *gone]
-        kept = {label: name for label, name in table["rows"].items() if name not in dropped}
-        document.value["table"] = {**table, "rows": kept}
+    stages, rows = section(document.value, "stages"), section(document.value, "table", "rows")
+    gone = [None, *(name for name, stage in stages.items() if stage is None)]
+    if stages:
+        document.value["stages"] = {name: stage for name, stage in stages.items() if stage is not None}
+    if rows:
+        kept = {label: name for label, name in rows.items() if name not in gone}
+        document.value["table"] = {**document.value["table"], "rows": kept}
 
 
 def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, str]) -> Any:

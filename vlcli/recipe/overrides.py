@@ -7,6 +7,7 @@ stage (``epochs=3``). A list item is named by its position or by its ``as`` or `
 
 import os
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,13 @@ from vlcli.recipe.yaml import Document, Path_
 
 @dataclass(frozen=True)
 class Override:
-    """One override; ``text`` is as typed, ``origin`` the command line or ``VLCLI_SET``, ``file`` that of ``@file``."""
+    """One override; ``text`` is as typed, ``origin`` the command line or ``VLCLI_SET``."""
 
     text: str
     keys: tuple[str, ...]
     value: Any = None
     remove: bool = False
     origin: str = "command line"
-    file: Path | None = None
 
 
 def is_override(word: str) -> bool:
@@ -51,18 +51,15 @@ def parse(text: str, origin: str = "command line") -> Override:
     """
     path, equals, written = text.partition("=")
     remove = path.startswith("~") and not equals
-    keys = tuple(path.removeprefix("~").split(".")) if remove else tuple(path.split("."))
+    keys = tuple(path[remove:].split("."))
     if not (equals or remove) or not all(keys):
-        raise UsageError(
-            "This override cannot be read.", where=origin, got=text, expected="key.path=value or ~key.path"
-        )
+        expected = "key.path=value or ~key.path"
+        raise UsageError("This override cannot be read.", where=origin, got=text, expected=expected)
     if remove:
         return Override(text, keys, remove=True, origin=origin)
-    if written.startswith("@"):
-        file = Path(written[1:]).expanduser()
-        return Override(text, keys, yaml.read(file).value, origin=origin, file=file)
     try:
-        return Override(text, keys, yaml.scalar(written), origin=origin)
+        value = yaml.read(Path(written[1:]).expanduser()).value if written.startswith("@") else yaml.scalar(written)
+        return Override(text, keys, value, origin=origin)
     except ValueError as error:
         raise UsageError(
             "An override's value is not YAML.",
@@ -86,46 +83,49 @@ def absolute(override: Override, roots: list[str], stages: list[str], verb_stage
     if verb_stage is not None:
         return ("stages", verb_stage, *override.keys)
     first = override.keys[0]
-    tail = ".".join(override.keys[1:]) if first in stages else ".".join(override.keys)
-    stage = first if first in stages else (stages[0] if stages else "STAGE")
+    stage, *tail = override.keys if first in stages else (stages[0] if stages else "STAGE", *override.keys)
     raise UsageError(
         f"{first!r} is no key of the recipe's root, and it is not clear which stage is meant.",
         where=override.origin,
         got=override.text,
         expected=f"stages are {', '.join(stages) or 'none'}; root keys are {', '.join(roots)}",
-        hint=did_you_mean(first, roots) or f"name the stage: stages.{stage}.{tail}=..., or --only STAGE",
+        hint=did_you_mean(first, roots) or f"name the stage: stages.{stage}.{'.'.join(tail)}=..., or --only STAGE",
     )
 
 
-def apply(document: Document, override: Override, keys: tuple[str, ...]) -> Path_:
-    """Changes ``document`` in place and returns the changed path.
+def apply(document: Document, override: Override, keys: tuple[str, ...]) -> None:
+    """Changes ``document`` in place at the path ``keys``.
 
     Raises:
         UsageError: the path leads through a value that has no keys, or what is to be removed is not there.
     """
     holder: Any = document.value
     path: Path_ = ()
-    for key in keys[:-1]:
-        holder, path = _descend(holder, path, key, override)
-    last = _key_in(holder, keys[-1], override, path)
-    target: Path_ = (*path, last)
+    for word in keys[:-1]:
+        key = _key_in(holder, word, override, path)
+        inner = holder.get(key) if isinstance(holder, dict) else holder[key]
+        if inner is None and isinstance(holder, dict) and not override.remove:
+            inner = holder[key] = {}
+        elif isinstance(inner, str):  # a component written as its name alone
+            inner = holder[key] = {"name": inner}
+        holder, path = inner, (*path, key)
+    key = _key_in(holder, keys[-1], override, path)
+    path = (*path, key)
+    if override.remove and isinstance(holder, dict) and key not in holder:
+        raise UsageError(
+            "There is nothing to remove.",
+            where=override.origin,
+            got=override.text,
+            expected=", ".join(map(str, holder)) or "no keys here",
+            hint=did_you_mean(str(key), holder),
+        )
+    for inside in [place for place in document.places if place[: len(path)] == path]:
+        del document.places[inside]
     if override.remove:
-        _remove(document, holder, last, target, override)
-        return target
-    holder[last] = override.value
-    _forget(document, target)
-    document.places[target] = f"{override.origin} ({override.text})"
-    return target
-
-
-def _descend(holder: Any, path: Path_, key: str, override: Override) -> tuple[Any, Path_]:
-    last = _key_in(holder, key, override, path)
-    inner = holder.get(last) if isinstance(holder, dict) else holder[last]
-    if inner is None and isinstance(holder, dict) and not override.remove:
-        inner = holder[last] = {}
-    elif isinstance(inner, str):  # a component written as its name alone
-        inner = holder[last] = {"name": inner}
-    return inner, (*path, last)
+        del holder[key]
+    else:
+        holder[key] = override.value
+        document.places[path] = f"{override.origin} ({override.text})"
 
 
 def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
@@ -135,8 +135,7 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
         if key.lstrip("-").isdigit() and -len(holder) <= int(key) < len(holder):
             return int(key) % len(holder)
         for index, item in enumerate(holder):
-            names = (item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)
-            if key in names:
+            if key in ((item.get("as"), item.get("name")) if isinstance(item, dict) else (item,)):
                 return index
     known = ", ".join(
         str(item.get("as") or item.get("name") or i) if isinstance(item, dict) else str(item)
@@ -150,38 +149,17 @@ def _key_in(holder: Any, key: str, override: Override, path: Path_) -> Any:
     )
 
 
-def _remove(document: Document, holder: Any, key: Any, target: Path_, override: Override) -> None:
-    if isinstance(holder, dict) and key not in holder:
-        raise UsageError(
-            "There is nothing to remove.",
-            where=override.origin,
-            got=override.text,
-            expected=", ".join(map(str, holder)) or "no keys here",
-            hint=did_you_mean(str(key), holder),
-        )
-    del holder[key]
-    _forget(document, target)
-
-
-def _forget(document: Document, target: Path_) -> None:
-    for path in [p for p in document.places if p[: len(target)] == target]:
-        del document.places[path]
-
-
-def uneven(recipe: Recipe, words: list[str]) -> list[str]:
-    """Returns a line for each override that changes a stage and not its control (equal but for ``only``)."""
+def uneven(recipe: Recipe, words: list[str]) -> Iterator[str]:
+    """Yields a line for each override that changes a stage and not its control (equal but for ``only``)."""
     paths = [text.removeprefix("~").partition("=")[0].split(".") for text in words]
-    lines = []
     for root, stage, *rest in (path for path in paths if len(path) > 2):
         if root != "stages" or stage not in recipe.stages:
             continue
         for other in recipe.stages:
             alone = other != stage and ["stages", other, *rest] not in paths
             if alone and _controls(recipe.stages[stage], recipe.stages[other], rest[0]):
-                key = ".".join(rest)
-                line = f"stages.{stage}.{key} is set here and not in {other}, its control: the two are unequal now"
-                lines.append(line)
-    return lines
+                here = f"stages.{stage}.{'.'.join(rest)} is set here"
+                yield f"{here} and not in {other}, its control: the two are unequal now"
 
 
 def _controls(stage: Stage, other: Stage, key: str) -> bool:

@@ -11,12 +11,10 @@ from typing import Any
 
 from vlcli.errors import Problem, RecipeError
 
-MOST_LETTERS = 1000
-"""The longest pattern."""
+_MOST_LETTERS = 1000  # the longest pattern
 MOST_SECONDS = 5.0
 """Limit of all searches with one pattern together; a usual one takes microseconds a name."""
-MOST_REPEATS = 100_000
-"""Limit of the product of a pattern's counts, such as ``{1,9}``, which take memory."""
+_MOST_REPEATS = 100_000  # limit of the product of a pattern's counts, such as `{1,9}`, which take memory
 
 _UNITS = re.compile(
     r"""\\N\{[^}]*\} | \\.                     # an escape
@@ -41,9 +39,8 @@ class Searcher:
         try:
             self._compiled = _compile(pattern)
         except ValueError as error:
-            raise RecipeError(
-                [Problem(key, "not a regular expression", got=pattern[:200], expected=str(error))]
-            ) from None
+            problem = Problem(key, "not a regular expression", got=pattern[:200], expected=str(error))
+            raise RecipeError([problem]) from None
 
     def search(self, name: str) -> bool:
         """Returns True if the pattern occurs in ``name``.
@@ -71,23 +68,19 @@ class Searcher:
             raise self._slow() from None
 
     def _slow(self) -> RecipeError:
-        problem = Problem(
-            self.key,
-            f"this pattern takes longer than {MOST_SECONDS:g} s to search",
-            got=self.pattern,
-            expected="no repetition inside a repetition, such as (a|aa)+",
-            hint="say what must match more directly, e.g. '^model\\.head'",
-        )
-        return RecipeError([problem])
+        what = f"this pattern takes longer than {MOST_SECONDS:g} s to search"
+        expected = "no repetition inside a repetition, such as (a|aa)+"
+        hint = "say what must match more directly, e.g. '^model\\.head'"
+        return RecipeError([Problem(self.key, what, got=self.pattern, expected=expected, hint=hint)])
 
 
 def _compile(text: str) -> Any:
     import regex
 
-    if len(text) > MOST_LETTERS:
-        raise ValueError(f"a regular expression of at most {MOST_LETTERS:,} letters")
-    if math.prod(max(int(count), 1) for count in _COUNTS.findall(text)) > MOST_REPEATS:
-        raise ValueError(f"a regular expression whose counts {{n}} multiply to at most {MOST_REPEATS:,}")
+    if len(text) > _MOST_LETTERS:
+        raise ValueError(f"a regular expression of at most {_MOST_LETTERS:,} letters")
+    if math.prod(max(int(count), 1) for count in _COUNTS.findall(text)) > _MOST_REPEATS:
+        raise ValueError(f"a regular expression whose counts {{n}} multiply to at most {_MOST_REPEATS:,}")
     try:
         re.compile(text)  # refuses what Python's syntax lacks, such as recursion
         # A brace that re reads as itself is escaped: regex reads {e<=1} as fuzzy matching.

@@ -126,8 +126,8 @@ class Planner:
         steps: dict[str, PlannedStage] = {}
         for name in self.graph:
             steps[name] = self.decide(name, steps)
-        wanted = wiring.ancestors(self.graph, [n for n in self.graph if n in self.chosen])
-        return [step for name, step in steps.items() if name in wanted]
+        wanted = wiring.ancestors(self.graph, self.chosen)
+        return [steps[name] for name in self.graph if name in wanted]
 
     def decide(self, name: str, steps: dict[str, PlannedStage]) -> PlannedStage:
         """Plans the stage ``name``; ``steps`` has the stages before it."""
@@ -174,8 +174,7 @@ class Planner:
     def _to_run(self, step: PlannedStage, before: dict[str, PlannedStage]) -> PlannedStage:
         missing = self.missing_data(step.name, {n: s.artifact for n, s in before.items() if s.artifact is not None})
         if missing:
-            passed = self.resolved.stages[step.name].if_missing == "skip"
-            return _with(step, "passed" if passed else "blocked", missing)
+            return _with(step, "passed" if self.resolved.stages[step.name].if_missing == "skip" else "blocked", missing)
         record = stage_record.read(step.folder)
         if self._forced(step.name):
             return _with(step, "run", "forced")
@@ -224,9 +223,8 @@ def select(resolved: Resolved, options: RunOptions) -> set[str]:
     order = list(resolved.stages)
     for name in (options.only, options.first, options.until):
         if name is not None and name not in order:
-            raise UsageError(
-                "The recipe has no such stage.", where=resolved.reference, got=name, expected=", ".join(order)
-            )
+            known = ", ".join(order)
+            raise UsageError("The recipe has no such stage.", where=resolved.reference, got=name, expected=known)
     if options.only is not None:
         return {options.only}
     if options.kind is not None:
@@ -257,8 +255,7 @@ def make(resolved: Resolved, options: RunOptions) -> tuple[Planner, list[Planned
     return planner, steps
 
 
-HOW = {"jobs", "hang_timeout"}
-"""Overrides that do not change what a run computes: they lead to no other folder."""
+_HOW = {"jobs", "hang_timeout"}  # overrides that do not change what a run computes: they lead to no other folder
 
 
 def _folder_names(resolved: Resolved) -> list[str]:
@@ -266,5 +263,5 @@ def _folder_names(resolved: Resolved) -> list[str]:
     dump = resolved.recipe.model_dump(by_alias=True, mode="json", exclude=said)
     dump["stages"] = {name: keys.plain(stage) for name, stage in resolved.stages.items()}
     hashed = [f"{resolved.name}-{stage_record.digest([dump, n] if n else dump)[:8]}" for n in range(16)]
-    telling = [word for word in resolved.words if word.partition("=")[0] not in HOW]
+    telling = [word for word in resolved.words if word.partition("=")[0] not in _HOW]
     return hashed if telling else [resolved.name, *hashed]

@@ -99,20 +99,14 @@ class ResolvedStage:
             raise unforeseen(error, "tasks", self.task["name"], type(self.built_task)) from error
 
 
-def nothing_kept(_: str) -> None:
-    """Reads no trained model, so that :func:`resolve` decides by the recipe alone."""
-
-
-def resolve(recipe: Recipe, stage: Stage, read: ReadKept = nothing_kept) -> ResolvedStage:
+def resolve(recipe: Recipe, stage: Stage, read: ReadKept = lambda _: None) -> ResolvedStage:
     """Decides what a stage of a checked recipe will do.
 
-    ``read`` reads trained models that exist; stages of the recipe without a result are resolved themselves.
+    ``read`` reads trained models that exist (by default none); stages of the recipe without a result are resolved
+    themselves.
     """
-    sources = tuple(
-        name
-        for name in stage.source
-        if (recipe.stages[name].gives_weights if name in recipe.stages else not name.endswith(".h5"))
-    )
+    weights = {name: recipe.stages[name].gives_weights for name in stage.source if name in recipe.stages}
+    sources = tuple(name for name in stage.source if weights.get(name, not name.endswith(".h5")))
     name, kept = _first_kept(recipe, stage, sources, read)
     model = resolve_model(recipe.model, getattr(stage, "model", None), kept.model, inside=name in recipe.stages)
     task: Spec | None = getattr(stage, "task", None)
@@ -135,24 +129,12 @@ def resolve_model(recipe: Spec | None, changes: Spec | None, source: Spec | None
         changes: the stage's ``model``; without ``name`` its keys change the model that the stage starts from.
         source: the model of the first source that has one, or None.
     """
-    base = recipe if source is None else source
+    base = (recipe if source is None else source) or {}
     if source is not None and recipe is not None and not inside:
         base = {**source, **recipe} if recipe.get("name") == source.get("name") else recipe
-    changes = dict(changes or {})
-    if changes.get("name", (base or {}).get("name")) != (base or {}).get("name"):
-        return changes
-    return {**(base or {}), **changes} or None
-
-
-def named_model(recipe: Recipe, stage: Stage) -> Spec | None:
-    """Returns the model that recipe and stage name, without what sources add; None if neither names one.
-
-    A stage's key has this one; the sources are part of it by their fingerprints.
-    """
-    changes: Spec | None = getattr(stage, "model", None)
-    if changes is None or recipe.model is None or changes.get("name", recipe.model["name"]) != recipe.model["name"]:
-        return recipe.model if changes is None else changes
-    return {**recipe.model, **changes}
+    changes = changes or {}
+    same = changes.get("name", base.get("name")) == base.get("name")
+    return {**(base if same else {}), **changes} or None
 
 
 def _first_kept(recipe: Recipe, stage: Stage, sources: tuple[str, ...], read: ReadKept) -> tuple[str, Kept]:

@@ -17,17 +17,15 @@ from vlcli.errors import Problem, did_you_mean, shown
 from vlcli.plain import as_list
 from vlcli.recipe.locate import Published, Row, slug
 from vlcli.recipe.schema import Recipe
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, section
 
 OF_TABLES = ("rows", "reference", "skip", "published", "published_in", "others", "seeds")
 """Keys that make a recipe a table."""
 MOST_CELLS = 1000
 """A grid of more rows needs ``--yes``."""
 _OF_ROWS = ("published", "unchanged")
-_ON = " on "
-"""Between a published metric and its split."""
-_OF_PUBLISHED = ("table", "page", "split", "unit")
-"""Keys of ``published_in``."""
+_ON = " on "  # between a published metric and its split
+_OF_PUBLISHED = ("table", "page", "split", "unit")  # keys of `published_in`
 NOT_IN_ROWS = ("rows", "reference", "skip", "seeds", "published_in", "others", "schema", "name", "jobs", "hang_timeout")
 """Keys of a table that its rows cannot have."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]*\Z")
@@ -137,15 +135,13 @@ def _plain(written: dict[str, Any], table: Rows) -> None:
         path: Path_ = ("rows", label)
         if value is None and len(written) > 1 and path not in table.document.places:
             continue
-        level = _level(label, value, path, table)
-        if level is not None:
-            changes, about, published, unchanged = level
-            table.rows[label] = Row(label, (label,), path, (changes,), about, published, unchanged)
+        if (row := _row(label, value, path, table)) is not None:
+            table.rows[label] = row
     table.cells = len(table.rows)
 
 
 def _grid(axes: dict[str, dict[str, Any]], table: Rows) -> None:
-    levels: dict[str, dict[str, Any]] = {axis: {} for axis in axes}
+    levels: dict[str, dict[str, Row]] = {axis: {} for axis in axes}
     for axis, values in axes.items():
         for label, value in values.items():
             path: Path_ = ("rows", axis, label)
@@ -154,19 +150,18 @@ def _grid(axes: dict[str, dict[str, Any]], table: Rows) -> None:
                 hint = "published: {LABEL/LABEL: {METRIC: NUMBER}} beside `rows`"
                 table.fault((*path, "published"), what, hint=hint)
                 continue
-            level = _level(label, {} if value is None else value, path, table)
-            if level is not None:
-                levels[axis][label] = (path, level)
+            if (row := _row(label, value, path, table)) is not None:
+                levels[axis][label] = row
     table.axes = {axis: tuple(labels) for axis, labels in levels.items()}
     table.cells = math.prod(map(len, levels.values()))
     if table.cells > 100 * MOST_CELLS:
         table.problems.append(too_many(table.document, table.cells))
         return
-    for cell in itertools.product(*(values.items() for values in levels.values())):
-        parts = tuple(label for label, _ in cell)
-        documents = tuple(level[0] for _, (_, level) in cell)
-        about = "; ".join(level[1] for _, (_, level) in cell if level[1])
-        path = next((path for _, (path, level) in reversed(cell) if level[0].value), ("rows",))
+    for cell in itertools.product(*(rows.values() for rows in levels.values())):
+        parts = tuple(row.label for row in cell)
+        documents = tuple(row.levels[0] for row in cell)
+        path = next((row.path for row in reversed(cell) if row.levels[0].value), ("rows",))
+        about = "; ".join(row.about for row in cell if row.about)
         table.rows["/".join(parts)] = Row("/".join(parts), parts, path, documents, about)
     _skip(table)
 
@@ -178,7 +173,7 @@ def too_many(document: Document, cells: int) -> Problem:
     return document.fault(("rows",), "the grid is very large", got, expected, hint)
 
 
-def _level(label: str, value: Any, path: Path_, table: Rows) -> Any:
+def _row(label: str, value: Any, path: Path_, table: Rows) -> Row | None:
     before = len(table.problems)
     if not _LABEL.match(label) or label.endswith(" "):
         table.fault(path, "this cannot be the label of a row", shown(label), _EXPECTED)
@@ -199,16 +194,15 @@ def _level(label: str, value: Any, path: Path_, table: Rows) -> Any:
     changes = {key: part for key, part in value.items() if key not in _OF_ROWS}
     depth = len(path)
     places = {key[depth:]: where for key, where in table.document.places.items() if key[:depth] == path}
-    return Document(changes, places), str(value.get("about") or ""), published, unchanged
+    return Row(label, (label,), path, (Document(changes, places),), str(value.get("about") or ""), published, unchanged)
 
 
 def _numbers(written: Any, path: Path_, table: Rows) -> dict[str, Published]:
     published: dict[str, Published] = {}
-    if written is not None and (not isinstance(written, dict) or not written):
+    if written is not None and not section(written):
         what, expected = "published numbers are a mapping from metrics to numbers", "{accuracy: 0.72}"
         table.fault(path, what, shown(written, 60), expected)
-        return published
-    for key, value in (written or {}).items():
+    for key, value in section(written).items():
         metric, _, split = key.partition(_ON)
         numbers = value if isinstance(value, list) else [value]
         split = split or _source(table, metric, "split")
@@ -230,8 +224,7 @@ def _numbers(written: Any, path: Path_, table: Rows) -> dict[str, Published]:
 
 def _source(table: Rows, metric: str, word: str) -> str:
     """Returns what ``published_in`` says of a number: for the whole table, or by metric, label or label's metric."""
-    written = table.document.value.get("published_in")
-    value = written.get(word) if isinstance(written, dict) else None
+    value = section(table.document.value, "published_in").get(word)
     if not isinstance(value, dict):
         return "" if value is None else str(value)
     names = (metric, metric.partition("/")[0], metric.rpartition("/")[2])
@@ -259,29 +252,21 @@ def _skip(table: Rows) -> None:
 
 
 def _beside(table: Rows) -> None:
-    reference, seeds, published = (table.document.value.get(key) for key in ("reference", "seeds", "published"))
-    source = table.document.value.get("published_in")
-    if source is not None and not isinstance(source, dict):
-        table.fault(("published_in",), "this value does not fit", shown(source, 60), "{table: 2, split: test}")
-    for key in [key for key in source or () if isinstance(source, dict) and key not in _OF_PUBLISHED]:
-        table.fault(("published_in", key), f"unknown key {key!r}", expected=", ".join(_OF_PUBLISHED))
-    table.references = [str(label) for label in as_list(reference)]
+    value = table.document.value
+    for key in _mapping(table, "published_in", "{table: 2, split: test}"):
+        if key not in _OF_PUBLISHED:
+            table.fault(("published_in", key), f"unknown key {key!r}", expected=", ".join(_OF_PUBLISHED))
+    table.references = [str(label) for label in as_list(value.get("reference"))]
     values = [value for axis in table.axes.values() for value in axis]  # of a grid: the cell beside each
     unknown = [label for label in table.references if label not in [*table.rows, *values]]
     if unknown and not table.problems:
         expected = ", ".join(list(table.rows)[:20])
         hint = "a reference is a row of the same table" if ":" in unknown[0] else ""
         table.fault(("reference",), "no row has this label", unknown[0], expected, hint)
-    if isinstance(seeds, int) and seeds >= 1:
+    if isinstance(seeds := value.get("seeds"), int) and seeds >= 1:
         table.seeds = seeds
     _others(table)
-    if published is None:
-        return
-    if not isinstance(published, dict):
-        expected = "LABEL: {METRIC: NUMBER}"
-        table.fault(("published",), "this value does not fit", shown(published, 60), expected)
-        return
-    for label, numbers in published.items():
+    for label, numbers in _mapping(table, "published", "LABEL: {METRIC: NUMBER}").items():
         read = _numbers(numbers, ("published", label), table)
         if label in table.rows:
             for metric in table.rows[label].published.keys() & read.keys():
@@ -292,12 +277,15 @@ def _beside(table: Rows) -> None:
             table.fault(("published", label), what, label, expected)
 
 
+def _mapping(table: Rows, key: str, expected: str) -> dict[str, Any]:
+    value = table.document.value.get(key)
+    if value is not None and not isinstance(value, dict):
+        table.fault((key,), "this value does not fit", shown(value, 60), expected)
+    return section(value)
+
+
 def _others(table: Rows) -> None:
-    written = table.document.value.get("others")
-    if written is not None and not isinstance(written, dict):
-        table.fault(("others",), "this value does not fit", shown(written, 60), "LABEL: {METRIC: NUMBER}")
-        return
-    for label, numbers in (written or {}).items():
+    for label, numbers in _mapping(table, "others", "LABEL: {METRIC: NUMBER}").items():
         path: Path_ = ("others", label)
         if not _LABEL.match(label) or label.endswith(" "):
             table.fault(path, "this cannot be the label of a row", shown(label), _EXPECTED)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from vlcli.recipe import stage_record
+from vlcli.files import flocked
 
 FILE = "progress.json"
 LOCK = f".{FILE}.lock"
@@ -158,7 +158,7 @@ def held(folder: Path, patience: float = _PATIENCE) -> Iterator[bool]:
     if path in _held:  # by this process: rows that are the same run
         yield True
         return
-    with stage_record.flocked(folder / LOCK, patience) as file:
+    with flocked(folder / LOCK, patience) as file:
         if file is None:
             yield False
             return
@@ -173,18 +173,16 @@ def is_alive(folder: Path) -> bool:
     """Returns True if a process runs in ``folder`` (False if the system has no locks)."""
     if not (folder / LOCK).is_file():
         return False
-    with contextlib.suppress(OSError), stage_record.flocked(folder / LOCK, shared=True) as file:
+    with contextlib.suppress(OSError), flocked(folder / LOCK, shared=True) as file:
         return file is None
     return False
 
 
 def seen(folder: Path) -> RunState | None:
     """Returns the state of the run in ``folder``; a run whose process is gone counts as stopped."""
-    state = read(folder)
-    if state is not None and state.status == "running" and not is_alive(folder):
-        state = read(folder) or state  # it may have ended between the two looks
-        if state.status == "running" and not is_alive(folder):
-            state.status = "stopped"
-            for stage in state.stages:
-                stage.status = "stopped" if stage.status == "running" else stage.status
+    alive, state = is_alive(folder), read(folder)  # in this order: it may end between the two looks
+    if state is not None and state.status == "running" and not alive and not is_alive(folder):
+        state.status = "stopped"
+        for stage in state.stages:
+            stage.status = "stopped" if stage.status == "running" else stage.status
     return state

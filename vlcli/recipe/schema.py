@@ -19,6 +19,9 @@ class TrainVocabulary(fields.Section):
     min_frequency: bounds.Count = 1
 
 
+Preparation = Literal["as-written", "albef-caption", "albef-question", "blip-caption", "blip-question", "siglip"]
+
+
 class TextOptions(fields.Section):
     """Tokenization: ``vocabulary`` is a folder, a file, a hub name, or ``{train: DATA, size: N}``.
 
@@ -29,9 +32,7 @@ class TextOptions(fields.Section):
     vocabulary: str | TrainVocabulary = "bert-base-uncased"
     lowercase: bool = True
     length: Annotated[int, bounds.Between(1, 65_536)] = 20
-    prepare: Literal["as-written", "albef-caption", "albef-question", "blip-caption", "blip-question", "siglip"] = (
-        "as-written"
-    )
+    prepare: Preparation = "as-written"
     words: Annotated[int, bounds.Between(1, 65_536)] | None = None
     end: Literal["sep", "none"] = "sep"
 
@@ -308,9 +309,6 @@ STAGES: dict[str, type[Stage]] = {
     "export": Export,
     "draw": Draw,
 }
-
-
-STAGE_KINDS = tuple(STAGES)
 
 
 def kind_of(name: str, stage: Any) -> str:

@@ -6,18 +6,21 @@ The record is written last and atomically; ``.stage.json.copy``, written first, 
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from vlcli import stopping
 from vlcli.errors import VlcliError
-from vlcli.files import write_text
+from vlcli.files import flocked, write_text
 
 FILE = "stage.json"
 SCHEMA_VERSION = 2
@@ -61,7 +64,7 @@ class StageRecord:
     started: str = ""
     finished: str = ""
     seconds: float = 0.0
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float | int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -91,19 +94,15 @@ def read(folder: Path) -> StageRecord | None:
 
 def _read(path: Path) -> StageRecord | None:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        record = StageRecord(**{name: value for name, value in raw.items() if name in StageRecord.__dataclass_fields__})
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        record = _validator().validate_json(path.read_bytes())
+    except (OSError, ValueError):
         return None
-    like = vars(StageRecord("", "", "", ""))
-    sound = (
-        all(type(value) is type(like[name]) for name, value in vars(record).items() if name not in ("seed", "seconds"))
-        and all(isinstance(row, dict) and {"path", "size", "mtime", "digest"} <= set(row) for row in record.data)
-        and all(isinstance(row, dict) for row in record.inputs.values())
-        and all(isinstance(name, str) for name in record.files.values())
-        and all(isinstance(size, int) for size in record.sizes.values())
-    )
-    return record if sound else None
+    return record if all({"path", "size", "mtime", "digest"} <= row.keys() for row in record.data) else None
+
+
+@cache
+def _validator() -> TypeAdapter[StageRecord]:
+    return TypeAdapter(StageRecord)
 
 
 def has_record(folder: Path) -> bool:
@@ -162,9 +161,7 @@ def locked(folder: Path) -> Iterator[None]:
         VlcliError: another process works in it, or on a stage that reads it.
     """
     # A run that was killed leaves worker processes that take a moment to notice: wait for those.
-    with flocked(_lock(folder), LOCK_PATIENCE) as file:
-        if file is None:
-            raise taken("Another vlcli is working on this stage.", folder, _lock(folder))
+    with _held("Another vlcli is working on this stage.", folder, LOCK_PATIENCE):
         yield
 
 
@@ -175,23 +172,26 @@ def read_locked(folders: Iterable[Path]) -> Iterator[None]:
     Raises:
         VlcliError: another process works in one.
     """
+    what = "Another vlcli is working on a stage that this one reads."
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            if (
-                os.access(folder.parent, os.W_OK)
-                and stack.enter_context(flocked(_lock(folder), LOCK_PATIENCE, shared=True)) is None
-            ):
-                raise taken("Another vlcli is working on a stage that this one reads.", folder, _lock(folder))
+            if os.access(folder.parent, os.W_OK):
+                stack.enter_context(_held(what, folder, LOCK_PATIENCE, shared=True))
         yield
 
 
 @contextlib.contextmanager
 def writing_alone(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder of data while it is written. Raises VlcliError: another process writes it."""
-    lock = _lock(folder.absolute())
-    with flocked(lock) as file:
+    with _held("Another vlcli is writing this folder.", folder.absolute(), 0.0):
+        yield
+
+
+@contextlib.contextmanager
+def _held(what: str, folder: Path, patience: float, *, shared: bool = False) -> Iterator[None]:
+    with flocked(_lock(folder), patience, shared=shared) as file:
         if file is None:
-            raise taken("Another vlcli is writing this folder.", folder, lock)
+            raise taken(what, folder, _lock(folder))
         yield
 
 
@@ -203,36 +203,6 @@ def is_held(folder: Path) -> bool:
 
 def _lock(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.lock"
-
-
-@contextlib.contextmanager
-def flocked(path: Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[TextIO | None]:
-    """Holds a lock file, which gets this process's id; yields None if another process holds it for too long.
-
-    ``patience`` are the seconds to wait; ``shared`` allows other shared holders.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        try:
-            import fcntl
-        except ImportError:  # no such lock on this system: go on without
-            yield file
-            return
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    yield None
-                    return
-                time.sleep(0.02)
-        if not shared:
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
-        yield file
 
 
 def taken(what: str, where: Path, lock: Path) -> VlcliError:
@@ -250,21 +220,16 @@ def aside(folder: Path) -> Path | None:
     """Renames a stage folder to ``<name>.old-N``; returns None if there was none, or one in which nothing was made."""
     if not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {COPY}):
         return None  # a process was killed before its first record
-    number = 1
-    while (target := folder.with_name(f"{folder.name}.old-{number}")).exists():
-        number += 1
-    folder.rename(target)
-    return target
+    names = (folder.with_name(f"{folder.name}.old-{number}") for number in itertools.count(1))
+    return folder.rename(next(name for name in names if not name.exists()))
 
 
 def finished_stages(output: Path) -> Iterator[tuple[Path, StageRecord]]:
     """Yields every finished stage made under an output folder, newest first, without reused ones."""
-    stages = []
-    for file in output.glob(f"*/*/{FILE}"):
-        record = read(file.parent)
-        if record is not None and record.status == "done" and not record.artifact and ".old-" not in file.parent.name:
-            stages.append((record.finished, file.parent, record))
-    yield from ((folder, record) for _, folder, record in sorted(stages, key=lambda row: row[0], reverse=True))
+    folders = [file.parent for file in output.glob(f"*/*/{FILE}") if ".old-" not in file.parent.name]
+    stages = [(folder, record) for folder in folders if (record := read(folder)) and not record.artifact]
+    done = [(folder, record) for folder, record in stages if record.status == "done"]
+    yield from sorted(done, key=lambda stage: stage[1].finished, reverse=True)
 
 
 def earlier(output: Path, source: str) -> Path | None:
@@ -275,8 +240,7 @@ def earlier(output: Path, source: str) -> Path | None:
     parts = re.sub(r"[^A-Za-z0-9._/-]+", "-", source).strip("/").split("/")  # a row: TABLE:ROW
     dashed = ["/".join(["-".join(parts[:end]), *parts[end:]]) for end in range(len(parts), 1, -1)]
     folders = [Path(source).expanduser(), *(output / name for name in [source, *dashed])]
-    there = [folder for folder in folders if folder.exists()]
-    return next((folder for folder in there if folder.is_dir()), there[0] if there else None)
+    return max((folder for folder in folders if folder.exists()), key=Path.is_dir, default=None)
 
 
 def similar(output: Path, source: str) -> str:
@@ -287,14 +251,14 @@ def similar(output: Path, source: str) -> str:
     return f"did you mean {' or '.join(map(str, near[:3]))}?" if near else ""
 
 
-LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
-"""Roles of files whose loss does not make a stage run again."""
+# Roles of files whose loss does not make a stage run again.
+_LIGHT = frozenset({"checkpoints", "log", "curve", "errors"})
 _MANY = 100
 
 
 def sizes(folder: Path, files: dict[str, str]) -> dict[str, int]:
     """Returns the bytes of every file of a stage by path; of a folder of many files (``images/``) their number."""
-    names = [Path(name) for role, name in files.items() if role not in LIGHT]
+    names = [Path(name) for role, name in files.items() if role not in _LIGHT]
     return {path: size for name in names for path, size in _measured(folder, name)}
 
 

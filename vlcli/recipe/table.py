@@ -5,7 +5,7 @@ table.member("7").recipe.model          # the model of row 7
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -18,10 +18,9 @@ from vlcli.recipe.load import Loading, merged, no_such_row, resolve, with_row
 from vlcli.recipe.locate import COUNTED, RecipeFile, Resolved, Row, locate, slug
 from vlcli.recipe.rows import MOST_CELLS, OF_TABLES, Rows, has_rows, read_rows, select, too_many, without_tables_keys
 from vlcli.recipe.schema import kind_of
-from vlcli.recipe.yaml import Document, Path_
+from vlcli.recipe.yaml import Document, Path_, section
 
-_NO_EFFECT = ("about", "paper", "extends", "table")
-"""Keys that do not change what a row runs."""
+_NO_EFFECT = ("about", "paper", "extends", "table")  # keys that do not change what a row runs
 
 
 @dataclass
@@ -51,8 +50,7 @@ class RowTable:
     @property
     def title(self) -> str:
         """The title of its ``table``, else its ``about``."""
-        layout = self.document.value.get("table")
-        title = layout.get("title") if isinstance(layout, dict) else None
+        title = section(self.document.value, "table").get("title")
         return str(title or self.document.value.get("about") or self.reference)
 
     def member(self, label: str, words: Iterable[str] = ()) -> Resolved:
@@ -67,8 +65,7 @@ class RowTable:
         source = replace(self.sources[0], name=f"{self.reference}:{label}", row=label)
         row = self.written.rows[label]
         document, chain = with_row(source, self.document, self.sources, row)
-        loading = replace(self.loading, words=(*self.loading.words, *words))
-        resolved = resolve(source, document, chain, loading, row)
+        resolved = resolve(source, document, chain, replace(self.loading, words=(*self.loading.words, *words)), row)
         if not words:
             self.members[label] = resolved
         return resolved
@@ -109,7 +106,7 @@ def load_table(
     if not wanted and written.cells > MOST_CELLS and not many:
         written.problems = [too_many(document, written.cells)]
     elif not written.problems:
-        written.problems = _compared(table, document, written, chosen)
+        written.problems = list(_compared(table, document, written, chosen))
     if written.problems:
         raise RecipeError(sorted(written.problems, key=by_place), table.name)
     loading = Loading(tuple(words), **options)
@@ -123,14 +120,12 @@ _INSTEAD = {"seeds": "--seeds N", "rows": "--rows A,B", "reference": "vlcli tabl
 def is_table(reference: str) -> bool:
     """Returns True if a name means a table or several rows of one."""
     source = locate(reference)
-    if source.row:
-        document, _ = merged(replace(source, row="", name=source.table))
-        return has_rows(document) and source.row not in read_rows(document).rows
-    return has_rows(merged(source)[0])
+    document, _ = merged(replace(source, row="", name=source.table))
+    return has_rows(document) and not (source.row and source.row in read_rows(document).rows)
 
 
-def _compared(source: RecipeFile, document: Document, written: Rows, chosen: list[str]) -> list[Problem]:
-    base, problems = _effect(Document(without_tables_keys(document.value))), []
+def _compared(source: RecipeFile, document: Document, written: Rows, chosen: list[str]) -> Iterator[Problem]:
+    base = _effect(Document(without_tables_keys(document.value)))
     seen: dict[str, str] = {}
     members = []
     for label in chosen:
@@ -139,13 +134,12 @@ def _compared(source: RecipeFile, document: Document, written: Rows, chosen: lis
         effect = _effect(merged_row)
         other = seen.setdefault(effect, label)
         if fault := _of_effect(row, effect == base, other if other != label else "", bool(written.axes)):
-            problems.append(document.fault(row.path, fault[0], label, hint=fault[1]))
-        problems += _published(row, [merged_row.value], document)
+            yield document.fault(row.path, fault[0], label, hint=fault[1])
+        yield from _published(row, [merged_row.value], document)
         members.append(merged_row.value)
     whole = chosen == list(written.rows)  # of a part, no row may measure what another system published
     for row in written.others.values() if whole else ():
-        problems += _published(row, members, document)
-    return problems
+        yield from _published(row, members, document)
 
 
 def _of_effect(row: Row, same: bool, other: str, cell: bool) -> tuple[str, str] | None:
@@ -167,14 +161,14 @@ def without(value: dict[str, Any]) -> dict[str, Any]:
 
 def _effect(document: Document) -> str:
     value = without(document.value)
-    if isinstance(value.get("stages"), dict):
-        value["stages"] = {name: stage for name, stage in value["stages"].items() if stage is not None}
+    if stages := section(value, "stages"):
+        value["stages"] = {name: stage for name, stage in stages.items() if stage is not None}
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _published(row: Row, members: list[dict[str, Any]], document: Document) -> list[Problem]:
+def _published(row: Row, members: list[dict[str, Any]], document: Document) -> Iterator[Problem]:
     # a row's own recipe, or those of all rows: whichever measures what the number is of
-    problems, cells = [], set()
+    cells = set()
     for key, number in list(row.published.items()):
         metric = key.removesuffix(f" on {number.split}")
         takers = [one for one in members if takes(metric, *metrics_of(one))] or members
@@ -184,19 +178,17 @@ def _published(row: Row, members: list[dict[str, Any]], document: Document) -> l
         if number.split == COUNTED:
             continue
         (labels, patterns), label = metrics_of(takers[chosen]), _label_of(metric, takers[chosen])
-        path: Path_ = (*row.path, "published", key)
-        beside: Path_ = ("published", row.label, key)
-        path = next((one for one in (path, beside, (*row.path, key)) if one in document.places), path)
+        paths: list[Path_] = [(*row.path, "published", key), ("published", row.label, key), (*row.path, key)]
+        path = next((one for one in paths if one in document.places), paths[0])
         cell = (label, metric.removeprefix(f"{label}/"), number.split)
         if cell in cells:
-            problems.append(document.fault(path, "two published numbers stand for one cell", metric))
+            yield document.fault(path, "two published numbers stand for one cell", metric)
         elif (label or row.published[key].is_compared) and not takes(metric, labels, patterns):
             shown = patterns or ["*"]
             names = [f"{label}/{one}" for label in labels for one in shown] if len(labels) > 1 else shown
             what = "the table has no such metric, with which this published number could be compared"
-            problems.append(document.fault(path, what, metric, ", ".join(names)))
+            yield document.fault(path, what, metric, ", ".join(names))
         cells.add(cell)
-    return problems
 
 
 def _label_of(metric: str, value: dict[str, Any]) -> str:
@@ -206,12 +198,7 @@ def _label_of(metric: str, value: dict[str, Any]) -> str:
 
 def _measured_split(value: dict[str, Any], label: str) -> str:
     """Returns the split that the evaluate stage of a label, or of this name, reads; empty if that is the task's."""
-    layout, stages = value.get("table"), value.get("stages")
-    rows = layout.get("rows") if isinstance(layout, dict) else None
-    name = rows.get(label, label) if isinstance(rows, dict) else label
-    stage = stages.get(name) if isinstance(stages, dict) else None
-    if not isinstance(stage, dict):
-        return ""
+    stage = section(value, "stages", section(value, "table", "rows").get(label, label))
     specs = [one for one in as_list(stage.get("data")) if isinstance(one, dict)]
     split = stage.get("split") or next((one.get("split") for one in specs), None)
     return "+".join(str(one) for one in as_list(split or [one["file"] for one in specs if "file" in one]))
@@ -219,13 +206,11 @@ def _measured_split(value: dict[str, Any], label: str) -> str:
 
 def metrics_of(value: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Returns the labels of a recipe's ``table`` (else its evaluate stages) and the patterns of its metrics."""
-    layout, stages = value.get("table"), value.get("stages")
-    stages = stages if isinstance(stages, dict) else {}
-    if isinstance(layout, dict) and isinstance(layout.get("rows"), dict):
-        gone = {name for name, stage in stages.items() if stage is None}
-        labels = [label for label, name in layout["rows"].items() if name is not None and name not in gone]
-        patterns = layout.get("metrics") or []
-        return labels, [patterns] if isinstance(patterns, str) else list(patterns)
+    layout, stages = section(value, "table"), section(value, "stages")
+    if isinstance(layout.get("rows"), dict):
+        gone = [None, *(name for name, stage in stages.items() if stage is None)]
+        patterns = as_list(layout.get("metrics") or [])
+        return [label for label, name in layout["rows"].items() if name not in gone], patterns
     return [name for name, stage in stages.items() if stage is not None and kind_of(name, stage) == "evaluate"], []
 
 

@@ -1,55 +1,34 @@
 """Estimates how long a run will still take, from the times of its finished stages and of similar ones."""
 
-from __future__ import annotations
-
-import itertools
 import statistics
 import time
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vlcli.recipe import stage_record
 from vlcli.recipe.run_state import RunState
 from vlcli.recipe.stage_record import StageRecord
 
-_MOST = 2000
-"""The most records of other runs that are read."""
 
+def expect(
+    records: Sequence[StageRecord], recipe: str, name: str, kind: str, config: Mapping[str, Any]
+) -> float | None:
+    """Returns the seconds that a stage will take; None if nothing similar was measured.
 
-class Measured:
-    """Times of finished stages, the newest first, of this run and of the other runs under an output folder."""
+    Similar is first the same stage of the same recipe, then a stage of the same kind on the same data, then one of the
+    same kind in the same recipe. The time is scaled by the number of steps or epochs if both have it.
 
-    def __init__(self, records: Iterable[StageRecord] = ()) -> None:
-        self.records = list(records)
-
-    @classmethod
-    def under(cls, output: Path) -> Measured:
-        """Reads the records of all runs under ``output``."""
-        return cls(record for _, record in itertools.islice(stage_record.finished_stages(output), _MOST))
-
-    def add(self, record: StageRecord) -> None:
-        """Adds a finished stage of this run."""
-        self.records.insert(0, record)
-
-    def expect(
-        self, recipe: str, name: str, kind: str, config: Mapping[str, Any], under_way: Iterable[StageRecord] = ()
-    ) -> float | None:
-        """Returns the seconds that a stage will take; None if nothing similar was measured.
-
-        Similar is first the same stage of the same recipe, then a stage of the same kind on the same data, then one of
-        the same kind in the same recipe. The time is scaled by the number of steps or epochs if both have it.
-        ``under_way`` are stages of the run that have not ended, with the seconds that they will have taken.
-        """
-        records = [*self.records, *under_way]
-        alike = [record for record in records if record.kind == kind and record.recipe == recipe]
-        same = [record for record in alike if record.stage == name][:3]
-        data = [record for record in alike if _data(record.config) == _data(config)]
-        for near in (same, data, alike):
-            times = [record.seconds * _scale(record.config, config) for record in near if record.seconds > 0]
-            if times:
-                return float(statistics.median(times))
-        return None
+    Args:
+        records: stages with their seconds, the newest first; stages under way with the seconds that they will have
+            taken.
+    """
+    alike = [record for record in records if record.kind == kind and record.recipe == recipe]
+    same = [record for record in alike if record.stage == name][:3]
+    data = [record for record in alike if _data(record.config) == _data(config)]
+    for near in (same, data, alike):
+        times = [record.seconds * _scale(record.config, config) for record in near if record.seconds > 0]
+        if times:
+            return float(statistics.median(times))
+    return None
 
 
 def _data(config: Mapping[str, Any]) -> tuple[str, ...]:

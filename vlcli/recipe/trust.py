@@ -6,7 +6,7 @@ FOLDER``), or comes with an installed package.
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from vlcli.errors import ComponentError, DataError, UsageError
@@ -83,15 +83,13 @@ def forget(folder: str | Path) -> Path:
 def may_run(file: Path, package: Path | None = None) -> bool:
     """Returns True if a plugin file may run; ``package`` is the folder of the package that the recipe comes from."""
     path = file.resolve()
-    if is_loaded(path) or (package is not None and path.is_relative_to(package.resolve())):
-        return True
-    return any(path.is_relative_to(other) for other in trusted())
+    packaged = package is not None and path.is_relative_to(package.resolve())
+    return packaged or is_loaded(path) or any(path.is_relative_to(other) for other in trusted())
 
 
-def refusal(files: Iterable[tuple[Path, str]]) -> ComponentError:
+def refusal(files: Sequence[tuple[Path, str]]) -> ComponentError:
     """Returns the error for plugin files that may not run, each with the ``file:line`` that names it."""
-    files = list(files)
-    folders = list(dict.fromkeys(str(file.resolve().parent) for file, _ in files))
+    folders = dict.fromkeys(str(file.resolve().parent) for file, _ in files)
     return ComponentError(
         "The recipe runs Python that you have not said you trust.",
         where=", ".join(line for _, line in files),

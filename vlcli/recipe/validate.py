@@ -4,29 +4,22 @@
 installed. *Deep* imports every component, checks every parameter, and asks the readers for their files.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from vlcli import registry
-from vlcli.errors import ComponentError, Problem, VlcliError
+from vlcli.errors import ComponentError, Problem, VlcliError, did_you_mean
 from vlcli.files import is_remote
 from vlcli.plain import as_list
 from vlcli.recipe import keys, wiring
 from vlcli.recipe.check import MOST_STAGES, by_place
-from vlcli.recipe.components import (
-    CHANGED,
-    Use,
-    of_raw_stage,
-    of_recipe,
-    of_stage,
-)
+from vlcli.recipe.components import CHANGED, Use, of_raw_stage, of_recipe, of_stage
 from vlcli.recipe.locate import Resolved
-from vlcli.recipe.merge import suggestion
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.schema import Make, Stage, Training
-from vlcli.recipe.yaml import Document, Path_, dotted
+from vlcli.recipe.yaml import Document, Path_, dotted, section
 from vlcli.registry import Spec
 
 
@@ -47,7 +40,7 @@ def shallow(resolved: Resolved, names: Iterable[str] | None = None) -> list[Prob
         if isinstance(stage, Training) and not stage.source and not resolve(resolved.recipe, stage).model:
             what, models = "no model is named, here or at the recipe's root", ", ".join(registry.names("models"))
             problems.append(resolved.document.fault(("stages", name, "model"), what, expected=models))
-        if name in chosen:
+        if name in chosen and stage.if_missing != "skip":
             problems += _data_paths(resolved, name, stage, earlier)
             problems += _missing_places(resolved, name, stage, earlier)
         earlier.append(name)
@@ -65,7 +58,7 @@ def faults(
     problems = shallow(resolved, chosen)
     keys_of_faults = {problem.key for problem in problems}
     problems += [fault for fault in parameters(resolved, chosen) if f"{fault.key}.name" not in keys_of_faults]
-    return sorted(problems, key=by_place) or _missing_files(resolved, chosen, artifacts or {})
+    return sorted(problems, key=by_place) or list(_missing_files(resolved, chosen, artifacts or {}))
 
 
 def parameters(resolved: Resolved, names: Iterable[str] | None = None) -> list[Problem]:
@@ -77,10 +70,8 @@ def parameters(resolved: Resolved, names: Iterable[str] | None = None) -> list[P
 
 def of_document(document: Document) -> list[Problem]:
     """Returns the same of a recipe with faults of structure, for the components that have the form of one."""
-    raw: list[Use] = []
-    stages = document.value.get("stages")
-    for name, stage in list(stages.items())[:MOST_STAGES] if isinstance(stages, dict) else ():
-        raw += list(of_raw_stage(name, stage)) if isinstance(stage, dict) else []
+    stages = section(document.value, "stages")
+    raw = [use for name in list(stages)[:MOST_STAGES] for use in of_raw_stage(name, section(stages, name))]
     return _of_uses(raw, document)
 
 
@@ -111,58 +102,44 @@ def _fixed(use: Use) -> list[Problem]:
         target = registry.load(use.kind, use.spec["name"])
     except ComponentError:
         return []  # told already
-    allowed = sorted(getattr(target, "changeable", ()))
     known = registry.parameters(target)
+    allowed = ["weight", *sorted(known.keys() & set(getattr(target, "changeable", ())))]
+    fixed = [name for name in use.options[CHANGED] if name in known and name not in allowed]
     what = "this parameter cannot change from an epoch on"
-    return [
-        Problem(f"{use.key}.{name}", what, expected=", ".join(["weight", *(n for n in allowed if n in known)]))
-        for name in use.options[CHANGED]
-        if name in known and name not in allowed
-    ]
+    return [Problem(f"{use.key}.{name}", what, expected=", ".join(allowed)) for name in fixed]
 
 
-def _known(resolved: Resolved, kind: str, name: str, path: Path_) -> list[Problem]:
+def _known(resolved: Resolved, kind: str, name: str, path: Path_) -> Iterator[Problem]:
     try:
         registry.find(kind, name)
     except ComponentError as error:
-        hint = suggestion(name, resolved.recipe.datasets) if kind == "datasets" else ""
+        hint = did_you_mean(name, resolved.recipe.datasets) if kind == "datasets" else ""
         got = error.got or ("" if kind == "worlds" else name)
-        return [resolved.document.fault(path, error.what, got, error.expected, hint or error.hint, code=4)]
-    return []
+        yield resolved.document.fault(path, error.what, got, error.expected, hint or error.hint, code=4)
 
 
-def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
-    if (
-        stage.if_missing == "skip"
-        or wiring.root_stage(resolved.recipe, stage, earlier)
-        or stage.kind in ("make", "export")
-        or (stage.kind == "draw" and not keys.data_specs(resolved.recipe, stage, defaults=False))
-    ):
-        return []
+def _data_paths(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> Iterator[Problem]:
+    without_data = stage.kind == "draw" and not keys.data_specs(resolved.recipe, stage, defaults=False)
+    if stage.kind in ("make", "export") or without_data or wiring.root_stage(resolved.recipe, stage, earlier):
+        return
     root = wiring.root_folder(resolved.recipe, stage, {})
-    path: Path_ = ("stages", name, "root") if stage.root else ("root",)
     if not root.is_dir():
+        path: Path_ = ("stages", name, "root") if stage.root else ("root",)
         word = stage.root or resolved.recipe.root
         hint = f"point `root` at the folder that holds the data: root=DATA{_sources_of(resolved)}"
         expected = "a folder" + (f", or an earlier stage: {', '.join(earlier)}" if earlier else "")
-        return [resolved.document.fault(path, "the data root is not there", word, expected, hint, code=5)]
-    problems = []
+        yield resolved.document.fault(path, "the data root is not there", word, expected, hint, code=5)
+        return
     for field in ("images", "boxes"):
         for value in as_list(getattr(stage, field, None)):
             if value and not is_remote(value) and not (root / Path(value).expanduser()).exists():
-                at = ("stages", name, field)
-                problems.append(
-                    resolved.document.fault(at, "this is not there", str(root / value), hint="check `root`", code=5)
-                )
-    return problems
+                at, place = ("stages", name, field), str(root / value)
+                yield resolved.document.fault(at, "this is not there", place, hint="check `root`", code=5)
 
 
-def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> list[Problem]:
-    if stage.if_missing == "skip":
-        return []
+def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[str]) -> Iterator[Problem]:
     of_stage = wiring.root_stage(resolved.recipe, stage, earlier)
     rootless = not of_stage and not wiring.root_folder(resolved.recipe, stage, {}).is_dir()  # reported already
-    problems = []
     for field, key in (("source", "from"), *(() if rootless else (("features", "features"),))):
         words = tuple(value for value in getattr(stage, field, []) if value not in earlier)
         for value in wiring.missing_places(resolved.recipe, stage, words, {}):
@@ -173,8 +150,7 @@ def _missing_places(resolved: Resolved, name: str, stage: Stage, earlier: list[s
                 hint = "make a store: vlcli extract, or vlcli features import"
             if wiring.is_hub_name(value):
                 hint = f"where there is a network: hf download {value}{_sources_of(resolved)}"
-            problems.append(resolved.document.fault(path, what, value, expected, hint, code=5))
-    return problems
+            yield resolved.document.fault(path, what, value, expected, hint, code=5)
 
 
 def _sources_of(resolved: Resolved) -> str:
@@ -182,31 +158,31 @@ def _sources_of(resolved: Resolved) -> str:
     return f"; where to get it: vlcli data where {resolved.reference}" if of_file else ""
 
 
-def _fit_faults(resolved: Resolved, name: str) -> list[Problem]:
+def _fit_faults(resolved: Resolved, name: str) -> Iterator[Problem]:
     stage = resolved.stages[name]
     spec: Spec | None = getattr(stage, "task", None)
     fit = bool(getattr(stage, "fit", []))
     fitted = spec is not None and bool(getattr(registry.load("tasks", spec["name"]), "fitted", False))
-    said = "no task" if spec is None else str(spec["name"])
+    got = "no task" if spec is None else str(spec["name"])
     if fitted and stage.kind != "evaluate":
         what = "this task is fitted without a model: it belongs to an evaluate stage"
-        return [resolved.document.fault(("stages", name, "task"), what, said, "kind: evaluate, with `fit: DATA`")]
-    if fitted and not fit:
+        key, expected = "task", "kind: evaluate, with `fit: DATA`"
+    elif fitted and not fit:
         what = "this task is fitted without a model, and no data are named to fit it on"
-        return [resolved.document.fault(("stages", name, "task"), what, said, "fit: DATA in the stage")]
-    if fit and not fitted:
+        key, expected = "task", "fit: DATA in the stage"
+    elif fit and not fitted:
         what = "`fit` is for tasks that need no model"
-        return [
-            resolved.document.fault(("stages", name, "fit"), what, said, "task: cca-retrieval, say; or leave `fit` out")
-        ]
-    if fit and stage.source:
-        what = "a task that is fitted without a model takes none"
-        return [resolved.document.fault(("stages", name, "from"), what, ", ".join(stage.source), "leave `from` out")]
-    return []
+        key, expected = "fit", "task: cca-retrieval, say; or leave `fit` out"
+    elif fit and stage.source:
+        what, got = "a task that is fitted without a model takes none", ", ".join(stage.source)
+        key, expected = "from", "leave `from` out"
+    else:
+        return
+    yield resolved.document.fault(("stages", name, key), what, got, expected)
 
 
-def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str, Path]) -> list[Problem]:
-    problems, order = [], list(resolved.stages)
+def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str, Path]) -> Iterator[Problem]:
+    order = list(resolved.stages)
     for name in names:
         stage = resolved.stages[name]
         of_stage = wiring.root_stage(resolved.recipe, stage, order[: order.index(name)])
@@ -216,20 +192,17 @@ def _missing_files(resolved: Resolved, names: list[str], artifacts: Mapping[str,
         for place, file in keys.component_files(uses(resolved, [name]), root):
             if not file.exists():
                 hint = "check `root`: such a path is looked for there, then in the current folder"
-                problems.append(resolved.document.fault(place, "there is no such file", str(file), hint=hint, code=5))
+                yield resolved.document.fault(place, "there is no such file", str(file), hint=hint, code=5)
         for (owner, *rest), spec in keys.data_places(resolved.recipe, stage):
             try:
                 registry.build("datasets", spec, root).require()
             except VlcliError as error:
                 path: Path_ = tuple(rest) if owner == "recipe" else ("stages", name, *rest)
                 got = ": ".join(filter(None, (error.where, error.got)))
-                code = error.exit_code
-                problems.append(resolved.document.fault(path, error.what, got, error.expected, error.hint, code))
-    return problems
+                yield resolved.document.fault(path, error.what, got, error.expected, error.hint, error.exit_code)
 
 
 def _placed(document: Document, fault: Problem, key: str) -> Problem:
-    path = next((p for p in document.places if dotted(p) == fault.key), None)
-    if path is None:
-        path = next((p for p in document.places if dotted(p) == key), ())
+    by_key = {dotted(path): path for path in reversed(document.places)}
+    path = by_key.get(fault.key, by_key.get(key, ()))
     return replace(fault, where=fault.where or document.place(path))

@@ -1,7 +1,7 @@
 """Finds the inputs of every stage: stages, files, folders and hub names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +42,9 @@ def names_a_place(value: str) -> bool:
 
 def find_place(value: str, root: Path) -> Path | None:
     """Returns the path of such a word: here, under the data root, or in the hub's local cache; downloads nothing."""
-    for path in (Path(value).expanduser(), root / Path(value).expanduser()):
-        if path.exists():
-            return path
+    named = Path(value).expanduser()
+    if path := next((path for path in (named, root / named) if path.exists()), None):
+        return path
     return cached_repository(value) if is_hub_name(value) else None
 
 
@@ -61,8 +61,7 @@ def is_hub_name(value: str) -> bool:
 
 def missing_places(recipe: Recipe, stage: Stage, paths: tuple[str, ...], artifacts: Mapping[str, Path]) -> list[str]:
     """Returns those words ``paths`` of a stage that no file, folder or cached repository has."""
-    root = root_folder(recipe, stage, artifacts)
-    return [value for value in paths if find_place(value, root) is None]
+    return [value for value in paths if find_place(value, root_folder(recipe, stage, artifacts)) is None]
 
 
 def inputs(recipe: Recipe) -> dict[str, Inputs]:
@@ -72,13 +71,11 @@ def inputs(recipe: Recipe) -> dict[str, Inputs]:
         features: list[str] = getattr(stage, "features", [])
         root = root_stage(recipe, stage, graph)
         words = [*stage.source, *features]
-        named = [word for word in words if word in graph] + ([root] if root else [])
-        implied: list[str] = []
+        named = dict.fromkeys([word for word in words if word in graph] + ([root] if root else []))
         reads = isinstance(stage, Training | Evaluate) or (isinstance(stage, Draw) and bool(stage.source))
-        if reads and not features:
-            implied = [other for other in graph if recipe.stages[other].kind == "extract" and other not in named]
+        stores = [other for other in graph if recipe.stages[other].kind == "extract" and other not in named]
         paths = tuple(word for word in words if word not in graph)
-        graph[name] = Inputs(tuple(dict.fromkeys(named)), tuple(implied), paths)
+        graph[name] = Inputs(tuple(named), tuple(stores) if reads and not features else (), paths)
     return graph
 
 
@@ -96,7 +93,7 @@ def root_folder(recipe: Recipe, stage: Stage, artifacts: Mapping[str, Path]) -> 
     return artifacts[root] / WORLD if recipe.stages[root].kind == "make" else artifacts[root]
 
 
-def ancestors(graph: Mapping[str, Inputs], names: list[str]) -> set[str]:
+def ancestors(graph: Mapping[str, Inputs], names: Iterable[str]) -> set[str]:
     """Returns ``names`` and every stage they build on."""
     every: set[str] = set()
     waiting = list(names)

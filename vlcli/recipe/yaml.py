@@ -3,6 +3,7 @@
 ``on`` and ``no`` are strings, ``1e-4`` is a float, ``1:2:8`` is a string. Tags other than the core ones are refused.
 """
 
+import copy
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,16 +23,11 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT = (_TAG + "str", "!")
 _PLAIN = ("int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")
 _TAGS = {None, *_TEXT, *(_TAG + name for name in _PLAIN)}
-MOST_BYTES = 2_000_000
-"""The longest document."""
-MOST_KEPT = 100_000
-"""The longest document, in characters, that is kept after it was read."""
-MOST_NODES = 100_000
-"""The most values, those of an alias counted anew."""
-MOST_LEVELS = 100
-"""The deepest nesting."""
-MOST_DIGITS = 100
-"""The longest whole number; the keys of a recipe have narrower bounds of their own."""
+_MOST_BYTES = 2_000_000  # the longest document
+_MOST_KEPT = 100_000  # the longest document, in characters, that is kept after it was read
+_MOST_NODES = 100_000  # the most values, those of an alias counted anew
+_MOST_LEVELS = 100  # the deepest nesting
+_MOST_DIGITS = 100  # the longest whole number; the keys of a recipe have narrower bounds of their own
 
 
 @dataclass
@@ -64,6 +60,13 @@ def dotted(path: Path_) -> str:
     return text
 
 
+def section(value: Any, *keys: str) -> dict[str, Any]:
+    """Returns the mapping below ``keys`` of nested mappings; an empty one if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
 class _YamlError(Exception):
     def __init__(self, what: str, line: int) -> None:
         super().__init__(what)
@@ -78,7 +81,7 @@ def read(file: Path) -> Document:
     """
     try:
         with file.open("rb") as stream:  # no further than the limit: it may be an endless device
-            return parse(stream.read(MOST_BYTES + 1).decode("utf-8"), str(file))
+            return parse(stream.read(_MOST_BYTES + 1).decode("utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem("", "the file cannot be read", where=str(file), got=str(error))
         raise RecipeError([problem], str(file)) from error
@@ -89,22 +92,16 @@ def read(file: Path) -> Document:
 
 def parse(text: str, name: str = "") -> Document:
     """Reads ``text``; its places are ``name:line`` (``name`` alone, without lines, if it holds a space)."""
-    if len(text) > MOST_BYTES:
-        raise _YamlError(f"the document is too large: a recipe has at most {MOST_BYTES:,} bytes", 1)
-    kept = _parsed(text, name) if len(text) <= MOST_KEPT else _Builder(text, name).document
-    return Document(_copied(kept.value), dict(kept.places))
+    if len(text) > _MOST_BYTES:
+        raise _YamlError(f"the document is too large: a recipe has at most {_MOST_BYTES:,} bytes", 1)
+    kept = _parsed(text, name) if len(text) <= _MOST_KEPT else _Builder(text, name).document
+    return Document(copy.deepcopy(kept.value), dict(kept.places))
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str, name: str) -> Document:
     # Rows of a table and its heirs read the same few documents again and again.
     return _Builder(text, name).document
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def scalar(text: str) -> Any:
@@ -130,13 +127,8 @@ def plain_scalar(text: str) -> Any:
 def _events(text: str) -> list[Any]:
     import yaml
 
-    depth, events = 0, []
     try:
-        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MOST_LEVELS:
-                raise _YamlError(_TOO_DEEP, _line(event))
-            events.append(event)
+        return list(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = f"not YAML: {error.problem or error}"
@@ -144,11 +136,9 @@ def _events(text: str) -> list[Any]:
         raise _YamlError(what, getattr(mark, "line", 0) + 1) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # ValueError: an escape that names no character
         raise _YamlError(f"not YAML: {str(error).splitlines()[0]}", 1) from error
-    return events
 
 
-_NO_CHARACTER = "found invalid Unicode character escape code"
-_TOO_DEEP = f"the document is nested deeper than {MOST_LEVELS} levels"
+_TOO_DEEP = f"the document is nested deeper than {_MOST_LEVELS} levels"
 
 
 class _Builder:
@@ -181,7 +171,7 @@ class _Builder:
         event = self.events[index]
         line, tag = _line(event), event.tag
         self.nodes += 1
-        if self.nodes > MOST_NODES:
+        if self.nodes > _MOST_NODES:
             raise _YamlError("the document is too large once its aliases are expanded", line)
         if tag not in _TAGS:
             raise _YamlError(f"the tag {tag.removeprefix(_TAG)!r} is not allowed: only plain values are", line)
@@ -190,7 +180,7 @@ class _Builder:
             return _scalar(event, line), index + 1
         if index in self.open:
             raise _YamlError("an alias refers to the value that contains it", line)
-        if len(self.open) >= MOST_LEVELS:
+        if len(self.open) >= _MOST_LEVELS:
             raise _YamlError(_TOO_DEEP, line)
         self.open.append(index)
         mapping = type(event).__name__ == "MappingStartEvent"
@@ -230,8 +220,8 @@ def _line(event: Any) -> int:
 def _scalar(event: Any, line: int) -> Any:
     if event.style or event.tag in _TEXT:
         return _characters(event.value, line)
-    if len(event.value) > MOST_DIGITS and _INT.match(event.value):
-        most = f"at most {MOST_DIGITS} are read (text goes in quotes)"
+    if len(event.value) > _MOST_DIGITS and _INT.match(event.value):
+        most = f"at most {_MOST_DIGITS} are read (text goes in quotes)"
         raise _YamlError(f"a number of {len(event.value):,} digits: {most}", line)
     return plain_scalar(event.value)
 
@@ -239,7 +229,7 @@ def _scalar(event: Any, line: int) -> Any:
 def _characters(text: str, line: int) -> str:
     # No file and no terminal can hold one. PyYAML without libyaml reads it.
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise _YamlError(f"not YAML: {_NO_CHARACTER}", line)
+        raise _YamlError("not YAML: found invalid Unicode character escape code", line)
     return text
 
 

@@ -89,28 +89,25 @@ _COUNTS = (
     "limit|beams|candidates|queries|proposals|max_boxes|min_boxes|samples|negatives|images|pictures|classes|words"
     "|regions"
 )
-_BY_NAME = tuple(
-    (re.compile(rf"(?:{pattern})\Z"), bounds)
-    for pattern, bounds in (
-        (r"(?:\w+_)?(?:layers|blocks|depths?)", Between(0, 1000)),
-        (r"(?:\w+_)?heads", Between(1, 1024)),
-        (r"(?:\w+_)?hidden", Between(1, 65_536)),
-        (r"(?:\w+_)?(?:width|dim|intermediate|channels)", Between(0, 65_536)),
-        (r"patch|kernel", Between(1, 65_536)),
-        (r"(?:\w+_)?batch(?:_size)?|block", Between(1, 10**6)),
-        (r"workers", Between(0, 1024)),
-        (r"threads", Between(1, 1024)),
-        (r"seed", Between(0, MOST_INT)),
-        (rf"{_SHARES}|\w+_share", Between(0, 1)),
-        (r"temperature", Between(0, 1e6, above=True)),
-        (r"eps|(?:\w+_)?std", Between(0, 1000)),
-        (r"memory", Between(0, 10**9)),  # retrieval: at 0 every encoded row waits on disk
-        (r"queue|codes", Between(1, 10**9)),
-        (_SIZES, Between(0, 65_536)),
-        (_COUNTS, Between(0, 10**9)),
-        (r"(?:\w+_)?weight", Between(-1e6, 1e6)),
-    )
-)
+_BY_NAME = {
+    r"(?:\w+_)?(?:layers|blocks|depths?)": Between(0, 1000),
+    r"(?:\w+_)?heads": Between(1, 1024),
+    r"(?:\w+_)?hidden": Between(1, 65_536),
+    r"(?:\w+_)?(?:width|dim|intermediate|channels)": Between(0, 65_536),
+    r"patch|kernel": Between(1, 65_536),
+    r"(?:\w+_)?batch(?:_size)?|block": Between(1, 10**6),
+    r"workers": Between(0, 1024),
+    r"threads": Between(1, 1024),
+    r"seed": Between(0, MOST_INT),
+    rf"{_SHARES}|\w+_share": Between(0, 1),
+    r"temperature": Between(0, 1e6, above=True),
+    r"eps|(?:\w+_)?std": Between(0, 1000),
+    r"memory": Between(0, 10**9),  # retrieval: at 0 every encoded row waits on disk
+    r"queue|codes": Between(1, 10**9),
+    _SIZES: Between(0, 65_536),
+    _COUNTS: Between(0, 10**9),
+    r"(?:\w+_)?weight": Between(-1e6, 1e6),
+}
 _ANY = Between(-1e12, 1e12)
 
 
@@ -120,21 +117,18 @@ def number_fault(name: str, annotation: Any, value: Any) -> tuple[Number, str] |
     Numbers inside lists and mappings are checked too. Bounds in the annotation replace those by the parameter's name:
     pydantic checks them with the type.
     """
-    by_name = (bounds for pattern, bounds in _BY_NAME if pattern.match(name))
+    by_name = (bounds for pattern, bounds in _BY_NAME.items() if re.fullmatch(pattern, name))
     bounds = _ANY if has_bounds(annotation) else next(by_name, _ANY)
-    for number in _numbers(value):
-        if not bounds.holds(number):
-            return number, bounds.text(whole=_is_whole(annotation))
-    return None
+    outside = next((number for number in numbers_in(value) if not bounds.holds(number)), None)
+    return None if outside is None else (outside, bounds.text(whole=_is_whole(annotation)))
 
 
 def has_bounds(annotation: Any) -> bool:
     """Returns True if an annotation has bounds: :class:`Between`, or ``ge``, ``gt``, ``le``, ``lt``."""
     for item in getattr(annotation, "__metadata__", ()):
         parts = (item, *getattr(item, "metadata", ()))
-        if any(isinstance(part, Between) for part in parts):
-            return True
-        if any(getattr(part, end, None) is not None for part in parts for end in ("ge", "gt", "le", "lt")):
+        ends = [getattr(part, end, None) for part in parts for end in ("ge", "gt", "le", "lt")]
+        if any(isinstance(part, Between) for part in parts) or any(end is not None for end in ends):
             return True
     return any(has_bounds(inner) for inner in typing.get_args(annotation) if not isinstance(inner, str))
 
@@ -148,12 +142,13 @@ def _is_number(annotation: Any) -> bool:
     return annotation in (int, float) or any(map(_is_number, typing.get_args(annotation)))
 
 
-def _numbers(value: Any) -> typing.Iterator[Number]:
+def numbers_in(value: Any) -> typing.Iterator[Number]:
+    """Yields the numbers in a value, its lists and its mappings."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield value
     elif isinstance(value, list | tuple | dict):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(item)
+            yield from numbers_in(item)
 
 
 def _figure(number: Number) -> str:

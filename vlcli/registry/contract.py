@@ -112,18 +112,20 @@ def blame(error: BaseException, *targets: Any) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if frame.filename in files]
     outside = [frame for frame in frames if "site-packages" not in frame.filename and "<" not in frame.filename]
-    for frame in reversed(inside or outside or frames):
-        return f"{frame.filename}:{frame.lineno}"
-    return ""
+    return next((f"{one.filename}:{one.lineno}" for one in reversed(inside or outside or frames)), "")
+
+
+def in_a_line(error: BaseException) -> str:
+    """Returns the type of an exception and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
 
 
 def unforeseen(error: Exception, kind: str, name: str, target: Any) -> ComponentError:
     """Returns an error raised by the code of a component as a message with the file and line that raised it."""
-    text = (str(error).strip() or "no message").split("\n")[0]
     return ComponentError(
         f"The {kind[:-1]} {name!r} fails with an error of its own.",
         where=(isinstance(error, NotImplementedError) and origin(target)) or blame(error, target),  # a method it lacks
-        got=f"{type(error).__name__}: {text}",
+        got=in_a_line(error),
         hint="this is for the author of the component; -vv shows the traceback",
     )
 
@@ -141,8 +143,7 @@ def _misfit(target: type, passes: tuple[str, ...]) -> str:
     if any(one.kind is one.VAR_POSITIONAL for one in taken):
         return ""
     names = [one for one in taken if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    needed = [one.name for one in names if one.default is one.empty]
-    if len(needed) <= len(passes) <= len(names):
+    if len([one.name for one in names if one.default is one.empty]) <= len(passes) <= len(names):
         return ""
     has = ", ".join(one.name for one in names) or "no positional parameter"
     return f"its __init__ takes {has}, and vlcli passes {', '.join(passes) or 'none'}"

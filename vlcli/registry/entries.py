@@ -7,6 +7,7 @@ import sys
 import tomllib
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
@@ -27,17 +28,14 @@ def not_installed(kind: str, name: str) -> Path | None:
         name: that no metadata have.
     """
     for distribution in distributions():
-        try:
+        with suppress(OSError, KeyError, ValueError, AttributeError):
             origin = json.loads(distribution.read_text("direct_url.json") or "{}")  # PEP 610
             address = urlparse(str(origin.get("url", "")))
-            if not origin.get("dir_info", {}).get("editable") or address.scheme != "file":
-                continue
-            folder = Path(unquote(address.path))
-            project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-            if name in project.get("entry-points", {}).get(f"vlcli.{kind}", {}):
-                return folder
-        except (OSError, KeyError, ValueError, AttributeError):
-            continue
+            if origin.get("dir_info", {}).get("editable") and address.scheme == "file":
+                folder = Path(unquote(address.path))
+                project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+                if name in project.get("entry-points", {}).get(f"vlcli.{kind}", {}):
+                    return folder
     return None
 
 
@@ -47,8 +45,7 @@ def reinstall(folder: Path, name: str) -> str:
 
 
 T = TypeVar("T")
-NEEDS = "vlcli.needs"
-"""Entry points that name the package a component needs: ``"extractors.detectron2" = "detectron2"``."""
+_NEEDS = "vlcli.needs"  # entry points that name the package a component needs: `"extractors.detectron2" = "detectron2"`
 _MOST_LISTED = 40
 _session: dict[tuple[str, str], Entry] = {}
 _current_file = ""
@@ -57,9 +54,8 @@ _current_file = ""
 def entries(kind: str | None = None) -> list[Entry]:
     """Returns every registered component of ``kind`` (None: of all kinds), sorted; duplicates are all listed."""
     if kind is not None and kind not in KINDS:
-        raise ComponentError(
-            f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=did_you_mean(kind, KINDS, 3, 0.5)
-        )
+        hint = did_you_mean(kind, KINDS, 3, 0.5)
+        raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS), hint=hint)
     rows = list(_session.values())
     for entry in _installed():
         folder = entry.kind == "recipes" and ":" not in entry.value and kind in (None, "recipes")
@@ -93,16 +89,12 @@ def find(kind: str, name: str) -> Entry:
             hint="name one: " + " or ".join(f"{e.distribution}:{e.name}" for e in matches),
         )
     known, folder = names(kind), not_installed(kind, plain)
-    again = None if folder is None else reinstall(folder, name)
-    raise ComponentError(
-        f"There is no {kind[:-1]} called {name!r}.",
-        where=f"vlcli.{kind}",
-        # Hundreds of recipes would bury the one name that was meant.
-        expected=f"one of the {len(known)} that vlcli ls {kind} lists"
-        if len(known) > _MOST_LISTED
-        else ", ".join(known) or "(none is installed)",
-        hint=again or did_you_mean(name, known, 3, 0.5) or f"list them: vlcli ls {kind}",
-    )
+    expected = ", ".join(known) or "(none is installed)"
+    if len(known) > _MOST_LISTED:  # hundreds of recipes would bury the one name that was meant
+        expected = f"one of the {len(known)} that vlcli ls {kind} lists"
+    hint = reinstall(folder, name) if folder else did_you_mean(name, known, 3, 0.5) or f"list them: vlcli ls {kind}"
+    what = f"There is no {kind[:-1]} called {name!r}."
+    raise ComponentError(what, where=f"vlcli.{kind}", expected=expected, hint=hint)
 
 
 def register(kind: str, name: str, value: Any, distribution: str = "session") -> None:
@@ -116,9 +108,8 @@ def register(kind: str, name: str, value: Any, distribution: str = "session") ->
     if kind not in KINDS:
         raise ComponentError(f"There is no kind {kind!r}.", expected=", ".join(KINDS))
     if key in _session and _session[key].loaded is not value:
-        raise ComponentError(
-            f"Two components are called {name!r}.", where=f"vlcli.{kind}", got=f"{_session[key].value} and {origin}"
-        )
+        got = f"{_session[key].value} and {origin}"
+        raise ComponentError(f"Two components are called {name!r}.", where=f"vlcli.{kind}", got=got)
     _session[key] = Entry(kind, name, origin, distribution, loaded=value)
 
 
@@ -191,7 +182,7 @@ def _installed() -> tuple[Entry, ...]:
         if points or name == "vlcli":
             seen.add(name)
         version = distribution.version if points else ""
-        needs = {p.name: (p.value,) for p in points if p.group == NEEDS}
+        needs = {p.name: (p.value,) for p in points if p.group == _NEEDS}
         interface = next((p.value.removeprefix("v") for p in points if p.group == "vlcli.interface"), "")
         for point in points:
             kind = point.group[6:]

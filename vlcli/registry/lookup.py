@@ -1,19 +1,19 @@
 """Loads, checks and builds components; a broken package affects no other."""
 
-import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
 from vlcli.errors import ComponentError, Problem, did_you_mean, shown
 from vlcli.registry.bounds import has_bounds, number_fault
-from vlcli.registry.contract import CONTRACTS, blame, fault, incomplete, origin, place
+from vlcli.registry.contract import CONTRACTS, blame, fault, in_a_line, incomplete, origin, place
 from vlcli.registry.entries import entries, find
 from vlcli.registry.packages import FILES, INTERFACE, OLDEST, Entry
 from vlcli.registry.public import imports_of, warn_of_private_imports
@@ -94,7 +94,7 @@ def _imported(entry: Entry) -> Any:
         raise ComponentError(
             f"The {entry.kind[:-1]} {entry.name!r} cannot be imported.",
             where=f"{entry.distribution} {entry.version} ({entry.value})" + (f", {line}" if line else ""),
-            got=_cause(error),
+            got=in_a_line(error),
             hint=getattr(error, "hint", "") or f"update, reinstall or remove {entry.distribution}",
         ) from error
 
@@ -109,16 +109,13 @@ def private_imports_of(entry: Entry) -> list[str]:
 def status(kind: str | None = None) -> list[Broken]:
     """Imports every component of ``kind`` and returns those that are broken (``ls --check``, ``doctor``)."""
     broken = []
-    for entry in entries(kind):
-        if entry.kind in FILES:
-            continue
+    for entry in (entry for entry in entries(kind) if entry.kind not in FILES):
         try:
             target = _target(entry)
+            if wrong := fault(entry.kind, target):
+                broken.append(Broken(entry, wrong, origin(target)))
         except (Exception, SystemExit) as error:  # a module that calls sys.exit is broken too
-            broken.append(Broken(entry, _cause(error), blame(error)))
-            continue
-        if wrong := fault(entry.kind, target):
-            broken.append(Broken(entry, wrong, origin(target)))
+            broken.append(Broken(entry, in_a_line(error), blame(error)))
     return broken
 
 
@@ -242,15 +239,13 @@ def _lack(name: str, missing: list[str], key: str, hint: str) -> Problem:
     return Problem(key, what, got=f"missing: {', '.join(missing)}", hint=hint, code=4)
 
 
+_resolved = cache(resolve_name)
+
+
 def _target(entry: Entry) -> Any:
-    _check_interface(entry)
-    return _import(entry.value) if entry.loaded is None else entry.loaded
-
-
-def _check_interface(entry: Entry) -> None:
     stated, name = entry.interface, entry.distribution
     if not stated or (stated.isdecimal() and OLDEST <= int(stated) <= INTERFACE):
-        return
+        return _resolved(entry.value) if entry.loaded is None else entry.loaded
     what, hint = f"The package {name} does not say which interface of vlcli it was written for.", "ask its author"
     if stated.isdecimal():
         old = int(stated) < OLDEST
@@ -260,20 +255,6 @@ def _check_interface(entry: Entry) -> None:
     known = f"interface {INTERFACE}" if OLDEST == INTERFACE else f"an interface from {OLDEST} to {INTERFACE}"
     where, expected = f"{name} {entry.version}", f"{known} (vlcli {__version__})"
     raise ComponentError(what, where=where, got=f"interface {stated}", expected=expected, hint=hint)
-
-
-@cache
-def _import(value: str) -> Any:
-    module, _, attribute = value.partition(":")
-    target: Any = importlib.import_module(module)
-    for part in filter(None, attribute.split(".")):
-        target = getattr(target, part)
-    return target
-
-
-def _cause(error: BaseException) -> str:
-    first = str(error).strip().split("\n", 1)[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def _value_problems(
@@ -292,11 +273,10 @@ def _value_problems(
             wrong.setdefault(name, _type_problem(known.get(name), name, one, f"{key}.{name}"))
     for name, item in options.items():
         # The numbers of a nested component are checked with it.
-        if name in known and not known[name].kind and name not in wrong:
-            out = number_fault(name, known[name].annotation, item)
-            if out:
-                what = "this value does not fit"
-                wrong[name] = Problem(f"{key}.{name}", what, got=shown(out[0]), expected=out[1])
+        of_number = name in known and not known[name].kind and name not in wrong
+        if of_number and (out := number_fault(name, known[name].annotation, item)):
+            got, expected = shown(out[0]), out[1]
+            wrong[name] = Problem(f"{key}.{name}", "this value does not fit", got=got, expected=expected)
     return [*problems, *wrong.values()]
 
 

@@ -87,9 +87,8 @@ def package_folder(package: str) -> tuple[Path, Path]:
         spec = importlib.util.find_spec(top)  # a top-level package is found without being imported
     except (ImportError, ValueError):
         spec = None
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    tree = Path(folders[0]) if folders else Path(top)
-    return tree, tree.joinpath(*rest)
+    folders = list(spec.submodule_search_locations or [(spec.origin or top).removesuffix(".py")]) if spec else [top]
+    return Path(folders[0]), Path(folders[0], *rest)
 
 
 @lru_cache(maxsize=64)

@@ -1,21 +1,18 @@
 """Reads the first sentence of a component's docstring from its source, without importing it."""
 
-import importlib.util
 import inspect
 import re
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
-from vlcli.registry.packages import Entry
+from vlcli.registry.packages import Entry, package_folder
 
 _ROLE = re.compile(r":[a-z:]+:`~?([^`<]+?)(?: <[^`]*>)?`")
 _END = re.compile(r"(?<=[^.][.!?])(?<!\bEq[.])\s|(?<=:)\n|\n\s*\n")
 _DOC = re.compile(r'[rR]?"""(.*?)"""', re.DOTALL)
 _LAZY = "[\"']{name}[\"']: *[\"']([a-z_.]+)[\"']"
 _MOVED = r"^\s*from +([.\w]+) +import +(?:\([^)]*|[^\n(]*)\b{name}\b"
-_SHIFTS = 4
-"""The most imports that are followed to the module that defines a name."""
+_SHIFTS = 4  # the most imports that are followed to the module that defines a name
 
 
 def summary(entry: Entry) -> str:
@@ -64,17 +61,8 @@ def _first_string(source: str) -> str:
 @cache
 def _source(module: str) -> str:
     # Found without importing the packages above it; empty if there is none.
-    top, *rest = module.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return ""
-    if spec is None:
-        return ""
-    folder = Path(next(iter(spec.submodule_search_locations or [str(Path(spec.origin or "").parent)])))
-    path = folder.joinpath(*rest)
-    single = [Path(spec.origin)] if spec.origin and not spec.submodule_search_locations and not rest else []
-    for file in (*single, path / "__init__.py", path.with_suffix(".py")):
+    path = package_folder(module)[1]
+    for file in (path / "__init__.py", path.with_suffix(".py")):
         with suppress(OSError, UnicodeDecodeError):
             return file.read_text(encoding="utf-8")
     return ""

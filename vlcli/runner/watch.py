@@ -16,7 +16,7 @@ from vlcli.recipe import run_state, stage_record
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.run_state import RunState, StageState, Work
 from vlcli.recipe.stage_record import StageRecord
-from vlcli.recipe.time_left import Measured
+from vlcli.recipe.time_left import expect
 from vlcli.runner.execute import StageOutcome
 from vlcli.stopping import Stopped
 
@@ -59,7 +59,7 @@ class Watch:
 
     def __init__(self, planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> None:
         self.planner, self.progress, self.lock = planner, progress, threading.RLock()
-        self.measured = Measured(record for found in planner.elsewhere.values() for _, record in found)
+        self.measured = [record for found in planner.elsewhere.values() for _, record in found]
         self.configs = {
             step.name: planner.resolved.stages[step.name].model_dump(by_alias=True, mode="json") for step in steps
         }
@@ -96,7 +96,7 @@ class Watch:
             if outcome.error is not None:
                 self.codes.append(outcome.error.exit_code if isinstance(outcome.error, VlcliError) else 1)
             elif outcome.status == "done" and (record := stage_record.read(outcome.folder)) is not None:
-                self.measured.add(record)
+                self.measured.insert(0, record)
             self.changed()
         return outcome
 
@@ -106,7 +106,9 @@ class Watch:
             for stage in self.state.stages:
                 if stage.status in ("waiting", "running"):
                     under_way, config = self._under_way(stage.kind), self.configs[stage.name]
-                    stage.expected = self.measured.expect(self.state.recipe, stage.name, stage.kind, config, under_way)
+                    stage.expected = expect(
+                        [*self.measured, *under_way], self.state.recipe, stage.name, stage.kind, config
+                    )
             self._write()
 
     def moved(self) -> None:

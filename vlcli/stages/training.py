@@ -145,7 +145,7 @@ def _write_model(context: StageContext, parts: Assembly, trainer: Trainer, outco
         model_spec=parts.model_spec,
         objectives_specs=parts.objectives_specs,
         task_spec=parts.task_spec,
-        text_options=parts.text_options,
+        text_options=parts.text.model_dump(exclude={"vocabulary"}),
         transform_spec=parts.transform_spec,
         info={
             "stage": context.name,

@@ -29,15 +29,14 @@ from vlcli.starter.stages import model_of
 
 SHOWN = 12
 """Rows that are shown as they are understood."""
-MOST_DECODED = 10_000
-"""Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read."""
-_SIZED = 50
-"""Pictures whose median size counts."""
+# Pictures that are decoded; of a larger folder as many, evenly spread, and of the others the headers are read.
+_MOST_DECODED = 10_000
+_SIZED = 50  # pictures whose median size counts
+# Goals whose model reads features of regions: the beginning of a message, and what replaces weights.
 _SEEN = {
     "captioning": ("Captions are written from", ""),
     "referring": ("Boxes are compared with expressions by", ", or labelled boxes (COCO's instances) to train one on"),
 }
-"""Goals whose model reads features of regions: the beginning of a message, and what replaces weights."""
 
 
 def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = False) -> Seen:
@@ -71,7 +70,7 @@ def look(root: Path, columns: Mapping[str, str] | None = None, fallback: bool = 
 
 def _damaged(paths: list[Path]) -> tuple[dict[Path, str], str]:
     """Decode pictures in threads; return reasons of damaged ones, and a line where only headers were read of some."""
-    step = -(-len(paths) // MOST_DECODED) if paths else 1
+    step = -(-len(paths) // _MOST_DECODED) if paths else 1
 
     def reason(place: int) -> str:
         try:
@@ -118,8 +117,7 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
     if wanted is None and goal == "retrieval" and "captioning" in goals and folder.weights and _repeat(examples):
         goal = "captioning"
     parts = planning.divide(source, examples, folder.root)
-    size = planning.Size(0, 0, (0, 0, 0), "")
-    plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], size, weights=folder.weights)
+    plan = Plan(goal, source, parts, machine or this_machine(), sources[1:], weights=folder.weights)
     others = [one.where for one in folder.sources if one.kind == source.kind and one not in sources]
     plan.boxes, plan.aside = folder.boxes, [*(f"{where}: {source.where} is learnt" for where in others), *folder.aside]
     pictures = {name: reader for reader, rows in read for example in rows for name in example.images}
@@ -137,12 +135,12 @@ def plan_for(folder: Seen, wanted: str | None = None, machine: Machine | None = 
             expected=f"a ResNet's weights in the folder, e.g. resnet50.safetensors{other}",
             hint=hint + (", or take --task retrieval" if goal == "captioning" else ""),
         )
-    if goal in ("vqa", "classification", "pairs") and not source.parts:
-        plan.captions = captions
+    if goal in ("vqa", "classification", "pairs") and captions and not source.parts:
+        if (model_of(plan)[0] or {}).get("name") == "lxmert":
+            plan.captions = captions
+        else:
+            plan.notes.append("the captions are not used: the model learns from the answers alone")
     _sizes(plan, examples, folder.root)
-    if plan.captions and (model_of(plan)[0] or {}).get("name") != "lxmert":
-        plan.captions, plan.notes = [], ["the captions are not used: the model learns from the answers alone"]
-        _sizes(plan, examples, folder.root)
     if goal == "referring":
         _boxes_to_choose(plan, *read[0], folder.root)
     plan.rows = rows_of(*read[0], SHOWN)
@@ -165,8 +163,7 @@ def _sizes(plan: Plan, examples: list[Any], root: Path) -> None:
     plan.vocabulary, plan.length = planning.text_facts([*examples, *captions])
     from_pixels = plan.goal in OF_IMAGES and plan.weights is None
     plan.batch = 4 if plan.goal == "detection" else 16 if from_pixels else 32 if plan.goal == "referring" else 64
-    stops = plan.goal not in ("retrieval", "captioning", "detection")
-    plan.epochs = planning.epochs_for(number, plan.batch, stops)
+    plan.epochs = planning.epochs_for(number, plan.batch, plan.goal not in ("retrieval", "captioning", "detection"))
     if plan.goal == "vqa":
         plan.min_count, plan.one_answer, plan.classes = planning.answers_facts(examples)
     else:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import median
 
-_SECOND_CORE = 0.4
-"""Speed that a further core adds to convolutions."""
-_LONG = 2.0
-"""Seconds above which the first call counts, although it warms up."""
+_SECOND_CORE = 0.4  # speed that a further core adds to convolutions
+_LONG = 2.0  # seconds above which the first call counts, although it warms up
 
 
 @dataclass(frozen=True)

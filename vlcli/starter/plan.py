@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -16,6 +16,7 @@ from vlcli.data.holdout import groups_of, select
 from vlcli.data.readers.table import Table
 from vlcli.errors import DataError
 from vlcli.images.shards import is_there
+from vlcli.plain import comma_list
 from vlcli.recipe.schema import Recipe
 from vlcli.starter.machine import Machine
 from vlcli.starter.seen import Row, Seen, Weights
@@ -34,27 +35,25 @@ GOALS = {
 """Goals, each with the kind of data that it needs and a description; the first that fits is chosen."""
 OF_IMAGES = ("image-classification", "multi-label")
 """Goals whose model reads pixels and nothing else."""
-FEWEST = 10
-"""Pictures below this number cannot be divided."""
+_FEWEST = 10  # pictures below this number cannot be divided
 STEPS, FEWEST_EPOCHS = 3200, 12
 """Longest training, in steps, of stages that stop by themselves, and their fewest epochs."""
 SHORT_STEPS, SHORT_EPOCHS = 800, 3
 """The same of stages that train to their end: contrast, captions, detectors."""
-MOST_EPOCHS = 100
-"""The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer."""
+# The longest training. After 30 epochs over 115 questions, a model still gave all of them one answer.
+_MOST_EPOCHS = 100
 POOLED_MOST = 20_000
 """Training examples below which pooled features and one hidden layer learn more than a transformer (docs/init.md)."""
 EYES_STEPS, EYES_BATCH = 600, 16
 """Training of the small network that learns features from labelled boxes."""
-ALPHABET = 100
-"""Entries of a vocabulary that are single letters and signs."""
+_ALPHABET = 100  # entries of a vocabulary that are single letters and signs
+# Training examples below which a size is chosen, its width, heads and layers.
 _SIZES = (
     (5_000, 96, 4, (2, 1, 2)),
     (50_000, 192, 6, (3, 2, 3)),
     (500_000, 384, 6, (4, 3, 4)),
     (math.inf, 768, 12, (9, 5, 5)),
 )
-"""Training examples below which a size is chosen, its width, heads and layers."""
 
 
 class Part(NamedTuple):
@@ -73,6 +72,9 @@ class Size(NamedTuple):
     heads: int
     layers: tuple[int, int, int]
     why: str
+
+
+_NO_SIZE = Size(0, 0, (0, 0, 0), "")
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Plan:
     parts: dict[str, Part]
     machine: Machine
     more: list[Recognised]
-    size: Size
+    size: Size = _NO_SIZE
     captions: list[Recognised] = field(default_factory=list)
     boxes: list[str] = field(default_factory=list)
     labelled: Recognised | None = None
@@ -133,8 +135,8 @@ def read(source: Recognised, root: Path) -> tuple[Reader, list[Example]]:
     return reader, list(reader.examples())
 
 
+# Names of columns that say whether a picture has the class of the row.
 _SAYS_WHETHER = re.compile(r"confidence|present|positive|relevant|verified|value", re.IGNORECASE)
-"""Names of columns that say whether a picture has the class of the row."""
 
 
 def in_several_classes(source: Recognised, root: Path) -> list[Recognised]:
@@ -174,9 +176,9 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
         DataError: there are too few pictures, or a part is empty.
     """
     number = len({name for example in examples for name in example.images})
-    if number < FEWEST:
+    if number < _FEWEST:
         got, hint = f"{number} pictures", "add pictures with their rows, and call init again"
-        raise DataError("There are too few pictures to hold some out.", got=got, expected=f"{FEWEST}", hint=hint)
+        raise DataError("There are too few pictures to hold some out.", got=got, expected=f"{_FEWEST}", hint=hint)
     for held in (0.1, 0.2, 0.3):  # of a few dozen pictures a hash may hold none out
         named = _named_parts(source.parts, held) if source.parts else _shares(number, held)
         parts = {part: _part(source, options, examples, root) for part, options in named.items()}
@@ -184,7 +186,7 @@ def divide(source: Recognised, examples: Sequence[Example], root: Path) -> dict[
         if not empty:
             return parts
     got, hint = f"{number} pictures; groups: {len(set(groups_of(examples)))}", "name the parts in a column: split"
-    expected = f"{FEWEST} groups of pictures that no row shows together, since no picture may be in two parts"
+    expected = f"{_FEWEST} groups of pictures that no row shows together, since no picture may be in two parts"
     raise DataError(f"The part {empty[0]!r} would be empty.", where=source.where, got=got, expected=expected, hint=hint)
 
 
@@ -236,7 +238,7 @@ def size_for(examples: int, machine: Machine, pixels: bool) -> Size:
 def epochs_for(examples: int, batch: int, stops: bool = True) -> int:
     """Return the epochs of a training; a generous bound where it stops when validation no longer improves."""
     steps, fewest = (STEPS, FEWEST_EPOCHS) if stops else (SHORT_STEPS, SHORT_EPOCHS)
-    return max(fewest, min(MOST_EPOCHS, round(steps * batch / max(1, examples))))
+    return max(fewest, min(_MOST_EPOCHS, round(steps * batch / max(1, examples))))
 
 
 def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
@@ -246,7 +248,7 @@ def text_facts(examples: Sequence[Example]) -> tuple[int, int]:
     lengths = sorted(len(text.split()) for text in texts) or [8]
     long = lengths[int(0.99 * (len(lengths) - 1))]
     sizes = (300, 1000, 3000, 10_000, 30_000)
-    vocabulary = next((size for size in sizes if len(words) + ALPHABET <= size), sizes[-1])  # words stay whole
+    vocabulary = next((size for size in sizes if len(words) + _ALPHABET <= size), sizes[-1])  # words stay whole
     return vocabulary, max(8, min(128, round(1.4 * long) + 3))
 
 
@@ -259,12 +261,10 @@ def answers_facts(examples: Sequence[Example]) -> tuple[int, bool, int]:
     return least, one, sum(count >= least for count in counts.values())
 
 
-FEW_TESTED = 30
-"""Test pictures below which a score says little by itself."""
+_FEW_TESTED = 30  # test pictures below which a score says little by itself
 FEW_TRAINED, HARDLY_ANY = 1000, 30
 """Training examples below which little, or nothing, can be expected."""
-_NAMED = 10
-"""Damaged pictures that a note names; ``--json`` lists all."""
+_NAMED = 10  # damaged pictures that a note names; `--json` lists all
 
 
 def add_notes(plan: Plan, seen: Seen, readers: Sequence[Reader], examples: list[Example]) -> None:
@@ -282,10 +282,8 @@ def add_notes(plan: Plan, seen: Seen, readers: Sequence[Reader], examples: list[
         plan.notes.append(f"{where} is {encoding} text, not UTF-8; look whether letters with accents are right")
     for (first, one), (second, other) in combinations(plan.parts.items(), 2):
         if both := len(one.names & other.names):
-            plan.notes.append(
-                f"{both:,} of the {len(other.names):,} pictures of the {second} part are also in the {first} part: a "
-                "score there is no score of new pictures"
-            )
+            pictures = f"{both:,} of the {len(other.names):,} pictures of the {second} part"
+            plan.notes.append(f"{pictures} are also in the {first} part: a score there is no score of new pictures")
     plan.notes += [*_labels(plan, examples), *_counts(plan)]
     if seen.weights is not None and plan.weights is None:
         plan.notes.append(f"the weights in {seen.weights.file} are not used: the model of this task learns from pixels")
@@ -296,9 +294,9 @@ def unknown_answers(recipe: Recipe, root: Path) -> list[str]:
     return never_right(recipe, lambda _, spec: build_reader(spec, root))
 
 
-def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> list[str]:
-    """Return notes about pictures that are missing, damaged, named twice, or in no row."""
-    used, notes = set(files.values()), []
+def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> Iterator[str]:
+    """Yield notes about pictures that are missing, damaged, named twice, or in no row."""
+    used = set(files.values())
     absent = sorted(name for name, path in files.items() if path not in seen.paths and not is_there(path))
     if len(absent) > len(files) / 2:
         raise DataError(
@@ -308,34 +306,34 @@ def _pictures(plan: Plan, seen: Seen, files: dict[str, Path]) -> list[str]:
             hint="add the pictures, or call init with the folder that holds them too",
         )
     if absent:
-        notes.append(f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}")
+        yield f"{len(absent):,} pictures that the data name are not there, such as {absent[0]}"
     bad = sorted(seen.name(path) for path in seen.unreadable if path.absolute() in used)
     if bad:
-        more = f" and {len(bad) - _NAMED:,} more (--json lists them)" if len(bad) > _NAMED else ""
-        notes.append(f"pictures that cannot be read: {len(bad):,}: {', '.join(bad[:_NAMED])}{more}")
+        more = " (--json lists them)" if len(bad) > _NAMED else ""
+        yield f"pictures that cannot be read: {len(bad):,}: {comma_list(bad, _NAMED)}{more}"
     plan.drop = bool(absent or bad)
     names = defaultdict(list)
     for name, path in files.items():
         names[path].append(name)
     if twice := [" and ".join(several[:2]) for several in names.values() if len(several) > 1]:
-        notes.append(
+        yield (
             f"{len(twice):,} pictures have two names in the data, such as {twice[0]}: they count as two pictures, of "
             "which one may be in the training part and the other in the test part; write them alike"
         )
     idle = len(seen.paths - used - {path.absolute() for path in seen.unreadable})
     if idle:
-        notes.append(f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them")
-    return notes + ([seen.checked] if seen.checked else [])
+        yield f"{idle:,} pictures of the folder are in none of these rows: nothing is learnt from them"
+    if seen.checked:
+        yield seen.checked
 
 
-def _labels(plan: Plan, examples: list[Example]) -> list[str]:
-    """Return notes about classes with a single example, and about rows that contradict each other."""
-    notes = []
+def _labels(plan: Plan, examples: list[Example]) -> Iterator[str]:
+    """Yield notes about classes with a single example, and about rows that contradict each other."""
     counts = Counter(str(example.targets["label"]) for example in examples if "label" in example.targets)
     once = sum(count == 1 for count in counts.values())
     if plan.goal in ("image-classification", "classification") and once:
         every = "each class" if once == len(counts) else f"{once:,} of {len(counts):,} classes"
-        notes.append(f"{every} occurs once: what is learnt of such a class cannot be tested")
+        yield f"{every} occurs once: what is learnt of such a class cannot be tested"
     targets: dict[Any, set[str]] = defaultdict(set)
     for example in examples:
         target = example.targets.get("label", example.targets.get("raw_answers"))
@@ -344,18 +342,14 @@ def _labels(plan: Plan, examples: list[Example]) -> list[str]:
     if several := [key for key, values in targets.items() if len(values) > 1]:
         what = "pictures" if plan.goal == "image-classification" else "pictures with the same sentence"
         named = f"such as {several[0][0]}" if several[0][0] else ""
-        notes.append(
-            f"rows contradict each other about {len(several):,} {what}, {named}: all of these rows are learnt from"
-        )
-    return notes
+        yield f"rows contradict each other about {len(several):,} {what}, {named}: all of these rows are learnt from"
 
 
-def _counts(plan: Plan) -> list[str]:
-    few, tested, notes = plan.parts["train"].examples, plan.parts["test"].pictures, []
+def _counts(plan: Plan) -> Iterator[str]:
+    few, tested = plan.parts["train"].examples, plan.parts["test"].pictures
     if few < HARDLY_ANY:
-        notes.append(f"nothing can be learnt from {few:,} training examples: the table shows what the baselines score")
+        yield f"nothing can be learnt from {few:,} training examples: the table shows what the baselines score"
     elif few < FEW_TRAINED:
-        notes.append(f"{few:,} training examples are few: expect little more than the most frequent answer or chance")
-    if tested < FEW_TESTED:
-        notes.append(f"test pictures are few ({tested}): read the intervals of the report with the scores")
-    return notes
+        yield f"{few:,} training examples are few: expect little more than the most frequent answer or chance"
+    if tested < _FEW_TESTED:
+        yield f"test pictures are few ({tested}): read the intervals of the report with the scores"

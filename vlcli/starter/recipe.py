@@ -7,7 +7,8 @@ from vlcli.starter.plan import GOALS, OF_IMAGES, Plan, whole
 from vlcli.starter.stages import STAGES, Writer, model_of
 from vlcli.starter.times import Times
 
-METRICS: dict[str, tuple[list[str], str]] = {
+# By goal, the metrics of the recipe's table, and the comment beside them.
+_METRICS: dict[str, tuple[list[str], str]] = {
     "vqa": (["accuracy", "accuracy/*"], "in brackets: always the most frequent answer"),
     "pairs": (["accuracy"], "in brackets: always the most frequent label"),
     "classification": (["accuracy", "accuracy/*"], "in brackets: always the most frequent label"),
@@ -18,9 +19,7 @@ METRICS: dict[str, tuple[list[str], str]] = {
     "image-classification": (["top1", "top5", "top1/*"], "in brackets: always the most frequent class"),
     "detection": (["AP", "AP50", "AP75"], "COCO's average precision"),
 }
-"""By goal, the metrics of the recipe's table, and the comment beside them."""
-_MOST_ASIDE = 12
-"""Files left aside that the head of a recipe names."""
+_MOST_ASIDE = 12  # files left aside that the head of a recipe names
 
 
 def recipe_text(plan: Plan, root: str, file: str, times: Times | None = None) -> str:
@@ -38,7 +37,7 @@ def recipe_text(plan: Plan, root: str, file: str, times: Times | None = None) ->
     writer.open("table")
     writer.key("title", f"{GOALS[plan.goal][1]}: held-out pictures", 2)
     writer.key("rows", rows, 2)
-    metrics, why = METRICS[plan.goal]
+    metrics, why = _METRICS[plan.goal]
     if plan.source.entry["name"] == "vqa":  # VQA v2 names some sixty types of questions: the report has all
         metrics = ["accuracy", *(f"accuracy/{kind}" for kind in ("yes/no", "number", "other"))]
     writer.key("metrics", metrics, 2, why)

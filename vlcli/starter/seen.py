@@ -1,8 +1,6 @@
 """Asks every reader which data of a folder it can read; records weights, and rows as a reader understands them."""
 
-import json
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from vlcli import registry
+from vlcli.checkpoints.identify import read_tensors
 from vlcli.data import Example, Folder, Reader, Recognised
 from vlcli.data.arrays import array_files
 from vlcli.data.files import first_object
@@ -21,11 +20,12 @@ from vlcli.data.recognition.values import columns_in
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.files import walk
 from vlcli.images.boxes import image_id
+from vlcli.plain import comma_list
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
-_DEPTHS = {(6, True): "resnet50", (23, True): "resnet101", (36, True): "resnet152", (2, False): "resnet18"}
-_DEPTHS[6, False] = "resnet34"
-_MOST_HEADER = 64 * 2**20
+_DEEP = {6: "resnet50", 23: "resnet101", 36: "resnet152"}
+# Networks by the blocks of their third layer, with a third convolution in each block and without.
+_SHALLOW = {2: "resnet18", 6: "resnet34"}
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,16 @@ def find_weights(root: Path) -> tuple[Weights | None, list[str]]:
     """Return the first ResNet under a folder, and for each other file of weights why it is not used."""
     weights: Weights | None = None
     aside: list[str] = []
-    for folder, names in walk(root):
-        if "stage.json" in names or folder.name.startswith("step-"):
-            continue
-        for name in (name for name in names if name.endswith(_ENDINGS)):
-            file, arch = (folder / name).relative_to(root).as_posix(), _arch(folder / name)
-            if arch is None:
-                aside.append(f"{file}: its weights are not those of a ResNet, by its tensors or its name")
-            elif weights is not None:
-                aside.append(f"{file}: the weights of {weights.file} are used")
-            else:
-                caffe = re.search(r"caffe|msra|detectron", name.lower()) is not None
-                weights = Weights(file, arch, "caffe" if caffe else "torchvision")
+    folders = [(path, names) for path, names in walk(root) if "stage.json" not in names and path.name[:5] != "step-"]
+    for path in (folder / name for folder, names in folders for name in names if name.endswith(_ENDINGS)):
+        file, arch = path.relative_to(root).as_posix(), _arch(path)
+        if arch is None:
+            aside.append(f"{file}: its weights are not those of a ResNet, by its tensors or its name")
+        elif weights is not None:
+            aside.append(f"{file}: the weights of {weights.file} are used")
+        else:
+            caffe = re.search(r"caffe|msra|detectron", path.name.lower()) is not None
+            weights = Weights(file, arch, "caffe" if caffe else "torchvision")
     return weights, aside
 
 
@@ -62,14 +60,12 @@ def _arch(path: Path) -> str | None:
         depth = re.search(r"resnet-?(18|34|50|101|152)", path.name.lower())
         return f"resnet{depth[1]}" if depth else None
     try:
-        with path.open("rb") as file:
-            size = struct.unpack("<Q", file.read(8))[0]
-            names = list(json.loads(file.read(size))) if size < _MOST_HEADER else []
-    except (OSError, ValueError, struct.error):
+        names = read_tensors(path)
+    except DataError:
         return None
-    blocks = {int(hit[1]) for name in names if (hit := re.search(r"(?:^|\.)layer3\.(\d+)\.conv1\.", name))}
+    blocks = {hit[1] for name in names if (hit := re.search(r"(?:^|\.)layer3\.(\d+)\.conv1\.", name))}
     deep = any(re.search(r"(?:^|\.)layer3\.0\.conv3\.", name) for name in names)
-    return _DEPTHS.get((len(blocks), deep))
+    return (_DEEP if deep else _SHALLOW).get(len(blocks))
 
 
 @dataclass
@@ -151,7 +147,8 @@ def _target(targets: dict[str, Any], names: Sequence[str]) -> str:
     return "" if box is None else f"box {[round(float(side), 2) for side in box]}"
 
 
-HOW = {
+# The command or menu by which each tool writes COCO's format instead.
+_HOW = {
     "LabelMe": "pip install labelme2coco, then labelme2coco FOLDER",
     "VIA": "Annotation > Export Annotations (COCO format)",
     "CVAT": "Export dataset > COCO 1.0",
@@ -159,7 +156,6 @@ HOW = {
     "FiftyOne": "dataset.export(FOLDER, dataset_type=fiftyone.types.COCODetectionDataset)",
     "Roboflow": "Export Dataset > COCO",
 }
-"""The command or menu by which each tool writes COCO's format instead."""
 
 
 def exports(folder: Folder) -> dict[str, list[str]]:
@@ -182,25 +178,24 @@ def _tool_of(folder: Folder, name: str) -> str:
     table = folder.table(name) if last.endswith((".json", ".csv")) else None
     if table is None:
         return ""
-    row = first_object(table.document) if isinstance(table.document, list) else table.document
-    columns = set(table.columns) if table.document is None else set(row) if isinstance(row, dict) else set()
-    inner = row if isinstance(row, dict) else {}
-    first = next(iter(inner.values()), None)
+    row = table.document if isinstance(table.document, dict) else first_object(table.document)
+    columns = set(table.columns if table.document is None else row)
+    first = next(iter(row.values()), None)
     by_picture = isinstance(first, dict) and {"filename", "regions"} <= set(first)
     signs = {
         "LabelMe": {"shapes", "imagePath"} <= columns,
         "VIA": by_picture or {"_via_img_metadata", "region_shape_attributes"} & columns,
         "Label Studio": {"data", "annotations"} <= columns or {"annotator", "lead_time"} <= columns,
-        "FiftyOne": "samples" in columns and "filepath" in first_object(inner.get("samples")),
+        "FiftyOne": "samples" in columns and "filepath" in first_object(row.get("samples")),
     }
     return next((tool for tool, is_one in signs.items() if is_one), "")
 
 
+# Endings of files that may hold annotations.
 _DATA = re.compile(
     r"\.(csv|tsv|txt|json|jsonl|ndjson|parquet|xml|xlsx|xls|ods|mat|tar|zip|p|pkl|pickle|npy|npz|h5|hdf5|token|lst|"
     r"yaml|yml|arrow|gz)"
 )
-"""Endings of files that may hold annotations."""
 _ABOUT = re.compile(r"readme|licen[sc]e|requirements|changelog|citation", re.IGNORECASE)
 _MOST_NAMED = 5
 
@@ -214,25 +209,22 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
     Raises:
         DataError: a table that annotates pictures is not understood, and nothing else is.
     """
-    sources: list[Recognised] = []
-    questions: list[str] = []
     readers, aside = _readers()
     foreign = exports(folder)
-    aside += [f"{tool}: {_shown(names)} not read; its COCO export is: {HOW[tool]}" for tool, names in foreign.items()]
-    of_folders: list[Recognised] = []
-    folder_questions: list[str] = []
-    has_sentences = False
+    for tool, names in foreign.items():
+        aside.append(f"{tool}: {comma_list(names, 1)} not read; its COCO export is: {_HOW[tool]}")
+    recognised: list[Recognised] = []
     for reader in sorted(readers, key=lambda reader: reader.recognise_order):
         for one in reader.recognise(folder):
             folder.claim(one.files)
-            aside += one.unused
-            if one.question:
-                (folder_questions if one.fallback else questions).append(one.question)
-                has_sentences |= one.has_sentences
-            elif one.kind:
-                (of_folders if one.fallback else sources).append(one)
+            recognised.append(one)
+    aside += [line for one in recognised for line in one.unused]
+    unclear = [one for one in recognised if one.question]
+    questions = [one.question for one in unclear if not one.fallback]
+    sources = [one for one in recognised if one.kind and not one.question and not one.fallback]
+    of_folders = [one for one in recognised if one.kind and not one.question and one.fallback]
     if not sources:
-        questions += folder_questions
+        questions += [one.question for one in unclear if one.fallback]
         most = len(folder.pictures) / 2
         questions += [line for line, count in _unknown(folder).items() if most and count > most]
         sources = of_folders if fallback or not (questions or folder.unread) else []
@@ -254,13 +246,14 @@ def ask_readers(folder: Folder, fallback: bool = False) -> tuple[list[Recognised
         raise DataError(
             f"The annotations are an export of {tool}, which no reader reads.",
             where=str(folder.root),
-            got=_shown(names),
+            got=comma_list(names, 1),
             expected="labelled boxes in COCO's format, or in that of Pascal VOC or YOLO",
-            hint=f"export them as COCO ({HOW[tool]}), put the file beside the pictures, and call init again",
+            hint=f"export them as COCO ({_HOW[tool]}), put the file beside the pictures, and call init again",
         )
     sources, incidental = _without_incidental(sources)
     aside += incidental
     only_classes = all(one.kind in ("labels", "multilabel") for one in sources)
+    has_sentences = any(one.has_sentences for one in unclear)
     if questions and (not sources or (has_sentences and only_classes and not fallback)):
         raise DataError(
             "It is not clear what the pictures' table says.",
@@ -277,11 +270,8 @@ def _without_incidental(sources: list[Recognised]) -> tuple[list[Recognised], li
     flags = next((one for one in sources if one.kind == "multilabel"), None)
     if flags is None:
         return sources, []
-    incidental = [
-        one
-        for one in sources
-        if one.kind == "labels" and one.entry["name"] != "folder" and not is_hinted("label", str(one.columns["label"]))
-    ]
+    tables = [one for one in sources if one.kind == "labels" and one.entry["name"] != "folder"]
+    incidental = [one for one in tables if not is_hinted("label", str(one.columns["label"]))]
     lines = [
         f"{one.where}: its column {one.columns['label']} is not called a label: {flags.where} is learnt; "
         f"--label {one.columns['label']} learns this instead"
@@ -300,8 +290,8 @@ def _unknown(folder: Folder) -> dict[str, int]:
     lines: dict[str, int] = {}
     for ending, names in by_ending.items():
         if len(names) > _MOST_NAMED:
-            line = f"{len(names):,} files that end in {ending}, such as {names[0]}: no reader recognises them"
-            lines[line] = len(names)
+            files = f"{len(names):,} files that end in {ending}, such as {names[0]}"
+            lines[f"{files}: no reader recognises them"] = len(names)
         else:
             lines |= {f"{name}: no reader recognises it": 1 for name in names}
     return lines
@@ -353,10 +343,6 @@ def check_columns(folder: Folder) -> None:
         raise UsageError("No table has such a column.", got=got, expected=expected, hint=hint)
 
 
-def _shown(names: list[str]) -> str:
-    return names[0] + (f" and {len(names) - 1:,} more" if len(names) > 1 else "")
-
-
 def nothing_found(folder: Folder, aside: list[str]) -> DataError:
     """Return the error for a folder from which nothing can be learnt."""
     return DataError(
@@ -379,14 +365,14 @@ def no_pictures(folder: Folder) -> DataError:
     archives = [name for name in folder.every if name.endswith((".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar"))]
     hint = "name the folder that holds them, or convert other formats first"
     if archives and not arrays:
-        hint = f"unpack {_shown(archives)} here, and call init again"
+        hint = f"unpack {comma_list(archives, 1)} here, and call init again"
     elif tables:
         out = f"{root.resolve().name}-unpacked"
         hint = f"where they lie inside these files: vlcli data unpack {root} --out {out}, then vlcli init {out}"
     return DataError(
         "The folder holds no pictures.",
         where=str(root),
-        got=_shown(tables or archives) if tables or archives else f"{sum(1 for _ in root.iterdir())} files and folders",
+        got=comma_list(tables or archives, 1) or f"{sum(1 for _ in root.iterdir())} files and folders",
         expected="files that end in .jpg, .png, .webp, .gif, .bmp, .tif or .ppm, also in subfolders",
         hint=hint,
     )

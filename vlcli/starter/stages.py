@@ -82,12 +82,11 @@ class Writer:
 
 
 Rows = dict[str, str]
-TRIED_WIDTH = 192
-"""Width up to which captioning was tried at its stated rates, above those of the rule."""
+_TRIED_WIDTH = 192  # width up to which captioning was tried at its stated rates, above those of the rule
 SMALL = 96
 """Longest side in pixels of pictures that are read at their own size."""
-SMOOTHING = 0.1
-"""Label smoothing of classifications with one right answer."""
+_SMOOTHING = 0.1  # label smoothing of classifications with one right answer
+# Label of a table's row by the option `by` of the task `baseline`.
 _BASELINES = {
     "frequent": "most frequent",
     "question": "best answer to the same text",
@@ -96,7 +95,6 @@ _BASELINES = {
     "nearest": "nearest picture",
     "probe": "linear probe",
 }
-"""Label of a table's row by the option ``by`` of the task ``baseline``."""
 _GRID = [6, 6]
 _KEPT = Noted("validation", "the epoch with the best score here is kept")
 
@@ -143,21 +141,18 @@ def _film(plan: Plan) -> tuple[dict[str, Any], str]:
     width, height = plan.sizes
     small = 0 < max(width, height) <= SMALL
     side = [height, width] if small else [64, 64] if classes else [96, 96]
-    shape: dict[str, Any] = {"image_size": side[0] if side[0] == side[1] else side}
+    shape: dict[str, Any] = {"name": "film", "image_size": side[0] if side[0] == side[1] else side}
     if classes:
         shape |= {"convolutions": [24, 48, 96], "blocks": 1, "words": 0}
     elif not small:
         shape |= {"convolutions": [16, 32, 64, 64]}
     read = "at their own size" if small else f"at {side[0]} x {side[1]}"
-    return {
-        "name": "film",
-        **shape,
-    }, f"Convolutions read pixels {read}: the folder has no weights of a backbone."
+    return shape, f"Convolutions read pixels {read}: the folder has no weights of a backbone."
 
 
 def _answering(plan: Plan, writer: Writer) -> Rows:
     task = {"name": "vqa", "min_count": plan.min_count, "loss": "ce" if plan.one_answer else "bce"}
-    task |= {"smoothing": SMOOTHING} if plan.one_answer else {}
+    task |= {"smoothing": _SMOOTHING} if plan.one_answer else {}
     least = f"{plan.min_count} question{'' if plan.min_count == 1 else 's'}"
     why = f"{plan.classes:,} answers have a row, each the best answer of {least} or more; "
     why += "one answer a question: softmax (ce)" if plan.one_answer else "several people answered: sigmoid (bce)"
@@ -166,7 +161,7 @@ def _answering(plan: Plan, writer: Writer) -> Rows:
 
 def _classification(plan: Plan, writer: Writer) -> Rows:
     pairs = plan.goal == "pairs"
-    task = {"name": "classification", "smoothing": SMOOTHING} | ({"images": 2} if pairs else {})
+    task = {"name": "classification", "smoothing": _SMOOTHING} | ({"images": 2} if pairs else {})
     why = f"{plan.classes} labels" + ("; each example has two pictures" if pairs else "")
     return _tuned_with_control(plan, writer, "judge", Noted(task, why), "sentence alone")
 
@@ -231,7 +226,7 @@ def _retrieval(plan: Plan, writer: Writer) -> Rows:
 def _captioning(plan: Plan, writer: Writer) -> Rows:
     """DiMBERT learns to continue captions, and writes them by beam search."""
     _features(plan, writer)
-    tried = plan.size.hidden <= TRIED_WIDTH
+    tried = plan.size.hidden <= _TRIED_WIDTH
     objectives = [{"name": "blm-s2slm", "probability": 0.3, "limit": None}]
     training = _training(plan, stops=False, lr=1e-3 if tried else None)
     writer.stage("pretrain", {"data": "train", "objectives": objectives, **training})
@@ -251,7 +246,7 @@ def _image_classification(plan: Plan, writer: Writer) -> Rows:
     _features(plan, writer)
     stage: dict[str, Any] = {"kind": "finetune", "task": plan.goal}
     if plan.goal == "image-classification":
-        stage["objectives"] = [{"name": "image-classification", "smoothing": SMOOTHING}]
+        stage["objectives"] = [{"name": "image-classification", "smoothing": _SMOOTHING}]
     stage |= {"data": "train", "validation": _KEPT}
     if plan.weights is None:
         crops = {"scale": [0.5, 1.0], "augment": "", "jitter": 0.0, "erasing": 0.0, "crop": 1.0}
@@ -297,8 +292,7 @@ def _features(plan: Plan, writer: Writer) -> None:
     else:
         why = "The folder has no weights of a backbone: a small network learns from the labelled boxes first."
         writer.comment(why, 2)
-        model = {"name": "region-classifier", "arch": "tiny-conv"}
-        stage: dict[str, Any] = {"kind": "finetune", "model": model}
+        stage: dict[str, Any] = {"kind": "finetune", "model": {"name": "region-classifier", "arch": "tiny-conv"}}
         stage |= {"task": "region-labels", "data": "objects", "steps": EYES_STEPS, "batch_size": EYES_BATCH}
         writer.stage("eyes", {**stage, "optimizer": {"lr": 2e-3}})
     referring = plan.goal == "referring"
@@ -318,10 +312,8 @@ def _features(plan: Plan, writer: Writer) -> None:
 def _baselines(plan: Plan, writer: Writer, task: dict[str, Any], kinds: tuple[str, ...]) -> Rows:
     why = "Rows beside: what is reached in seconds. A model that is below one of them has learnt too little."
     writer.comment(why, 2)
-    tests = {}
-    for by in kinds:
-        section = {"task": {"name": "baseline", "by": by, "task": task}, "fit": "train"}
-        tests[_BASELINES[by]] = (by.replace("*", "-by-"), section)
+    sections = {by: {"task": {"name": "baseline", "by": by, "task": task}, "fit": "train"} for by in kinds}
+    tests = {_BASELINES[by]: (by.replace("*", "-by-"), section) for by, section in sections.items()}
     return _evaluations(plan, writer, tests)
 
 

@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from vlcli.builders.context import StageContext
-from vlcli.builders.readers import build_reader
-from vlcli.data.reader import Reader
+from vlcli.builders.readers import open_readers
 from vlcli.engine.schedule import StepPlan
 from vlcli.nn.model import DataSpec
 from vlcli.recipe.schema import Recipe, Training
@@ -22,14 +21,11 @@ _SECOND_CORE = 0.5
 
 A training that runs alone gains as little from threads as it loses to the thread that loads its batches.
 """
-_ROW = 4e-3
-"""Seconds a training example costs in all rows beside the model."""
-_WRITTEN = 12
-"""Forward passes that a caption costs in beam search."""
-_STAGE = 3.0
-"""Seconds until a stage's process has started, two at a time."""
+_ROW = 4e-3  # seconds a training example costs in all rows beside the model
+_WRITTEN = 12  # forward passes that a caption costs in beam search
+_STAGE = 3.0  # seconds until a stage's process has started, two at a time
+# Seconds of processor time in which the program starts and looks at the data, and writes its tables at the end.
 _START = 7.0
-"""Seconds of processor time in which the program starts and looks at the data, and writes its tables at the end."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +94,14 @@ def _trained(recipe: Recipe, plan: Plan, folder: Path) -> tuple[float, float]:
         root = root_folder(recipe, stage, {})
         context = StageContext(recipe, name, stage, folder / name, {}, root, kinds=kinds)
         if str(stage.data) not in counts:
-            counts[str(stage.data)] = sum(_count(build_reader(entry, root), context) for entry in stage.data)
+            readers = open_readers(stage.data, root, cache=context.cache)  # the trial reads what is cached here
+            counts[str(stage.data)] = sum(len(reader.examples()) for reader in readers)
         size = counts[str(stage.data)]
         step = _step(context, min(size, stage.batch_size), plan)
         forward = step / min(size, stage.batch_size) / 3
         validated = plan.parts["validation"].examples * (stage.epochs or 0) if stage.validation else 0
         trained += StepPlan.of(size, stage, 1).steps * step + validated * forward
     return trained, forward
-
-
-def _count(reader: Reader, context: StageContext) -> int:
-    reader.cache = context.cache  # the trial reads what is cached here
-    return len(reader.examples())
 
 
 def _step(context: StageContext, count: int, plan: Plan) -> float:
