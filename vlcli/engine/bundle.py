@@ -10,11 +10,12 @@ It has no momentum copy, which starts again from the weights.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from vlcli.engine.checkpoint import Checkpoints, read_state
@@ -110,7 +111,7 @@ def save_bundle(
         if tokenizer is not None:
             tokenizer.save(beside / "vocab")
         if report is not None:
-            write_json(beside / "load_report.json", report.as_dict())
+            write_json(beside / "load_report.json", asdict(report))
         write_json(beside / CONFIG, {**config, "files": {WEIGHTS: facts_of(beside / WEIGHTS)}})
 
 
@@ -157,7 +158,19 @@ def read_bundle(folder: str | Path) -> Bundle:
         raise DataError("A newer vlcli wrote this model.", where=str(path), got=got, expected=str(VERSION), hint=hint)
     try:
         _Config.model_validate(config)
-        return _bundle(path, config)
+        return Bundle(
+            module=None,
+            tokenizer=_tokenizer(path, config["text"]),
+            data_spec=_data_spec(config["facts"]),
+            task_spec=config["task"],
+            model_spec=config["model"],
+            objectives_specs=config["objectives"],
+            text_options=config["text"],
+            folder=path,
+            info={**config["info"], "vlcli": config["vlcli"]},
+            transform_spec=config.get("transform"),
+            extraction=config.get("extraction", []),
+        )
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"]))
@@ -168,29 +181,22 @@ def read_bundle(folder: str | Path) -> Bundle:
 
 def _nothing(folder: Path) -> DataError:
     record = stage_record.read(folder)
+    again = f"vlcli run {(record and record.recipe) or 'RECIPE'}"
     if record is not None and record.artifact:
-        what, hint = "The run that made this stage is gone or has changed since.", "make the stage again"
-        got, hint = str(stage_record.artifact(folder, record)), f"{hint}: vlcli run {record.recipe or 'RECIPE'}"
-        return DataError(what, where=str(folder), got=got, hint=hint)
+        what, got = "The run that made this stage is gone or has changed since.", stage_record.artifact(folder, record)
+        return DataError(what, where=str(folder), got=str(got), hint=f"make the stage again: {again}")
     if record is not None and record.status != "done":
-        what, hint = (
-            "This stage is not finished: it has no model yet.",
-            f"finish it: vlcli run {record.recipe or 'RECIPE'}",
-        )
-        return DataError(what, where=str(folder), got=f"status: {record.status}", hint=hint)
-    near = _near(folder, record)
+        what, got = "This stage is not finished: it has no model yet.", f"status: {record.status}"
+        return DataError(what, where=str(folder), got=got, hint=f"finish it: {again}")
+    # the stages whose model an evaluation judged, or those of a run's folder
+    judged = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
+    near = [path for path in (judged or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
     return DataError(
         "There is no trained model here.",
         where=str(folder),
         expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
         hint=f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE",
     )
-
-
-def _near(folder: Path, record: stage_record.StageRecord | None) -> list[Path]:
-    # the stages whose model an evaluation judged, or those of a run's folder
-    named = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
-    return [path for path in (named or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
 
 
 class _Config(BaseModel):
@@ -212,19 +218,13 @@ _MOST = 10**8
 """The largest size or id in a data spec: a table of so many rows fits no memory."""
 
 
-def _checked(sizes: dict[str, Any]) -> dict[str, Any]:
-    # The fields of a data spec; TypeError for types and sizes of which no model can be built.
-    for item in fields(DataSpec):
-        value = sizes.get(item.name, item.default)
-        kind = str if item.name in ("answers", "class_names", "attribute_names", "concepts") else int
-        wrong = [one for one in _leaves(value) if not isinstance(one, kind) or not _in_range(one)]
-        if wrong or isinstance(value, list | tuple) is not (item.default == ()):
-            raise TypeError(f"facts.{item.name}: {shown(wrong[0] if wrong else value)}")
-    return sizes
-
-
-def _in_range(value: str | int) -> bool:
-    return isinstance(value, str) or 0 <= value < _MOST
+def _data_spec(facts: dict[str, Any]) -> DataSpec:
+    # ValidationError or TypeError for types and sizes of which no model can be built.
+    data_spec = TypeAdapter(DataSpec).validate_python(facts)
+    wrong = [one for one in _leaves([*vars(data_spec).values()]) if not isinstance(one, str) and not 0 <= one < _MOST]
+    if wrong:
+        raise TypeError(f"facts: {shown(wrong[0])}")
+    return data_spec
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -286,12 +286,12 @@ def _in_words(facts: Mapping[str, Any] | None) -> str:
 
 def _remedy(folder: Path) -> str:
     # From the checkpoints of its stage, if those are whole.
-    try:
+    with suppress(VlcliError):
         kept = [read_state(path) for path in Checkpoints(folder.parent / "checkpoints").lasting()]
-    except VlcliError:
-        kept = []
-    if folder.name == "model" and kept:
-        return f"delete {folder} and run its recipe again (vlcli run RECIPE): it is written again from the checkpoints"
+        if folder.name == "model" and kept:
+            return (
+                f"delete {folder} and run its recipe again (vlcli run RECIPE): it is written again from the checkpoints"
+            )
     return "fetch the model again, or make it again: vlcli run RECIPE --force --only STAGE"
 
 
@@ -301,26 +301,6 @@ def _config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError("The model's config cannot be read.", where=str(folder / CONFIG), got=str(error)) from error
     return value if isinstance(value, dict) else {}
-
-
-def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
-    known = {item.name for item in fields(DataSpec)}
-    sizes = {name: value for name, value in config["facts"].items() if name in known}
-    sizes |= {item.name: tuple(sizes.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
-    text = config["text"]
-    return Bundle(
-        module=None,
-        tokenizer=_tokenizer(path, text),
-        data_spec=DataSpec(**_checked(sizes)),
-        task_spec=config["task"],
-        model_spec=config["model"],
-        objectives_specs=config["objectives"],
-        text_options=text,
-        folder=path,
-        info={**config["info"], "vlcli": config["vlcli"]},
-        transform_spec=config.get("transform"),
-        extraction=config.get("extraction", []),
-    )
 
 
 def _tokenizer(path: Path, text: Mapping[str, Any]) -> Any:

@@ -186,26 +186,22 @@ class TrainingModule(nn.Module):
 
     def _result(self, outcomes: dict[str, ObjectiveOutput], epoch: int) -> StepResult:
         losses, metrics = _named(outcomes, "losses"), _named(outcomes, "metrics")
-        everywhere = self._everywhere({**losses, **{f"\0{name}": mean for name, mean in metrics.items()}})
-        total = torch.zeros((), device=_device(losses, self.model))
-        for name, mean in losses.items():
-            weight = self.weight(name, epoch)
-            count = everywhere[name].count.clamp(min=1e-12).to(mean.total.dtype)
-            scale = processes.world() if self.training else 1
-            total = total + weight * scale * mean.total / count
-        return StepResult(total, {n: everywhere[n] for n in losses}, {n: everywhere[f"\0{n}"] for n in metrics})
-
-    def _everywhere(self, means: dict[str, Mean]) -> dict[str, Mean]:
-        # Means over all processes in training mode, over this process in evaluation mode.
-        if not means:
-            return {}
-        device = _device(means, self.model)
-        kind = torch.float32 if device.type == "mps" else torch.float64
-        pairs = [(mean.total.detach(), torch.as_tensor(mean.count).detach()) for mean in means.values()]
-        values = torch.stack([torch.stack([t.to(device, kind), c.to(device, kind)]) for t, c in pairs])  # (L, 2)
-        if self.training and processes.world() > 1:
-            values = _agreed(values, list(means))
-        return {name: Mean(*values[row].unbind()) for row, name in enumerate(means)}
+        means = [*losses.values(), *metrics.values()]
+        device = means[0].total.device if means else next(self.model.parameters()).device
+        world = processes.world() if self.training else 1  # in evaluation mode the means are those of this process
+        values = torch.zeros(0, 2, device=device)
+        if means:
+            kind = torch.float32 if device.type == "mps" else torch.float64
+            pairs = [(mean.total.detach(), torch.as_tensor(mean.count).detach()) for mean in means]
+            values = torch.stack([torch.stack([t.to(device, kind), c.to(device, kind)]) for t, c in pairs])  # (L, 2)
+            values = _agreed(values, [*losses, *metrics]) if world > 1 else values
+        everywhere = [Mean(*row.unbind()) for row in values]
+        total = torch.zeros((), device=device)
+        for (name, mean), whole in zip(losses.items(), everywhere, strict=False):
+            count = whole.count.clamp(min=1e-12).to(mean.total.dtype)
+            total = total + self.weight(name, epoch) * world * mean.total / count
+        of_metrics = dict(zip(metrics, everywhere[len(losses) :], strict=True))
+        return StepResult(total, dict(zip(losses, everywhere, strict=False)), of_metrics)
 
 
 def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec, *, seed: int = 0) -> TrainingModule:
@@ -324,11 +320,6 @@ def _named(outcomes: dict[str, ObjectiveOutput], what: str) -> dict[str, Mean]:
         alone = what == "losses" and len(means) == 1
         named |= {name if alone or key == name else f"{name}/{key}": mean for key, mean in means.items()}
     return named
-
-
-def _device(means: dict[str, Mean], model: nn.Module) -> torch.device:
-    first = next(iter(means.values()), None)
-    return next(model.parameters()).device if first is None else first.total.device
 
 
 def _agreed(values: Tensor, names: list[str]) -> Tensor:

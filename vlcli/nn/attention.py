@@ -12,7 +12,7 @@ middle runs on ``scaled_dot_product_attention``.
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from vlcli.nn.cache import KeyValueCache, Pair
 from vlcli.nn.layout import Layout
 from vlcli.nn.mask import AttentionMask, Packing
 from vlcli.nn.model import Recorder
-from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli.nn.position import AttentionShape, PairwisePosition, total
 
 Projected = tuple[Tensor, Tensor | None, Tensor | None]
 """Queries, keys and values (B, H, T, d); keys and values are None if a cache holds them."""
@@ -248,7 +248,7 @@ class Attention(nn.Module):
             added = position.logits(q, k, state, layer)
         keeps = record is not None or (position is not None and position.uses_weights)
         if not (keeps or self._slow_when_fused(q, k, added)) and dtype == q.dtype:
-            extra, rate = _add(added, bias), self.dropout if self.training else 0.0
+            extra, rate = total(added, bias), self.dropout if self.training else 0.0
             return F.scaled_dot_product_attention(q, k, v, None if extra is None else extra.to(q.dtype), rate)
         weights = self._weights(q, k, added, bias)
         if record is not None:
@@ -283,7 +283,7 @@ class Attention(nn.Module):
     def _weights(self, q: Tensor, k: Tensor, added: Tensor | None, bias: Tensor | None) -> Tensor:
         dtype = self._score_dtype(q)
         q, k = q.to(dtype) * self.shape.head_dim**-0.5, k.to(dtype)
-        extra = _add(added, bias)
+        extra = total(added, bias)
         if extra is None or extra.dtype != dtype or extra.shape != (*q.shape[:-1], k.shape[-2]):
             scores = q @ k.transpose(-1, -2)  # (B, H, Tq, Tk)
             return (scores if extra is None else scores + extra).softmax(-1)
@@ -303,8 +303,7 @@ class Attention(nn.Module):
         Returns:
             (B, H, T, d).
         """
-        out: Tensor = tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return out
+        return torch.unflatten(tokens, -1, (self.heads, -1)).transpose(1, 2)
 
 
 class StandardAttention(Attention):
@@ -348,22 +347,13 @@ class StandardAttention(Attention):
         return q, self.split(self.key(k_in)), self.split(self.value(v_in))
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
-        out: Tensor = self.dense(context)
-        return out
+        return cast("Tensor", self.dense(context))
 
 
 def _by_owner(x: Tensor, per: int) -> Tensor:
     # (A * per, H, T, ...) -> (A, H, per * T, ...): the rows of one owner side by side.
-    out: Tensor = x.unflatten(0, (-1, per)).transpose(1, 2).flatten(2, 3)
-    return out
+    return torch.unflatten(x, 0, (-1, per)).transpose(1, 2).flatten(2, 3)
 
 
 def _by_row(x: Tensor, per: int) -> Tensor:
-    out: Tensor = x.unflatten(2, (per, -1)).transpose(1, 2).flatten(0, 1)
-    return out
-
-
-def _add(left: Tensor | None, right: Tensor | None) -> Tensor | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
+    return torch.unflatten(x, 2, (per, -1)).transpose(1, 2).flatten(0, 1)

@@ -59,14 +59,10 @@ def activation(name: str) -> nn.Module:
     Raises:
         ComponentError: there is none of this name.
     """
-    known: dict[str, Callable[[], nn.Module]] = {
-        "gelu": nn.GELU,
-        "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
-        "relu": nn.ReLU,
-    }
+    known = {"gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh"), "relu": nn.ReLU()}
     if name not in known:
         raise ComponentError("There is no such activation.", got=repr(name), expected=", ".join(known))
-    return known[name]()
+    return known[name]
 
 
 class DropPath(nn.Module):
@@ -100,8 +96,7 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, out: Tensor) -> Tensor:
         """Return ``x`` with the block's output ``out`` added."""
-        out = self.drop(out)
-        out = out if self.scale is None else out * self.scale
+        out = self.drop(out) if self.scale is None else self.drop(out) * self.scale
         stream: Tensor = x + self.path(out)
         return stream if self.pre else cast("Tensor", self.norm(stream))
 
@@ -116,8 +111,7 @@ def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention
         require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
         return cast("Attention", choice)
     if isinstance(choice, str | Mapping):
-        attention: Attention = registry.of(Attention).build(choice, shape)
-        return attention
+        return cast("Attention", registry.of(Attention).build(choice, shape))
     return choice(shape)
 
 
@@ -171,8 +165,7 @@ class TransformerLayer(nn.Module):
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
     def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
-        out: Tensor = self.feed_forward(self.self_attention(x, None, context))
-        return out
+        return cast("Tensor", self.feed_forward(self.self_attention(x, None, context)))
 
 
 class Stack(nn.Module):

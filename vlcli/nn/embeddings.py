@@ -1,6 +1,7 @@
 """Embeddings of words and features, the tokens of the first layer."""
 
 from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -48,8 +49,7 @@ class TextEmbeddings(nn.Module):
         layout = text_layout(text) if layout is None else layout
         x = self.words(text.ids)  # (N, T, D)
         if self.segments is not None:
-            which = torch.zeros_like(text.ids) if text.segments is None else text.segments
-            x = x + self.segments(which)
+            x = x + self.segments(torch.zeros_like(text.ids) if text.segments is None else text.segments)
         for position in self.positions:
             x = position(x, layout)
         return self.drop(self.norm(x)), layout
@@ -91,8 +91,7 @@ class FeatureEmbeddings(nn.Module):
         x = self.norm(self.project(features.to(self.project.weight.dtype)))
         for position in self.positions:
             x = position(x, layout)
-        out: Tensor = self.drop(x)
-        return out
+        return cast("Tensor", self.drop(x))
 
 
 class Pooler(nn.Module):

@@ -28,12 +28,10 @@ class _Undrawn(TorchFunctionMode):
     # torch would draw for tensors of the meta device in Python, as slowly as for large ones, and import its compiler.
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", "") == "torch.nn.init":
-            tensor = args[0] if args else kwargs.get("tensor")
-            if isinstance(tensor, Tensor) and tensor.is_meta:
-                return tensor
-        return func(*args, **kwargs)
+        tensor = args[0] if args else (kwargs or {}).get("tensor")
+        if getattr(func, "__module__", "") == "torch.nn.init" and isinstance(tensor, Tensor) and tensor.is_meta:
+            return tensor
+        return func(*args, **(kwargs or {}))
 
 
 DEFAULT_SIZE = (224, 224)
@@ -97,9 +95,8 @@ def _whole(rows: int, count: int, device: torch.device | str) -> torch.Tensor:
 
 def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
     # (rows * columns, 4) in row-major order, as shares of the picture
-    down, across = (torch.arange(count, device=device) / count for count in grid)
-    y, x = torch.meshgrid(down, across, indexing="ij")
-    return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1).flatten(0, 1)
+    y, x = torch.cartesian_prod(*(torch.arange(count, device=device) / count for count in grid)).unbind(1)
+    return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1)
 
 
 def _pixels(needs: InputSpec, data_spec: DataSpec, rows: int, device: torch.device | str) -> Pixels:

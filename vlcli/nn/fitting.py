@@ -82,9 +82,8 @@ def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]
     for name, value in state.items():
         if name not in targets or value.shape == targets[name].shape:
             continue
-        parts = name.split(".")
-        owners = (modules[".".join(parts[:length])] for length in range(len(parts) - 1, 0, -1))
-        encoding = next((owner for owner in owners if isinstance(owner, Position)), None)
+        owners = [part for path, part in modules.items() if isinstance(part, Position) and name.startswith(f"{path}.")]
+        encoding = owners[-1] if owners else None
         if encoding is not None:
             fitted[name] = encoding.fit_weight(name, value, targets[name], report)
         elif name.startswith("head"):

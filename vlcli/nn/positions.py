@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
-from operator import add
 from typing import Any, Literal, cast
 
 import torch
@@ -14,7 +12,7 @@ from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.fitting import BoxProjection
 from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, TokenPosition
+from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, TokenPosition, total
 from vlcli.nn.slots import record, require
 from vlcli.registry import Spec, as_spec
 
@@ -68,10 +66,9 @@ def with_grid(choice: Any, grid: tuple[int, int], specials: int = 1) -> list[Spe
         grid: rows and columns of the picture.
         specials: class tokens before it.
     """
-    specs = [as_spec(item) for item in chosen(choice)]
-    sized = [spec["name"] == "learned" and not {"grid", "length"} & set(spec) for spec in specs]
-    table = {"specials": specials}
-    return [{**table, **s, "grid": list(grid)} if bare else s for s, bare in zip(specs, sized, strict=True)]
+    specs = map(as_spec, chosen(choice))
+    sized = {"learned": {"specials": specials, "grid": list(grid)}}
+    return [s if {"grid", "length"} & set(s) else {**sized.get(s["name"], {}), **s} for s in specs]
 
 
 class CombinedPairwise(PairwisePosition):
@@ -100,11 +97,11 @@ class CombinedPairwise(PairwisePosition):
         return q, k
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        return _total([part.logits(q, k, inner, layer) for part, inner in zip(self.each(), state, strict=True)])
+        return total(*(part.logits(q, k, inner, layer) for part, inner in zip(self.each(), state, strict=True)))
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
         pairs = zip(self.each(), state, strict=True)
-        return _total([part.values(weights, inner, layer) for part, inner in pairs if part.uses_weights])
+        return total(*(part.values(weights, inner, layer) for part, inner in pairs if part.uses_weights))
 
     def objection(self, slot: Slot) -> str:
         return "; ".join(filter(None, (part.objection(slot) for part in self.each())))
@@ -154,9 +151,8 @@ class LearnedPosition(TokenPosition):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x has the shape (B, T, dim).
         row = self._by_index(layout) if self.grid is None else self._by_cell(layout)  # (B or 1, T)
-        added = self.table(row.clamp(min=0))  # (B or 1, T, dim)
-        out: Tensor = x + added.masked_fill((row < 0)[..., None], 0)
-        return out
+        added: Tensor = self.table(row.clamp(min=0))  # (B or 1, T, dim)
+        return x + added.masked_fill((row < 0)[..., None], 0)
 
     def _by_index(self, layout: Layout) -> Tensor:
         count = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
@@ -194,10 +190,8 @@ class LearnedPosition(TokenPosition):
         table = state["table.weight"]
         front, cells = table[: self.specials], table[self.specials :]
         exact = cells if cells.dtype == torch.float64 else cells.float()
-        image = exact.T.reshape(1, -1, *old)
-        wide = F.interpolate(image, size=new, mode="bicubic", align_corners=False)
-        grown = wide.flatten(2)[0].T.to(table.dtype)
-        return {**state, "table.weight": torch.cat([front, grown])}
+        grown = F.interpolate(exact.T.reshape(1, -1, *old), size=new, mode="bicubic", align_corners=False)
+        return {**state, "table.weight": torch.cat([front, grown.flatten(2)[0].T.to(table.dtype)])}
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
         """A square grid's table interpolated to this grid; of a sentence's table the first rows."""
@@ -285,8 +279,7 @@ class BoxPosition(TokenPosition):
             )
         box = self.norm(self.project(geometry(layout.boxes, self.numbers).to(self.project.weight.dtype)))  # (B, R, dim)
         joined = (x + box) / 2 if self.combine == "mean" else x + box
-        boxed = ~layout.centre[..., :1].isnan()
-        return torch.where(boxed, joined, x)
+        return torch.where(layout.centre[..., :1].isnan(), x, joined)
 
 
 def match_normalised(positions: Iterable[nn.Module]) -> None:
@@ -326,8 +319,3 @@ def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:
     sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0)  # (..., 2): width, height
     area = sides.prod(-1, keepdim=True)
     return torch.cat([boxes, area] if numbers == 5 else [boxes, sides, area], -1)
-
-
-def _total(terms: Sequence[Tensor | None]) -> Tensor | None:
-    present = [term for term in terms if term is not None]
-    return reduce(add, present) if present else None

@@ -48,12 +48,10 @@ def rank(
 def _likelihood(model: Model, seen: EncoderOutput, text: Text) -> Tensor:
     # (P,) log likelihood of whole sentences, row i about row i
     longest = int(text.mask.sum(1).max())
-    ids, mask = text.ids[:, :longest], text.mask[:, :longest]
-    hidden = model.decode(Text(ids, mask, text.special[:, :longest], text.words[:, :longest]), seen)
-    real = mask[:, 1:]
+    ids, mask, special, words = (each[:, :longest] for each in (text.ids, text.mask, text.special, text.words))
+    hidden, real = model.decode(Text(ids, mask, special, words), seen), mask[:, 1:]
     logs = model.next_words(hidden[:, :-1][real]).log_softmax(1).gather(1, ids[:, 1:][real][:, None])[:, 0]
-    rows = real.nonzero()[:, 0]
-    return logs.new_zeros(len(ids)).index_add(0, rows, logs)
+    return logs.new_zeros(len(ids)).index_add(0, real.nonzero()[:, 0], logs)
 
 
 def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
@@ -92,12 +90,11 @@ class Recomputed:
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> _Seen:
         """Start with no words, or with ``text``, whose rows have one length."""
-        empty = torch.zeros(len(image.hidden), 0, dtype=torch.long, device=image.hidden.device)
+        rows, device = len(image.hidden), image.hidden.device
         if text is None:
-            return _Seen(image, empty)
-        first = empty.new_full((len(empty), 1), self.data_spec.cls_id)
-        said = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
-        return _Seen(image, torch.cat([first, said], 1))
+            return _Seen(image, torch.zeros(rows, 0, dtype=torch.long, device=device))
+        first = torch.full((rows, 1), self.data_spec.cls_id, device=device)
+        return _Seen(image, torch.cat([first, text.ids[text.mask & ~text.special].view(rows, -1)], 1))
 
     def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
         """Append the word, and run the full sequence."""
@@ -120,8 +117,8 @@ class Rules:
         banned[:, self.never] = True
         if words.shape[1] < self.settings.min_length:
             banned[:, self.end] = True
-        if self.settings.no_repeat_ngram and words.shape[1] >= self.settings.no_repeat_ngram:
-            size = self.settings.no_repeat_ngram
+        size = self.settings.no_repeat_ngram
+        if size and words.shape[1] >= size:
             runs = words.unfold(1, size, 1)  # (P, T - size + 1, size)
             tail = words[:, words.shape[1] - size + 1 :]  # (P, size - 1)
             rows, numbers = (runs[..., :-1] == tail[:, None]).all(-1).nonzero(as_tuple=True)
@@ -138,9 +135,8 @@ def narrowed(scores: Tensor, settings: Generation) -> Tensor:
     if settings.top_p < 1:
         ordered, order = scores.detach().softmax(-1).sort(-1, descending=True)
         before = ordered.cumsum(-1) - ordered  # what likelier words hold: below top_p, the word is needed
-        scores = scores.masked_fill(
-            torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= settings.top_p), -torch.inf
-        )
+        beyond = torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= settings.top_p)
+        scores = scores.masked_fill(beyond, -torch.inf)
     return scores
 
 
@@ -188,7 +184,7 @@ class _Best:
 
     def result(self) -> Generated:
         """Return one sentence per picture, cut to the longest."""
-        longest = max(1, int(self.length.max())) if len(self.length) else 1
+        longest = max([1, *self.length.tolist()])
         mask = torch.arange(longest, device=self.ids.device) < self.length[:, None]
         return Generated(self.ids[:, None, :longest], mask[:, None], self.score[:, None].float())
 
@@ -258,12 +254,9 @@ def sample(
         words = torch.cat([words, last[:, None]], 1)
         open_ = open_ & (last != data_spec.sep_id)
         if words.shape[1] == settings.max_length or not bool(open_.any()):
-            return _drawn(words, torch.stack(chances, 1), rows, data_spec)
+            break
         scores, cache = model.step(last, cache)
-
-
-def _drawn(ids: Tensor, chances: Tensor, rows: int, data_spec: DataSpec) -> Generated:
-    end = (ids == data_spec.sep_id).long()
+    end = (words == data_spec.sep_id).long()
     mask = end.cumsum(1) == end  # up to the first end, which counts
-    by_picture = [tensor.unflatten(0, (rows, -1)) for tensor in (ids, mask, chances)]
+    by_picture = [torch.unflatten(each, 0, (rows, -1)) for each in (words, mask, torch.stack(chances, 1))]
     return Generated(by_picture[0], by_picture[1], by_picture[2].sum(-1), by_picture[2])
