@@ -4,12 +4,11 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Set
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -62,7 +61,7 @@ def start(device: str, precision: str = "float32") -> Accelerator:
         torch.cuda.set_device(int(chosen.split(":")[1]))
     # A step that one process does not join must not hold the others for hours; see vlcli.engine.peers.
     limit = InitProcessGroupKwargs(timeout=timedelta(seconds=hang_timeout() + _MARGIN))
-    with _joining():
+    try:
         _rejoin("nccl" if chosen.startswith("cuda") else "gloo", limit.timeout)
         accelerator = Accelerator(
             mixed_precision=PRECISIONS[precision],
@@ -73,15 +72,8 @@ def start(device: str, precision: str = "float32") -> Accelerator:
         if world() > 1 and "all" not in _patient:
             # A second group, for what may take long: waiting while rank 0 evaluates or writes.
             _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
-    return accelerator
-
-
-@contextmanager
-def _joining() -> Iterator[None]:
-    try:
-        yield
     except RuntimeError as error:
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        if alone:
             raise
         raise VlcliError(
             "The processes of this run did not find one another.",
@@ -90,6 +82,7 @@ def _joining() -> Iterator[None]:
             expected=f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} and all processes within reach",
             hint="see whether another process of this run ended before it began; then start all of them again",
         ) from error
+    return accelerator
 
 
 def _rejoin(backend: str, timeout: timedelta | None) -> None:
@@ -122,10 +115,8 @@ def hang_timeout() -> float:
     except ValueError:
         seconds = math.nan
     if not 1 <= seconds <= 86400 * 30:
-        expected = "seconds, from 1 to 2592000"
-        raise UsageError(
-            "VLCLI_HANG_TIMEOUT is no number of seconds.", where="environment", got=said, expected=expected
-        )
+        what, expected = "VLCLI_HANG_TIMEOUT is no number of seconds.", "seconds, from 1 to 2592000"
+        raise UsageError(what, where="environment", got=said, expected=expected)
     return seconds
 
 
@@ -197,10 +188,7 @@ def gather(tensor: Tensor) -> Tensor:
     """
     if world() == 1:
         return tensor
-    if tensor.is_floating_point():
-        gathered: Tensor = _Gather.apply(tensor)
-        return gathered
-    return _collect(tensor)[0]
+    return cast("Tensor", _Gather.apply(tensor)) if tensor.is_floating_point() else _collect(tensor)[0]
 
 
 def _collect(tensor: Tensor) -> tuple[Tensor, list[int]]:
@@ -245,9 +233,7 @@ def seed_step(seed: int, step: int, part: int = 0, stream: int | None = None) ->
     np.random.seed(word & 0xFFFFFFFF)
 
 
-@cache
-def _other_devices() -> bool:
-    return torch.accelerator.is_available()
+_other_devices = cache(torch.accelerator.is_available)
 
 
 def use_threads(wanted: int | None) -> int:

@@ -86,13 +86,12 @@ class Shards:
     def _hand_over(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups:
             for name, share in zip(group["names"], group["params"], strict=True):
-                sharded = self.sharded.get(name)
-                if sharded is not None:
+                if (sharded := self.sharded.get(name)) is not None:
                     share.grad, sharded.grad = None if sharded.grad is None else local(sharded.grad), None
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Accumulate gradients on each process meanwhile (DDP)."""
-        return self.copies.no_sync() if self.copies is not None else nullcontext()
+        return nullcontext() if self.copies is None else self.copies.no_sync()
 
     def average_rest(self) -> None:
         """Average the gradients that the backward pass did not average."""
@@ -213,12 +212,11 @@ class Shards:
         if not self.active:
             return dict(self.module.state_dict())
         whole: dict[int, Tensor] = {}
-        first = processes.rank() == 0
-        for value in self.state().values():
-            if id(value) not in whole:
-                full = value.full_tensor() if is_share(value) else value.detach()
-                whole[id(value)] = full.cpu() if first else full.new_empty(0)
-        return {name: whole[id(value)] for name, value in self.state().items()} if first else {}
+        first, state = processes.rank() == 0, self.state()
+        for value in {id(value): value for value in state.values()}.values():
+            full = value.full_tensor() if is_share(value) else value.detach()
+            whole[id(value)] = full.cpu() if first else full.new_empty(0)
+        return {name: whole[id(value)] for name, value in state.items()} if first else {}
 
 
 def is_share(value: Tensor) -> TypeGuard[DTensor]:
@@ -258,14 +256,10 @@ def _mesh(mode: str, device: str) -> DeviceMesh:
 
 
 def _leaves(total: Tensor) -> set[int]:
-    leaves, seen, left = set(), set(), [total.grad_fn]
+    seen: set[Any] = {None}
+    left: list[Any] = [total.grad_fn]
     while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            leaves.add(id(variable))
-        left.extend(each for each, _ in node.next_functions)
-    return leaves
+        if (node := left.pop()) not in seen:
+            seen.add(node)
+            left.extend(each for each, _ in node.next_functions)
+    return {id(node.variable) for node in seen if hasattr(node, "variable")}

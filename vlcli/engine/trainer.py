@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from vlcli.engine.guard import Guard
 from vlcli.engine.log_window import LogWindow
 from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
-from vlcli.engine.outcome import EarlyStop, Evaluate, Score, TrainingOutcome, select_weights
-from vlcli.engine.refusals import bad_losses, first_bad_gradient, not_finite
+from vlcli.engine.outcome import EarlyStop, Evaluate, Score, TrainingOutcome
 from vlcli.engine.schedule import StepPlan, set_rate, with_rate
-from vlcli.engine.sharding import Shards
+from vlcli.engine.sharding import Shards, local
 from vlcli.engine.trackers import Tracker, tell
 from vlcli.engine.training_module import TrainingModule
+from vlcli.engine.weights import first_not_finite
 from vlcli.errors import DataError, VlcliError
 from vlcli.nn.batch import Batch
 from vlcli.progress import Progress, Silent
@@ -67,13 +68,13 @@ class Trainer:
         self.data, self.seed, self.evaluate = data, seed, evaluate
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
-        if self.accelerator.device.type == "cpu":
+        place = self.accelerator.device
+        if place.type == "cpu":
             keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))
-        self.module = module.to(self.accelerator.device)
+        self.module = module.to(place)
         prepare_modules(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
-        shape, steps = module.model.network_shape, self.plan.steps
-        self.config, self.rate_line = with_rate(config, shape, len(data), steps)
+        self.config, self.rate_line = with_rate(config, module.model.network_shape, len(data), self.plan.steps)
         self.shards = Shards(module, config.sharding)
         optimizer = self.shards.localise(build_optimizer(module, self.config.optimizer))
         self.ema = Ema(module, config.ema) if config.ema else None
@@ -90,14 +91,7 @@ class Trainer:
         self.last: dict[str, float] = extra.get("last", {})
         self.stop = EarlyStop(config.stop, extra.get("stop", {}))
         self.guard = Guard(
-            self.position,
-            self.plan,
-            self.config,
-            self.stop,
-            self.checkpoints,
-            self._save,
-            self.accelerator.device,
-            self.progress,
+            self.position, self.plan, self.config, self.stop, self.checkpoints, self._save, place, self.progress
         )
 
     def _resume(self, optimizer: torch.optim.Optimizer) -> Position | None:
@@ -195,8 +189,12 @@ class Trainer:
         if part == 0:
             self.module.open_step(batch, **where)  # momentum copies
         result = self._wrapped(batch, **where, first=False)
-        if bad := bad_losses(result):
-            raise self._not_finite("The loss is not finite.", bad, rate)
+        means = list(result.losses.values())
+        sums = torch.stack([mean.total for mean in means]).tolist() if means else []  # one transfer from the device
+        if bad := [
+            f"{name} = {total}" for name, total in zip(result.losses, sums, strict=True) if not math.isfinite(total)
+        ]:
+            raise self._not_finite("The loss is not finite.", ", ".join(bad), rate)
         size = min(self.config.batch_size, len(self.data))  # rows of all processes
         self.position.examples += size
         self.window.add(result, size)
@@ -209,15 +207,23 @@ class Trainer:
         norm = self.shards.total_norm([p.grad for p in trained if p.grad is not None])
         # In fp16 an overflow is the loss scaler's business: it skips the step.
         if self.config.precision != "fp16" and not math.isfinite(float(norm)):
-            got = f"norm {float(norm)}, first of {first_bad_gradient(self.module)}"
-            raise self._not_finite("The gradient is not finite.", got, rate)
+            grads = {name: local(p.grad) for name, p in self.module.named_parameters() if p.grad is not None}
+            first = next(filter(None, processes.collect(first_not_finite(grads))), None)  # of any process
+            raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}, first of {first}", rate)
         if self.config.clip is not None:
             self.shards.clip(trained, self.config.clip, norm)
         return norm
 
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
-        where = f"step {self.position.step + 1}, epoch {self.position.epoch + 1}"
-        return not_finite(what, got, where, rate, self.module, self.checkpoints.complete())
+        name = first_not_finite({name: local(p) for name, p in self.module.named_parameters()})
+        weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
+        return VlcliError(
+            what,
+            where=f"step {self.position.step + 1}, epoch {self.position.epoch + 1}",
+            got=f"{got} at learning rate {rate:.3g}; {weights}",
+            expected="finite numbers",
+            hint=self.checkpoints.remedy(),
+        )
 
     def _after_step(self, epoch_ended: bool) -> None:
         if self.position.step % self.config.log_every == 0 or self.guard.done:
@@ -250,7 +256,7 @@ class Trainer:
         first = processes.rank() == 0
         scores, score = first or bool(getattr(self.evaluate, "joint", False)), None
         with self.guard.evaluating(scores=scores):
-            with self._scored_weights():
+            with self._averages(), self.shards.whole():
                 if scores:
                     score = self.guard.interruptible(self._score)
                 processes.wait()
@@ -264,11 +270,6 @@ class Trainer:
 
     def _averages(self) -> AbstractContextManager[None]:
         return self.ema.applied(self.module) if self.ema else nullcontext()
-
-    @contextmanager
-    def _scored_weights(self) -> Iterator[None]:
-        with self._averages(), self.shards.whole():
-            yield
 
     def _score(self, *, alone: bool = False) -> Score:
         assert self.evaluate is not None
@@ -285,22 +286,32 @@ class Trainer:
                 self.checkpoints.save_best(self.module, position)
 
     def select_weights(self, outcome: TrainingOutcome) -> tuple[TrainingOutcome, dict[str, Tensor]]:
-        """Return the weights that the run ends with, and the outcome that belongs to them; for rank 0.
+        """Return the weights with the best validation score, or the last weights if the run has no validation.
 
-        See :func:`vlcli.engine.outcome.select_weights`.
+        For rank 0. If the file with the best weights is damaged, they are read from the checkpoint of the same step. If
+        that checkpoint is gone too, the last weights are scored and returned.
+
+        Returns:
+            The outcome, whose ``best`` step and metrics belong to the returned weights, and the state dict.
         """
-
-        def last_weights() -> dict[str, Tensor]:
-            with self._averages():
-                state = self.module.state_dict()
-                return {name: tensor.clone() for name, tensor in state.items()} if self.ema else state
-
-        def score_last() -> Score:
-            with self._scored_weights():
-                return self._score(alone=True)
-
-        averaged = self.ema is not None
-        return select_weights(outcome, self.checkpoints, last_weights, score_last, self.progress, averaged=averaged)
+        if outcome.best >= 0:
+            try:
+                return outcome, self.checkpoints.best(outcome.best)
+            except DataError as error:
+                path = self.checkpoints.folder / f"best-{outcome.best:08d}"
+                self.checkpoints.set_aside(path, error, self.progress)
+            try:
+                state = self.checkpoints.weights(outcome.best, averaged=self.ema is not None)
+                self.progress.warn(f"the best weights are taken from the checkpoint of step {outcome.best} instead")
+                return outcome, state
+            except DataError:
+                text = f"the best weights are lost: those of step {outcome.steps}, the last, stand in for them"
+                self.progress.warn(text)
+            with self._averages(), self.shards.whole():
+                outcome = replace(outcome, best=outcome.steps, metrics=self._score(alone=True).metrics)
+        with self._averages():
+            state = self.module.state_dict()
+            return outcome, {name: tensor.clone() for name, tensor in state.items()} if self.ema else state
 
     def _save(self, extra: Mapping[str, Any]) -> None:
         scaler, copies = self.accelerator.scaler, self.shards.copies
