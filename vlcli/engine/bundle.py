@@ -9,7 +9,7 @@ It has no momentum copy, which starts again from the weights.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -73,23 +73,20 @@ def save_bundle(
     folder: Path,
     module: TrainingModule,
     *,
-    tokenizer: Any,
-    data_spec: DataSpec,
-    model_spec: Spec,
-    objectives_specs: list[Spec],
-    task_spec: Spec | None = None,
-    text_options: Mapping[str, Any] | None = None,
-    transform_spec: Spec | None = None,
-    info: Mapping[str, Any] | None = None,
-    extraction: Sequence[Mapping[str, Any]] = (),
     report: LoadReport | None = None,
     state: dict[str, Tensor] | None = None,
+    **parts: Any,
 ) -> None:
-    """Write a bundle as ``folder``, complete or not at all; ``state`` replaces the module's weights.
+    """Write a bundle as ``folder``, complete or not at all.
+
+    Args:
+        state: weights instead of the module's.
+        parts: the other attributes of :class:`Bundle`; ``task_spec`` and ``text_options`` may be left out.
 
     Raises:
         VlcliError: weights are not finite, or the disk is full; a bundle that was there is intact.
     """
+    bundle = Bundle(module=module, folder=folder, **{"task_spec": None, "text_options": {}, **parts})
     tensors = {n: v for n, v in (state or module.state_dict()).items() if not n.startswith("teacher.")}
     buffers = {name for name, _ in module.named_buffers()}
     refuse_not_finite(tensors, str(folder), buffers, "train again from an earlier checkpoint with a lower optimizer.lr")
@@ -97,19 +94,19 @@ def save_bundle(
         "format": FORMAT,
         "version": VERSION,
         "vlcli": __version__,
-        "model": {**model_spec, **module.model.bundle_options()},
-        "objectives": objectives_specs,
-        "task": task_spec,
-        "facts": asdict(data_spec),
-        "text": dict(text_options or {}),
-        "transform": transform_spec,
-        "info": dict(info or {}),
-        **({"extraction": [dict(one) for one in extraction]} if extraction else {}),
+        "model": {**bundle.model_spec, **module.model.bundle_options()},
+        "objectives": bundle.objectives_specs,
+        "task": bundle.task_spec,
+        "facts": asdict(bundle.data_spec),
+        "text": bundle.text_options,
+        "transform": bundle.transform_spec,
+        "info": bundle.info,
+        **({"extraction": bundle.extraction} if bundle.extraction else {}),
     }
     with new_folder(folder) as beside:
         save_tensors(beside / WEIGHTS, tensors)
-        if tokenizer is not None:
-            tokenizer.save(beside / "vocab")
+        if bundle.tokenizer is not None:
+            bundle.tokenizer.save(beside / "vocab")
         if report is not None:
             write_json(beside / "load_report.json", asdict(report))
         write_json(beside / CONFIG, {**config, "files": {WEIGHTS: facts_of(beside / WEIGHTS)}})

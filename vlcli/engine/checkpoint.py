@@ -117,10 +117,8 @@ class Checkpoints:
                 if processes.rank() == 0:
                     _save_state(folder, position, facts)
         else:
-            self._refuse_not_finite(module.state_dict(), module, position)
-            if ema is not None:
-                averages = {f"average of {name}": value for name, value in ema.shadow.items()}
-                refuse_not_finite(averages, f"step {position.step}")
+            averages = {f"average of {name}": value for name, value in ema.shadow.items()} if ema is not None else {}
+            self._refuse_not_finite({**module.state_dict(), **averages}, module, position)
             with new_folder(final) as folder:
                 save_tensors(folder / WEIGHTS, module.state_dict())
                 moments = write_state(folder, optimizer)

@@ -19,7 +19,7 @@ class EarlyStop:
     """
 
     def __init__(self, options: StopOptions | None, saved: Mapping[str, Any]) -> None:
-        self.options = options
+        self.options = options or StopOptions.model_construct()  # neither patience nor minutes
         self.ended: bool = saved.get("ended", False)
         self._best: float | None = saved.get("best")
         self._step, self._stale = saved.get("step", 0), saved.get("stale", 0)
@@ -27,38 +27,34 @@ class EarlyStop:
 
     def state(self) -> dict[str, Any]:
         """Return the counts for a checkpoint; empty without options."""
-        if self.options is None:
+        if self.options.patience is None and self.options.minutes is None:
             return {}
-        counts = {"ended": self.ended, "best": self._best, "step": self._step, "stale": self._stale}
-        return {**counts, "seconds": time.monotonic() - self._begun}
+        seconds = time.monotonic() - self._begun
+        return {"ended": self.ended, "best": self._best, "step": self._step, "stale": self._stale, "seconds": seconds}
 
     def note(self, step: int, score: float) -> None:
         """Count a validation; NaN is not a better score."""
-        delta = self.options.min_delta if self.options else 0.0
-        if score > self._best + delta if self._best is not None else not math.isnan(score):
+        if score > self._best + self.options.min_delta if self._best is not None else not math.isnan(score):
             self._best, self._step, self._stale = score, step, 0
         else:
             self._stale += 1
 
     def due(self) -> bool:
         """Whether the patience or the time of the recipe is used up."""
-        return self._impatient() or self._late()
+        minutes = self.options.minutes
+        late = minutes is not None and time.monotonic() - self._begun > 60 * minutes
+        return late or self._impatient()
 
     def reason(self, step: int, steps: int) -> str:
         """Return why training ended at ``step`` of ``steps``; empty if it ended at its last step."""
-        if self.options is None or not self.ended or step >= steps:
+        if not self.ended or step >= steps:
             return ""
         if self.options.minutes is None or self._impatient():
             return f"step {step:,} of {steps:,}, no better validation since step {self._step:,}"
         return f"step {step:,} of {steps:,}, {self.options.minutes:g} minutes of training are over"
 
     def _impatient(self) -> bool:
-        patience = self.options.patience if self.options else None
-        return patience is not None and self._stale >= patience
-
-    def _late(self) -> bool:
-        minutes = self.options.minutes if self.options else None
-        return minutes is not None and time.monotonic() - self._begun > 60 * minutes
+        return self.options.patience is not None and self._stale >= self.options.patience
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
+from torch.distributed import DistError
+
 from vlcli.engine import processes, pulse
 from vlcli.errors import VlcliError
 from vlcli.stopping import LAUNCHER, Stopped
@@ -217,10 +219,9 @@ class Watch:
 
 
 def _is_consequence(error: Exception) -> bool:
-    names = {kind.__name__ for kind in type(error).__mro__}
     words = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "timed out waiting")
     text = str(error).lower()
-    return "DistError" in names or (isinstance(error, RuntimeError) and any(word in text for word in words))
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and any(word in text for word in words))
 
 
 _current: list[Watch] = []

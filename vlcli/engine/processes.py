@@ -5,6 +5,7 @@ import os
 import random
 import time
 from collections.abc import Set
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -34,13 +35,12 @@ def resolve_device(name: str | None) -> str:
     Raises:
         UsageError: there is no such device.
     """
-    if name in (None, "auto"):
-        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    kind = name.split(":")[0]
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(kind, False):
-        known = ", ".join(kind for kind, is_there in there.items() if is_there)
-        raise UsageError("This device is not there.", got=name, expected=known, hint="--device auto")
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    known = [kind for kind, is_there in there.items() if is_there]
+    if name is None or name == "auto":
+        return known[0]
+    if name.split(":")[0] not in known:
+        raise UsageError("This device is not there.", got=name, expected=", ".join(known), hint="--device auto")
     return name
 
 
@@ -110,10 +110,9 @@ def hang_timeout() -> float:
         UsageError: it is no number of seconds.
     """
     said = os.environ.get("VLCLI_HANG_TIMEOUT", str(_seconds))
-    try:
+    seconds = math.nan
+    with suppress(ValueError):
         seconds = float(said)
-    except ValueError:
-        seconds = math.nan
     if not 1 <= seconds <= 86400 * 30:
         what, expected = "VLCLI_HANG_TIMEOUT is no number of seconds.", "seconds, from 1 to 2592000"
         raise UsageError(what, where="environment", got=said, expected=expected)
@@ -201,8 +200,7 @@ def _collect(tensor: Tensor) -> tuple[Tensor, list[int]]:
     padded[: len(sent)] = sent
     parts = [torch.empty_like(padded) for _ in rows]
     dist.all_gather(parts, padded)
-    whole = torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
-    return whole.to(tensor.dtype), rows
+    return torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)]).to(tensor.dtype), rows
 
 
 class _Gather(torch.autograd.Function):

@@ -86,26 +86,19 @@ class TensorBoard(Tracker):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ComponentError(
-                "The tracker 'tensorboard' needs TensorBoard, which is not installed.",
-                hint="pip install 'vlcli[tensorboard]'",
-            ) from error
-        self._writer: SummaryWriter | None = None
+            what = "The tracker 'tensorboard' needs TensorBoard, which is not installed."
+            raise ComponentError(what, hint="pip install 'vlcli[tensorboard]'") from error
         self._open = partial(SummaryWriter, str(folder / directory))
 
     def resume(self, step: int) -> None:
         self._writer = self._open(purge_step=step + 1 if step else None)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        if self._writer is None:
-            self.resume(0)
-        assert self._writer is not None
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
 
 def tell(trackers: list[Tracker], call: Callable[[Tracker], None], progress: Progress) -> None:

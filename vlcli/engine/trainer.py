@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.engine import processes, pulse
 from vlcli.engine.allocator import keep_freed_memory
@@ -18,11 +18,10 @@ from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.ema import Ema
 from vlcli.engine.guard import Guard
 from vlcli.engine.log_window import LogWindow
-from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
 from vlcli.engine.outcome import EarlyStop, Evaluate, Score, TrainingOutcome
 from vlcli.engine.schedule import StepPlan, set_rate, with_rate
-from vlcli.engine.sharding import Shards, local
+from vlcli.engine.sharding import Shards, blocks_of, local
 from vlcli.engine.trackers import Tracker, tell
 from vlcli.engine.training_module import TrainingModule
 from vlcli.engine.weights import first_not_finite
@@ -72,7 +71,7 @@ class Trainer:
         if place.type == "cpu":
             keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))
         self.module = module.to(place)
-        prepare_modules(module, config, self.progress)
+        _recompute_and_compile(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
         self.config, self.rate_line = with_rate(config, module.model.network_shape, len(data), self.plan.steps)
         self.shards = Shards(module, config.sharding)
@@ -101,8 +100,7 @@ class Trainer:
             before, now = int(position.extra.get("world", 1)), processes.world()
             if before != now:
                 text = f"{before} process{'es' * (before > 1)} wrote the checkpoint, {now} go{'es' * (now == 1)} on: "
-                text += "batches are the same; dropout draws other numbers, and sums round otherwise"
-                self.progress.info(text)
+                self.progress.info(f"{text}batches are the same; dropout draws other numbers, and sums round otherwise")
             if self.config.threads is None and "threads" in position.extra:
                 # Sums differ in their last bits with the threads.
                 torch.set_num_threads(position.extra["threads"])
@@ -144,17 +142,9 @@ class Trainer:
 
     def _batches(self) -> Iterator[Batch]:
         position = self.position
-        loader = self.data.loader(
-            self.config.batch_size,
-            shuffle=True,
-            epoch=position.epoch,
-            start_batch=position.batch,
-            rank=processes.rank(),
-            world=processes.world(),
-            workers=self.config.workers,
-            drop_last=self.plan.drop_last,
-        )
-        source = iter(loader)
+        at = {"epoch": position.epoch, "start_batch": position.batch}
+        at |= {"rank": processes.rank(), "world": processes.world(), "workers": self.config.workers}
+        source = iter(self.data.loader(self.config.batch_size, shuffle=True, drop_last=self.plan.drop_last, **at))
         for number in range(position.batch, self.plan.batches):
             begun = time.perf_counter()
             with pulse.during(pulse.LOADS):
@@ -321,3 +311,16 @@ class Trainer:
         numbers |= {"scaler": scaler.state_dict()} if scaler is not None else {}
         self.position.window, self.position.extra = self.window.sums(), {**numbers, **extra}
         self.checkpoints.save(self.module, self.optimizer, self.ema, self.position)
+
+
+def _recompute_and_compile(module: nn.Module, config: Training, progress: Progress) -> None:
+    stacks: list[Any] = [part for part in module.modules() if hasattr(part, "checkpointing")]
+    for stack in stacks if config.checkpointing else ():
+        stack.checkpointing = True
+    if config.checkpointing and not stacks:
+        progress.warn("this model has no layers that can be recomputed: checkpointing changes nothing")
+    if config.compile:
+        # Blocks whose parameters are gathered one after another are compiled one by one.
+        blocks = blocks_of(module) if config.sharding != "none" else []
+        for part in blocks or stacks or list(module.children()):
+            part.compile(dynamic=True)

@@ -88,8 +88,8 @@ class TrainingModule(nn.Module):
         self.objectives = cast("Mapping[str, Objective]", nn.ModuleDict(objectives))
         self.parts = {part.name: part for part in parts}
         self.order, self._reads = _order(self.objectives, self.parts)
-        momenta = [o.teacher_momentum for o in self.objectives.values() if o.teacher_momentum is not None]
-        self.momentum = max(momenta, default=None)
+        momenta = (objective.teacher_momentum for objective in self.objectives.values())
+        self.momentum = max((momentum for momentum in momenta if momentum is not None), default=None)
         self.teacher = None if self.momentum is None else copy.deepcopy(model).requires_grad_(False)
         self._done: list[tuple[ForwardPasses, dict[str, ObjectiveOutput]]] = []
 
@@ -109,17 +109,9 @@ class TrainingModule(nn.Module):
 
     def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> ForwardPasses:
         """Return the forward passes over a batch; in training mode they gather over processes."""
-        return ForwardPasses(
-            self.model,
-            batch,
-            epoch=epoch,
-            index=index,
-            training=self.training,
-            gather=processes.gather if self.training else None,
-            rank=processes.rank() if self.training else 0,
-            teacher=self.teacher,
-            record=record,
-        )
+        at: dict[str, Any] = {"epoch": epoch, "index": index, "training": self.training}
+        at |= {"gather": processes.gather, "rank": processes.rank()} if self.training else {}
+        return ForwardPasses(self.model, batch, teacher=self.teacher, record=record, **at)
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """Return the predictions of every objective that makes any (or of ``only`` this one), by name."""
@@ -213,12 +205,10 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     """
     parts = [Part.of(entry) for entry in objectives]
     names = [part.name for part in parts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         text = f"two objectives are called {', '.join(map(repr, twice))}"
         raise RecipeError([Problem("objectives", text, hint="tell them apart with `as: NAME`")])
-    bad = [name for name in names if "/" in name or "." in name]
-    if bad:
+    if bad := [name for name in names if "/" in name or "." in name]:
         raise RecipeError([Problem("objectives", "a name holds '/' or '.'", got=bad[0], hint="use `as: NAME`")])
     check_capabilities(registry.of(Model).load(as_spec(model)["name"]), parts)
     torch.manual_seed(seed)
@@ -239,11 +229,10 @@ def check_capabilities(model: Any, parts: list[Part]) -> None:
         RecipeError: names all of them.
     """
     problems = []
-    got = f"{getattr(model, '__name__', type(model).__name__)}, which can: "
-    got += ", ".join(sorted(model.capabilities)) or "nothing"
+    can = ", ".join(sorted(model.capabilities)) or "nothing"
+    got = f"{getattr(model, '__name__', type(model).__name__)}, which can: {can}"
     for number, part in enumerate(parts):
-        lacking = registry.of(Objective).load(part.spec["name"]).requires - model.capabilities
-        if lacking:
+        if lacking := registry.of(Objective).load(part.spec["name"]).requires - model.capabilities:
             text = f"{part.name!r} needs a model that can: {', '.join(sorted(lacking))}"
             problems.append(Problem(f"objectives[{number}]", text, got=got, hint=OTHER_MODEL))
     if problems:
@@ -302,13 +291,13 @@ def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, 
     for words in objective.reads:
         known = words.split("|")
         by_kind = [part.name for part in parts.values() if part.spec["name"] in known]
-        source = next((word for word in known if word in parts), by_kind[0] if len(by_kind) == 1 else None)
-        if source is None:
+        by_name = [word for word in known if word in parts]
+        if not by_name and len(by_kind) != 1:
             word = repr(known[0])
-            text = f"{name!r} reads {word}, and there are several"
-            text = text if by_kind else f"{name!r} reads the objective {word}, which is not there"
-            raise RecipeError([Problem("objectives", text, got=", ".join(parts), hint=f"add {word}, once")])
-        sources[known[0]] = source
+            text = f"{word}, and there are several" if by_kind else f"the objective {word}, which is not there"
+            problem = Problem("objectives", f"{name!r} reads {text}", got=", ".join(parts), hint=f"add {word}, once")
+            raise RecipeError([problem])
+        sources[known[0]] = (by_name or by_kind)[0]
     return sources
 
 

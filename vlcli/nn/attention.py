@@ -191,12 +191,10 @@ class Attention(nn.Module):
         Returns:
             (B, Tq, dim), packed as ``x`` was.
         """
-        source = x if y is None else y
-        q_in, k_in, v_in = x, source, source
-        if context.position is not None:
-            q_in, k_in, v_in = context.position.inputs(q_in, k_in, v_in, context.state, context.layer)
+        source, position = x if y is None else y, context.position or _NO_POSITION
+        inputs = position.inputs(x, source, source, context.state, context.layer)
         cache, key = context.cache, (context.layer, y is not None)
-        q, k, v = self._projected(q_in, k_in, v_in, context, key)
+        q, k, v = self._projected(*inputs, context, key)
         if cache is not None and key in cache.shared:
             if context.position is None and context.record is None:
                 mixed = self._attend_shared(q, (k, v), cache.shared[key], cache.per, context.mask)
@@ -214,8 +212,7 @@ class Attention(nn.Module):
         cache, crossing = context.cache, key[1]
         layouts = context.x_layout, context.y_layout if crossing else context.x_layout
         if cache is not None and crossing and cache.has(key):
-            q = self.project(q_in, None, None, *layouts)[0]
-            return q, *cache.get(key)
+            return self.project(q_in, None, None, *layouts)[0], *cache.get(key)
         q, k, v = self.project(q_in, k_in, v_in, *layouts)
         assert k is not None
         assert v is not None
@@ -235,28 +232,25 @@ class Attention(nn.Module):
         Returns:
             (B, H, Tq, d), the values weighted by the attention probabilities.
         """
-        position, state, layer, record = context.position, context.state, context.layer, context.record
-        added: Tensor | None = None
-        dtype = self._score_dtype(q)
+        position, state, layer, record = context.position or _NO_POSITION, context.state, context.layer, context.record
+        dtype, rate = self._score_dtype(q), self.dropout if self.training else 0.0
         bias = None if context.mask is None else context.mask.bias(q.shape[2], k.shape[2], q.device, dtype)
-        if position is not None:
-            q, k = position.rotate(q, k, state, layer)
-            alone = bias is None and record is None and not (self.training and self.dropout) and dtype == q.dtype
-            whole = position.attend(q, k, v, state, layer) if alone else None
+        q, k = position.rotate(q, k, state, layer)
+        if bias is None and record is None and not rate and dtype == q.dtype:
+            whole = position.attend(q, k, v, state, layer)
             if whole is not None:
                 return whole
-            added = position.logits(q, k, state, layer)
-        keeps = record is not None or (position is not None and position.uses_weights)
+        added = position.logits(q, k, state, layer)
+        keeps = record is not None or position.uses_weights
         if not (keeps or self._slow_when_fused(q, k, added)) and dtype == q.dtype:
-            extra, rate = total(added, bias), self.dropout if self.training else 0.0
+            extra = total(added, bias)
             return F.scaled_dot_product_attention(q, k, v, None if extra is None else extra.to(q.dtype), rate)
         weights = self._weights(q, k, added, bias)
         if record is not None:
             record.keep(context.name, weights)
         weights = F.dropout(weights, self.dropout, self.training).to(v.dtype)
-        mixed = weights @ v  # (B, H, Tq, d)
-        more = None if position is None else position.values(weights, state, layer)
-        return mixed if more is None else mixed + more
+        more = position.values(weights, state, layer)
+        return weights @ v if more is None else weights @ v + more  # (B, H, Tq, d)
 
     def _slow_when_fused(self, q: Tensor, k: Tensor, added: Tensor | None) -> bool:
         if q.device.type != "cpu":
@@ -348,6 +342,9 @@ class StandardAttention(Attention):
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
         return cast("Tensor", self.dense(context))
+
+
+_NO_POSITION = PairwisePosition(AttentionShape(dim=1, heads=1))
 
 
 def _by_owner(x: Tensor, per: int) -> Tensor:

@@ -1,6 +1,7 @@
 """Embeddings of words and features, the tokens of the first layer."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -58,9 +59,7 @@ class TextEmbeddings(nn.Module):
 def text_layout(text: Text, *, source: int = 0) -> Layout:
     """Lay out a text, with its position ids."""
     layout = Layout.for_text(text.mask, text.special, source=source)
-    if text.positions is not None:
-        layout.index = text.positions
-    return layout
+    return layout if text.positions is None else replace(layout, index=text.positions)
 
 
 class FeatureEmbeddings(nn.Module):

@@ -67,7 +67,7 @@ def fake_regions(
     sure = torch.ones(rows, count, device=device)
     return Regions(
         torch.zeros(rows, count, data_spec.region_dim, device=device),
-        _whole(rows, count, device) if grid is None else _cells(grid, device).expand(rows, count, 4),
+        _cells(grid or (1, 1), device).expand(rows, count, 4),
         sure.bool(),
         torch.full((rows, 2), DEFAULT_SIZE[0], device=device),
         classes=flat,
@@ -89,10 +89,6 @@ def fake_batch(
     return Batch({"clean": view}, {}, [str(row) for row in range(rows)], order)
 
 
-def _whole(rows: int, count: int, device: torch.device | str) -> torch.Tensor:
-    return torch.tensor([0.0, 0.0, 1.0, 1.0], device=device).expand(rows, count, 4)
-
-
 def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
     # (rows * columns, 4) in row-major order, as shares of the picture
     y, x = torch.cartesian_prod(*(torch.arange(count, device=device) / count for count in grid)).unbind(1)
@@ -106,7 +102,8 @@ def _pixels(needs: InputSpec, data_spec: DataSpec, rows: int, device: torch.devi
     if not needs.boxes:
         return Pixels(images, sizes)
     flat = torch.zeros(rows, data_spec.regions, dtype=torch.long, device=device)
-    return Pixels(images, sizes, None, _whole(rows, data_spec.regions, device), flat == 0, flat, flat)
+    boxes = _cells((1, 1), device).expand(rows, data_spec.regions, 4)
+    return Pixels(images, sizes, None, boxes, flat == 0, flat, flat)
 
 
 def _concepts(rows: int, device: torch.device | str, count: int = 20) -> Concepts:

@@ -181,8 +181,7 @@ class LearnedPosition(TokenPosition):
         # The image's class tokens are numbered in their order; a sentence's special tokens have no row.
         of_image = layout.special & (layout.index < 0)
         order = of_image.long().cumsum(1) - 1
-        row = torch.where(cell[..., 0] < 0, torch.full_like(row, -1), row)
-        return torch.where(of_image & (order < self.specials), order, row)
+        return torch.where(of_image & (order < self.specials), order, row.masked_fill(cell[..., 0] < 0, -1))
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         if self.grid is None or old == new:
@@ -225,13 +224,13 @@ class SinusoidPosition(TokenPosition):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x has the shape (B, T, dim).
-        line = self._waves(layout.index.float(), self.shape.dim)
-        centre, half = layout.centre, self.shape.dim // 2
+        centre = layout.centre
         if layout.boxes is not None:
             centre = centre * (2 * math.pi)
         elif self.normalise and layout.grid is not None:
             centre = (centre + 1) / centre.new_tensor(layout.grid) * (2 * math.pi)
-        plane = torch.cat([self._waves(centre[..., 0], half), self._waves(centre[..., 1], half)], -1)
+        line = self._waves(layout.index.float(), self.shape.dim)
+        plane = self._waves(centre, self.shape.dim // 2).flatten(-2)  # (B or 1, T, dim)
         added = torch.where((layout.index >= 0)[..., None], line, plane.nan_to_num(0.0))
         return x + added.to(x.dtype)
 
@@ -303,13 +302,10 @@ def match_normalised(positions: Iterable[nn.Module]) -> None:
 
 def _waves(grid: tuple[int, int], dim: int) -> Tensor:
     # (rows * columns, dim): sines and cosines of the row, then of the column, half of the width each
-    rows, columns = grid
     count = -(-dim // 4)
     speed = 1000 ** -(torch.arange(count) / count)
-    lines = [torch.arange(side)[:, None] * speed for side in grid]
-    down, across = (torch.cat([angle.sin(), angle.cos()], 1) for angle in lines)  # (rows, dim / 2), (columns, dim / 2)
-    both = torch.cat([down[:, None].expand(-1, columns, -1), across[None].expand(rows, -1, -1)], -1)
-    return both.flatten(0, 1)[:, :dim]
+    angle = torch.cartesian_prod(*map(torch.arange, grid))[..., None] * speed  # (rows * columns, 2, dim / 4)
+    return torch.cat([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim]
 
 
 def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:

@@ -23,11 +23,10 @@ def word_layers(record: Recorder, text: int, image: int) -> list[str]:
 
     Without cross-attention these are layers over both in one sequence, words first.
     """
-    shapes = {name: weights.shape[-2:] for name, weights in record.attention.items()}
-    across = [name for name, shape in shapes.items() if tuple(shape) == (text, image)]
-    named = [name for name in across if name.endswith(TO_IMAGE)]
-    joint = [name for name, shape in shapes.items() if tuple(shape) == (text + image, text + image)]
-    return named or across or joint
+    shapes = {name: tuple(weights.shape[-2:]) for name, weights in record.attention.items()}
+    across = [name for name, shape in shapes.items() if shape == (text, image)]
+    joint = [name for name, shape in shapes.items() if shape == (text + image, text + image)]
+    return [name for name in across if name.endswith(TO_IMAGE)] or across or joint
 
 
 def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: float = 0.5) -> str:
@@ -71,12 +70,6 @@ def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: boo
     return maps.mean(1) if head is None else maps[:, head]
 
 
-def image_layers(record: Recorder, tokens: int) -> list[str]:
-    """Return the names of an image encoder's recorded self-attention, in the order of the layers."""
-    named = [name for name in record.attention if name.startswith(OF_IMAGE)]
-    return [name for name in named if record.attention[name].shape[-1] == tokens]
-
-
 @dataclass
 class WordMaps:
     """Grad-CAM of P pairs.
@@ -114,13 +107,11 @@ def word_maps(
         head: one head; None: all.
     """
     fused = step.fused()
-    text, image = fused.text.layout, fused.image.layout
-    rows, count = fused.text.hidden.shape[:2]
-    regions = fused.image.hidden.shape[1]
+    (rows, count), regions = fused.text.hidden.shape[:2], fused.image.hidden.shape[1]
     name = choose_layer(word_layers(step.record, count, regions), layer, where)
     maps = grad_cam(step.record.attention[name], score, head)[:, :count, -regions:]
-    text = text.expand(rows)
-    return WordMaps(maps, text.valid, text.special, image, name)
+    text = fused.text.layout.expand(rows)
+    return WordMaps(maps, text.valid, text.special, fused.image.layout, name)
 
 
 def image_maps(
@@ -143,8 +134,9 @@ def image_maps(
         UsageError: no such layer or head.
     """
     states, rows = step.image(), step.pairs()[1]
-    names = image_layers(step.record, states.hidden.shape[1])
-    weights = step.record.attention[choose_layer(names, layer, where, share=0.75)]  # (M, H, R, R)
+    tokens, kept = states.hidden.shape[1], step.record.attention
+    names = [name for name, probs in kept.items() if name.startswith(OF_IMAGE) and probs.shape[-1] == tokens]
+    weights = kept[choose_layer(names, layer, where, share=0.75)]  # (M, H, R, R)
     maps = torch.zeros(len(rows), weights.shape[-1], dtype=weights.dtype, device=weights.device)
     pictures = rows.tolist()
     turns = [pictures[:number].count(picture) for number, picture in enumerate(pictures)]

@@ -22,10 +22,6 @@ class Norm(nn.SyncBatchNorm):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if x.is_cuda else nn.BatchNorm2d.forward(self, x)
 
-    def _check_input_dim(self, x: Tensor) -> None:
-        if x.dim() != 4:
-            raise ValueError(f"maps of {x.dim()} dimensions")
-
 
 class ConvNorm(nn.Sequential):
     """Convolution, normalisation, ReLU."""
