@@ -27,5 +27,4 @@ def keep_freed_memory(parameters: int) -> bool:
     """
     if parameters < LARGE or not can_keep_freed_memory():
         return False
-    library = ctypes.CDLL(None)
-    return all(library.mallopt(option, size) for option, size in _THRESHOLDS.items())
+    return all(ctypes.CDLL(None).mallopt(option, size) for option, size in _THRESHOLDS.items())

@@ -229,13 +229,8 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _damaged(path: Path, got: str) -> DataError:
-    return DataError(
-        "The model's config is damaged.",
-        where=str(path / CONFIG),
-        got=got,
-        expected="a file as vlcli writes it",
-        hint="make the model again: vlcli run RECIPE --force --only STAGE",
-    )
+    what, hint = "The model's config is damaged.", "make the model again: vlcli run RECIPE --force --only STAGE"
+    return DataError(what, where=str(path / CONFIG), got=got, expected="a file as vlcli writes it", hint=hint)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

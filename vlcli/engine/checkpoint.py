@@ -31,7 +31,7 @@ from vlcli.engine.ema import Ema
 from vlcli.engine.optimizer_state import NUMBERS, load_state, read_numbers, write_state
 from vlcli.engine.sharding import Shards
 from vlcli.engine.training_module import TrainingModule
-from vlcli.engine.weights import load_exactly, read_tensors, refuse_not_finite, save_tensors
+from vlcli.engine.weights import REMEDY, load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import facts_of, is_whole, new_folder, sweep, write_json
 from vlcli.progress import Progress
@@ -159,7 +159,7 @@ class Checkpoints:
         """Return the hint for numbers that are not finite."""
         kept = self.complete()
         last = f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written yet"
-        return f"lower optimizer.lr, lengthen schedule.warmup or set clip; {last}"
+        return f"{REMEDY}; {last}"
 
     def best(self, step: int) -> dict[str, Tensor]:
         """Return the weights of :meth:`save_best` at ``step``. Raises DataError: they are gone or damaged."""

@@ -52,8 +52,7 @@ class Copies:
     @property
     def idle(self) -> list[str] | None:
         """Trained parameters that no loss has reached so far; None before the first step."""
-        idle = [name for row, name in enumerate(self.names) if row not in self._covered]
-        return idle if self._settled else None
+        return [name for row, name in enumerate(self.names) if row not in self._covered] if self._settled else None
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -42,8 +42,7 @@ class EarlyStop:
     def due(self) -> bool:
         """Whether the patience or the time of the recipe is used up."""
         minutes = self.options.minutes
-        late = minutes is not None and time.monotonic() - self._begun > 60 * minutes
-        return late or self._impatient()
+        return self._impatient() or (minutes is not None and time.monotonic() - self._begun > 60 * minutes)
 
     def reason(self, step: int, steps: int) -> str:
         """Return why training ended at ``step`` of ``steps``; empty if it ended at its last step."""

@@ -272,8 +272,7 @@ def _ticks(cores: Set[int]) -> int:
 
 def _quota() -> int:
     # Of a container (cgroup v2); unlimited: very many.
-    try:
+    with suppress(OSError, ValueError):
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return max(1, int(limit) // int(period))
-    except (OSError, ValueError):
-        return 1 << 16
+    return 1 << 16

@@ -112,8 +112,7 @@ class Shards:
         plain = [grad for grad in grads if not is_share(grad)]
         if self.mesh is None:
             return torch.nn.utils.get_total_norm(plain)
-        shares = [local(grad) for grad in grads if is_share(grad)]
-        square = torch.nn.utils.get_total_norm(shares).square()
+        square = torch.nn.utils.get_total_norm([local(grad) for grad in grads if is_share(grad)]).square()
         dist.all_reduce(square, group=self.mesh[DIMENSION].get_group())
         return (square + torch.nn.utils.get_total_norm(plain).square()).sqrt() if plain else square.sqrt()
 
@@ -166,7 +165,7 @@ class Shards:
             placed = self.spread(name, share)
             averages[name] = placed.full_tensor() if is_share(placed) else share
         self._gather()
-        self.mesh = None
+        self.mesh, self.sharded = None, {}
 
     def _gather(self) -> None:
         if not self.active:
@@ -186,7 +185,7 @@ class Shards:
     def spread(self, name: str, share: Tensor) -> Tensor:
         """Return the DTensor of which every process holds a ``share``, laid out as the parameter ``name``."""
         like = self.sharded.get(name)
-        if like is None or not self.active or not share.ndim:
+        if like is None or not share.ndim:
             return share
         from torch.distributed.tensor import DTensor
 
@@ -196,7 +195,7 @@ class Shards:
     def part_of(self, name: str, value: Tensor) -> Tensor:
         """Return this process's shard of a whole tensor, sharded as the parameter ``name`` is (or all of it)."""
         like = self.sharded.get(name)
-        if like is None or value.shape != like.shape or not self.active:
+        if like is None or value.shape != like.shape:
             return value
         from torch.distributed.tensor import distribute_tensor
 

@@ -161,8 +161,7 @@ class Trainer:
         rate = set_rate(self.optimizer, self.config, self.position.step, self.plan.steps)
         for part, batch in enumerate(islice(batches, count)):
             with nullcontext() if part == count - 1 else self.shards.no_sync():
-                loss = self._forward(batch, part, rate)
-                self.accelerator.backward(loss / count)
+                self.accelerator.backward(self._forward(batch, part, rate) / count)
         norm = self._clip(rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -179,12 +178,12 @@ class Trainer:
         if part == 0:
             self.module.open_step(batch, **where)  # momentum copies
         result = self._wrapped(batch, **where, first=False)
-        means = list(result.losses.values())
+        means = result.losses.values()
         sums = torch.stack([mean.total for mean in means]).tolist() if means else []  # one transfer from the device
-        if bad := [
-            f"{name} = {total}" for name, total in zip(result.losses, sums, strict=True) if not math.isfinite(total)
-        ]:
-            raise self._not_finite("The loss is not finite.", ", ".join(bad), rate)
+        bad = {name: value for name, value in zip(result.losses, sums, strict=True) if not math.isfinite(value)}
+        if bad:
+            got = ", ".join(f"{name} = {value}" for name, value in bad.items())
+            raise self._not_finite("The loss is not finite.", got, rate)
         size = min(self.config.batch_size, len(self.data))  # rows of all processes
         self.position.examples += size
         self.window.add(result, size)
@@ -207,13 +206,9 @@ class Trainer:
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
         name = first_not_finite({name: local(p) for name, p in self.module.named_parameters()})
         weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
-        return VlcliError(
-            what,
-            where=f"step {self.position.step + 1}, epoch {self.position.epoch + 1}",
-            got=f"{got} at learning rate {rate:.3g}; {weights}",
-            expected="finite numbers",
-            hint=self.checkpoints.remedy(),
-        )
+        where = f"step {self.position.step + 1}, epoch {self.position.epoch + 1}"
+        got, hint = f"{got} at learning rate {rate:.3g}; {weights}", self.checkpoints.remedy()
+        return VlcliError(what, where=where, got=got, expected="finite numbers", hint=hint)
 
     def _after_step(self, epoch_ended: bool) -> None:
         if self.position.step % self.config.log_every == 0 or self.guard.done:
@@ -288,15 +283,14 @@ class Trainer:
             try:
                 return outcome, self.checkpoints.best(outcome.best)
             except DataError as error:
-                path = self.checkpoints.folder / f"best-{outcome.best:08d}"
-                self.checkpoints.set_aside(path, error, self.progress)
+                self.checkpoints.set_aside(self.checkpoints.folder / f"best-{outcome.best:08d}", error, self.progress)
             try:
                 state = self.checkpoints.weights(outcome.best, averaged=self.ema is not None)
                 self.progress.warn(f"the best weights are taken from the checkpoint of step {outcome.best} instead")
                 return outcome, state
             except DataError:
-                text = f"the best weights are lost: those of step {outcome.steps}, the last, stand in for them"
-                self.progress.warn(text)
+                lost = f"the best weights are lost: those of step {outcome.steps}, the last, stand in for them"
+                self.progress.warn(lost)
             with self._averages(), self.shards.whole():
                 outcome = replace(outcome, best=outcome.steps, metrics=self._score(alone=True).metrics)
         with self._averages():

@@ -45,8 +45,7 @@ class Part:
         """Split a recipe's entry, which mixes the component's parameters with those of :class:`ObjectiveOptions`."""
         spec = as_spec(entry)
         name = str(spec.pop("as", spec["name"]))
-        options = ObjectiveOptions(**{key: spec.pop(key) for key in list(spec) if key in OPTION_KEYS})
-        return cls(name, spec, options)
+        return cls(name, spec, ObjectiveOptions(**{key: spec.pop(key) for key in list(spec) if key in OPTION_KEYS}))
 
     def active(self, epoch: int) -> bool:
         """Return whether the objective has an effect in this epoch (``until_epoch`` is the first without it)."""

@@ -22,6 +22,8 @@ from vlcli.nn.weights import choose_state, cut, unscaled, without_prefix
 from vlcli.plain import comma_list
 from vlcli.recipe.patterns import Searcher
 
+REMEDY = "lower optimizer.lr, lengthen schedule.warmup or set clip"
+"""What to do about numbers that are not finite."""
 TIED = "tied"
 """Key of the file's metadata: JSON, name of each tied tensor -> name it is stored under."""
 
@@ -45,7 +47,9 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     path.chmod(usual_mode(path.parent))  # safetensors writes for the owner alone
 
 
-def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Container[str] = (), hint: str = "") -> None:
+def refuse_not_finite(
+    tensors: Mapping[str, Tensor], where: str, buffers: Container[str] = (), hint: str = REMEDY
+) -> None:
     """Refuse to write weights that are NaN or infinite.
 
     Args:
@@ -55,14 +59,9 @@ def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Contai
         VlcliError: names the first such weight.
     """
     if (name := first_not_finite(tensors, buffers)) is not None:
-        bad = int((~torch.isfinite(tensors[name])).sum())
-        raise VlcliError(
-            "The weights are not finite, so they are not written.",
-            where=where,
-            got=f"{name}: {bad} of {tensors[name].numel()} values are NaN or infinite",
-            expected="finite numbers",
-            hint=hint or "lower optimizer.lr, lengthen schedule.warmup or set clip",
-        )
+        bad, what = int((~torch.isfinite(tensors[name])).sum()), "The weights are not finite, so they are not written."
+        got = f"{name}: {bad} of {tensors[name].numel()} values are NaN or infinite"
+        raise VlcliError(what, where=where, got=got, expected="finite numbers", hint=hint)
 
 
 def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()) -> str | None:

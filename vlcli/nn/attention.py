@@ -271,8 +271,7 @@ class Attention(nn.Module):
         bias = None if mask is None else mask.bias(scores.shape[-2], scores.shape[-1], q.device, dtype)
         weights = (scores if bias is None else scores + bias).softmax(-1)
         weights = F.dropout(weights, self.dropout, self.training).to(rows[1].dtype)
-        met = _by_row(_by_owner(weights[..., :common], per) @ shared[1], per)
-        return met + weights[..., common:] @ rows[1]
+        return _by_row(_by_owner(weights[..., :common], per) @ shared[1], per) + weights[..., common:] @ rows[1]
 
     def _weights(self, q: Tensor, k: Tensor, added: Tensor | None, bias: Tensor | None) -> Tensor:
         dtype = self._score_dtype(q)

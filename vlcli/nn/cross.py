@@ -64,8 +64,7 @@ class CrossEncoder(nn.Module):
     ) -> None:
         super().__init__()
         shape = replace(shape, layers=count * pictures, cross=True)
-        width = shape.key_dim or shape.dim
-        back = replace(shape, dim=width, key_dim=shape.dim)
+        back = replace(shape, dim=shape.key_dim or shape.dim, key_dim=shape.dim)
         self.text = nn.ModuleList(CrossLayer(shape, hidden, style, attention) for _ in range(count * pictures))
         self.image = nn.ModuleList(CrossLayer(back, hidden, style, attention) for _ in range(count if both else 0))
         attentions: list[Any] = [layer.other.attention for layer in self.text]

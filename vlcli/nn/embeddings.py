@@ -38,8 +38,7 @@ class TextEmbeddings(nn.Module):
         frozen_padding: bool = False,
     ) -> None:
         super().__init__()
-        padding = data_spec.pad_id if frozen_padding else None
-        self.words = nn.Embedding(data_spec.vocab_size, dim, padding_idx=padding)
+        self.words = nn.Embedding(data_spec.vocab_size, dim, data_spec.pad_id if frozen_padding else None)
         self.segments = nn.Embedding(segments, dim, padding_idx=0 if frozen_padding else None) if segments else None
         self.positions = nn.ModuleList(positions)
         self.norm = nn.LayerNorm(dim, eps=eps)

@@ -65,16 +65,10 @@ def fake_regions(
     count = data_spec.regions if grid is None else grid[0] * grid[1]
     flat = torch.zeros(rows, count, dtype=torch.long, device=device)
     sure = torch.ones(rows, count, device=device)
-    return Regions(
-        torch.zeros(rows, count, data_spec.region_dim, device=device),
-        _cells(grid or (1, 1), device).expand(rows, count, 4),
-        sure.bool(),
-        torch.full((rows, 2), DEFAULT_SIZE[0], device=device),
-        classes=flat,
-        class_scores=sure,
-        attributes=flat,
-        attribute_scores=sure,
-    )
+    features = torch.zeros(rows, count, data_spec.region_dim, device=device)
+    boxes = _cells(grid or (1, 1), device).expand(rows, count, 4)
+    sizes = torch.full((rows, 2), DEFAULT_SIZE[0], device=device)
+    return Regions(features, boxes, sure.bool(), sizes, flat, sure, flat, sure)
 
 
 def fake_batch(

@@ -145,8 +145,7 @@ class Layout(Tensors):
 
 def merged(runs: Iterable[tuple[int, int]]) -> Runs:
     """Join neighbouring runs of one route."""
-    groups = groupby(runs, key=itemgetter(0))
-    return tuple((route, sum(count for _, count in group)) for route, group in groups)
+    return tuple((route, sum(count for _, count in group)) for route, group in groupby(runs, key=itemgetter(0)))
 
 
 def cut_runs(runs: Runs, start: int, stop: int) -> Runs:

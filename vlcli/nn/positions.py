@@ -158,12 +158,11 @@ class LearnedPosition(TokenPosition):
         count = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
         checked = not torch.compiler.is_exporting() and layout.grid is None and layout.boxes is None
         if checked and count > len(self.table.weight):
-            raise DataError(
+            what, hint = (
                 "A text is longer than the position table.",
-                got=f"{count} pieces",
-                expected=f"at most {len(self.table.weight)}",
-                hint="lower text.length, or raise the position's length",
+                "lower text.length, or raise the position's length",
             )
+            raise DataError(what, got=f"{count} pieces", expected=f"at most {len(self.table.weight)}", hint=hint)
         return layout.index
 
     def _by_cell(self, layout: Layout) -> Tensor:
@@ -231,8 +230,7 @@ class SinusoidPosition(TokenPosition):
             centre = (centre + 1) / centre.new_tensor(layout.grid) * (2 * math.pi)
         line = self._waves(layout.index.float(), self.shape.dim)
         plane = self._waves(centre, self.shape.dim // 2).flatten(-2)  # (B or 1, T, dim)
-        added = torch.where((layout.index >= 0)[..., None], line, plane.nan_to_num(0.0))
-        return x + added.to(x.dtype)
+        return x + torch.where((layout.index >= 0)[..., None], line, plane.nan_to_num(0.0)).to(x.dtype)
 
     def _waves(self, index: Tensor, width: int) -> Tensor:
         exponent = torch.arange(0, width, 2, device=index.device, dtype=torch.float32) / width
@@ -271,11 +269,8 @@ class BoxPosition(TokenPosition):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x: (B, R, dim); tokens that are no boxes stay as they are
         if layout.boxes is None:
-            raise ComponentError(
-                "The position encoding 'box' needs tokens that are boxes.",
-                where="position box",
-                hint="use learned or sinusoid for grids and sentences",
-            )
+            what = "The position encoding 'box' needs tokens that are boxes."
+            raise ComponentError(what, where="position box", hint="use learned or sinusoid for grids and sentences")
         box = self.norm(self.project(geometry(layout.boxes, self.numbers).to(self.project.weight.dtype)))  # (B, R, dim)
         joined = (x + box) / 2 if self.combine == "mean" else x + box
         return torch.where(layout.centre[..., :1].isnan(), x, joined)

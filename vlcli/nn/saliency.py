@@ -43,12 +43,8 @@ def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: f
     known = list(names)
     fits = [name for name in known if pattern is None or fnmatch.fnmatchcase(name, pattern)]
     if not fits:
-        raise UsageError(
-            "No such attention from words to a picture.",
-            where=f"{where}, layer",
-            got=str(pattern),
-            expected=", ".join(known) or "(the model records none)",
-        )
+        what, expected = "No such attention from words to a picture.", ", ".join(known) or "(the model records none)"
+        raise UsageError(what, where=f"{where}, layer", got=str(pattern), expected=expected)
     return fits[int((len(fits) - 1) * share)] if pattern is None else fits[-1]
 
 
@@ -90,8 +86,7 @@ class WordMaps:
 
     def whole(self, specials: bool = True) -> Tensor:
         """Return (P, R), the mean over a sentence's tokens, with class tokens and separators if ``specials``."""
-        kept = self.words if specials else self.words & ~self.special
-        counted = kept[..., None].to(self.maps.dtype)  # (P, T, 1)
+        counted = (self.words if specials else self.words & ~self.special)[..., None].to(self.maps.dtype)  # (P, T, 1)
         return (self.maps * counted).sum(1) / counted.sum(1).clamp(min=1)
 
 
@@ -142,6 +137,5 @@ def image_maps(
     turns = [pictures[:number].count(picture) for number, picture in enumerate(pictures)]
     for turn in range(max(turns) + 1):
         chosen = torch.tensor([number for number, other in enumerate(turns) if other == turn], device=rows.device)
-        cams = grad_cam(weights, score[chosen], head, again=turn < max(turns))
-        maps[chosen] = cams[rows[chosen], 0]
+        maps[chosen] = grad_cam(weights, score[chosen], head, again=turn < max(turns))[rows[chosen], 0]
     return maps, states.select(rows).layout

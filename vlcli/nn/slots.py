@@ -122,5 +122,4 @@ def all_slots() -> dict[str, Slot]:
 
 def encoding_name(encoding: nn.Module) -> str:
     """Return the name of an encoding in the recipe, or the name of its class."""
-    spec = getattr(encoding, "spec_in_recipe", None) or {}
-    return str(spec.get("name", type(encoding).__name__))
+    return str((getattr(encoding, "spec_in_recipe", None) or {}).get("name", type(encoding).__name__))

@@ -92,8 +92,5 @@ class Generated(Tensors):
 
     def words(self, end: int) -> list[list[list[int]]]:
         """Return the ids of each picture's sentences, without end and padding."""
-        rows = zip(self.ids.tolist(), self.mask.tolist(), strict=True)
-        return [
-            [[word for word, real in zip(*one, strict=True) if real and word != end] for one in zip(*pair, strict=True)]
-            for pair in rows
-        ]
+        pairs = zip(self.ids.cpu(), (self.mask & (self.ids != end)).cpu(), strict=True)
+        return [[words[kept].tolist() for words, kept in zip(*pair, strict=True)] for pair in pairs]
