@@ -180,20 +180,17 @@ def _nothing(folder: Path) -> DataError:
     record = stage_record.read(folder)
     again = f"vlcli run {(record and record.recipe) or 'RECIPE'}"
     if record is not None and record.artifact:
-        what, got = "The run that made this stage is gone or has changed since.", stage_record.artifact(folder, record)
-        return DataError(what, where=str(folder), got=str(got), hint=f"make the stage again: {again}")
+        what, hint = "The run that made this stage is gone or has changed since.", f"make the stage again: {again}"
+        return DataError(what, where=str(folder), got=str(stage_record.artifact(folder, record)), hint=hint)
     if record is not None and record.status != "done":
         what, got = "This stage is not finished: it has no model yet.", f"status: {record.status}"
         return DataError(what, where=str(folder), got=got, hint=f"finish it: {again}")
     # the stages whose model an evaluation judged, or those of a run's folder
     judged = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
     near = [path for path in (judged or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
-    return DataError(
-        "There is no trained model here.",
-        where=str(folder),
-        expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
-        hint=f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE",
-    )
+    expected = f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/"
+    hint = f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE"
+    return DataError("There is no trained model here.", where=str(folder), expected=expected, hint=hint)
 
 
 class _Config(BaseModel):
@@ -261,18 +258,14 @@ def verified(path: Path) -> Path:
     recorded = (files or {}).get(path.name)
     actual = None if recorded is None else facts_of(path)
     if actual != recorded:
-        raise DataError(
-            "These weights cannot be read: they are not those that were written.",
-            where=str(path),
-            got=_in_words(actual),
-            expected=f"{_in_words(recorded)} (`files` of {CONFIG})",
-            hint=f"{_remedy(path.parent)}; weights that were changed on purpose: remove `files` from {CONFIG}",
-        )
+        what = "These weights cannot be read: they are not those that were written."
+        hint = f"{_remedy(path.parent)}; weights that were changed on purpose: remove `files` from {CONFIG}"
+        got, expected = _in_words(actual or {}), f"{_in_words(recorded or {})} (`files` of {CONFIG})"
+        raise DataError(what, where=str(path), got=got, expected=expected, hint=hint)
     return path
 
 
-def _in_words(facts: Mapping[str, Any] | None) -> str:
-    facts = facts or {}
+def _in_words(facts: Mapping[str, Any]) -> str:
     return f"{shown(facts.get('bytes'))} bytes with CRC-32 {shown(facts.get('crc32'))}"
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -209,10 +208,7 @@ class Watch:
             return
         if got != GONE or LAUNCHER not in os.environ:  # the launcher also knows which signal it was
             hint = pulse.HINT if "hang" in what else HINT
-            error = VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=hint)
-            with suppress(OSError):
-                sys.stderr.write(f"error: {error}\n")
-                sys.stderr.flush()
+            pulse.complain(VlcliError(what, where=f"rank {rank}", got=got.replace("\n", "\n    "), hint=hint))
         if self.rank == 0:
             self.leave(end=True)
         os._exit(VlcliError.exit_code)

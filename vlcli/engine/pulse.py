@@ -122,11 +122,16 @@ def watched_alone(limit: float) -> Iterator[None]:
             over.set()
 
 
-def _end(got: str, where: str, limit: float) -> None:
-    error = VlcliError("The training hangs.", where=where, got=got, expected=f"progress within {limit:g} s", hint=HINT)
+def complain(error: VlcliError) -> None:
+    """Write the message of a process that ends."""
     with suppress(OSError):
         sys.stderr.write(f"error: {error}\n")
         sys.stderr.flush()
+
+
+def _end(got: str, where: str, limit: float) -> None:
+    error = VlcliError("The training hangs.", where=where, got=got, expected=f"progress within {limit:g} s", hint=HINT)
+    complain(error)
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(VlcliError.exit_code)

@@ -23,6 +23,7 @@ from vlcli.recipe.schema import ObjectiveOptions
 from vlcli.registry import Spec, as_spec
 
 OPTION_KEYS = frozenset(ObjectiveOptions.model_fields)
+READ = ("concepts", "pixels", "regions", "text")
 OTHER_MODEL = "choose another model or drop the objective (vlcli show NAME tells what each can)"
 
 
@@ -129,7 +130,7 @@ class TrainingModule(nn.Module):
         """
         able = {key: part for key, part in self.objectives.items() if type(part).embed is not Objective.embed}
         if name in able or len(able) == 1:
-            return able.get(name) or next(iter(able.values()))
+            return able[name if name in able else next(iter(able))]
         raise ComponentError(
             f"The model has nothing to embed sentences and pictures with: no objective {name!r}.",
             got=", ".join(self.objectives) or "no objective",
@@ -213,7 +214,6 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     torch.manual_seed(seed)
     built = build_model(model, data_spec)
     check_capabilities(built, parts)
-    check_inputs(built, parts)
     heads: dict[str, Objective] = {}
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
@@ -224,40 +224,29 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
 def check_capabilities(model: Any, parts: list[Part]) -> None:
     """Refuse objectives that need capabilities that the model (class or instance) lacks.
 
-    Raises:
-        RecipeError: names all of them.
-    """
-    problems = []
-    can = ", ".join(sorted(model.capabilities)) or "nothing"
-    got = f"{getattr(model, '__name__', type(model).__name__)}, which can: {can}"
-    for number, part in enumerate(parts):
-        if lacking := registry.of(Objective).load(part.spec["name"]).requires - model.capabilities:
-            text = f"{part.name!r} needs a model that can: {', '.join(sorted(lacking))}"
-            problems.append(Problem(f"objectives[{number}]", text, got=got, hint=OTHER_MODEL))
-    if problems:
-        raise RecipeError(problems)
-
-
-def check_inputs(model: Model, parts: list[Part]) -> None:
-    """Refuse objectives that need an input (regions, pixels) or a method that the model lacks.
+    Of an instance also those that need an input (regions, pixels) or a method that it lacks.
 
     Raises:
         RecipeError: names all of them.
     """
-    needs, name = model.input_spec(), type(model).__name__
-    reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
+    kind, needs = (type(model), model.input_spec()) if isinstance(model, Model) else (model, None)
+    can, reads = sorted(model.capabilities), [field for field in READ if getattr(needs, field, False)]
     problems = []
     for number, part in enumerate(parts):
-        kind = registry.of(Objective).load(part.spec["name"])
-        lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
-        missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
-        if lacking:
-            what, got = f"needs a model that reads: {', '.join(lacking)}", f"{name}, which reads: {', '.join(reads)}"
+        objective = registry.of(Objective).load(part.spec["name"])
+        unseen = sorted(field for field in objective.inputs if needs is not None and not getattr(needs, field))
+        calls = objective.calls if needs is not None else ()
+        missing = sorted(method for method in calls if getattr(kind, method) is getattr(Model, method))
+        if lacking := sorted(objective.requires - model.capabilities):
+            what, got = f"that can: {', '.join(lacking)}", f"can: {', '.join(can) or 'nothing'}"
+        elif unseen:
+            what, got = f"that reads: {', '.join(unseen)}", f"reads: {', '.join(reads)}"
         elif missing:
-            what, got = f"needs a model with: {', '.join(missing)}", f"{name}, which has none"
+            what, got = f"with: {', '.join(missing)}", "has none"
         else:
             continue
-        problems.append(Problem(f"objectives[{number}]", f"{part.name!r} {what}", got=got, hint=OTHER_MODEL))
+        text, got = f"{part.name!r} needs a model {what}", f"{kind.__name__}, which {got}"
+        problems.append(Problem(f"objectives[{number}]", text, got=got, hint=OTHER_MODEL))
     if problems:
         raise RecipeError(problems)
 
@@ -277,10 +266,10 @@ def _order(
     reads = {name: _sources(name, objective, parts) for name, objective in objectives.items()}
     order: list[str] = []
     while len(order) < len(reads):
-        ready = [n for n in reads if n not in order and set(reads[n].values()) <= set(order)]
+        left = [name for name in reads if name not in order]
+        ready = [name for name in left if set(reads[name].values()) <= set(order)]
         if not ready:
-            circle = ", ".join(name for name in reads if name not in order)
-            raise RecipeError([Problem("objectives", "objectives read one another in a circle", got=circle)])
+            raise RecipeError([Problem("objectives", "objectives read one another in a circle", got=", ".join(left))])
         order.append(ready[0])
     return order, reads
 
@@ -317,9 +306,6 @@ def _agreed(values: Tensor, names: list[str]) -> Tensor:
     low = torch.cat([size, -size])
     torch.distributed.all_reduce(low, op=torch.distributed.ReduceOp.MIN)
     if low[0] != -low[1]:
-        raise VlcliError(
-            "Processes disagree about which losses a step has.",
-            got=", ".join(names),
-            hint="an objective must give the same losses on every process: one without terms has count 0",
-        )
+        hint = "an objective must give the same losses on every process: one without terms has count 0"
+        raise VlcliError("Processes disagree about which losses a step has.", got=", ".join(names), hint=hint)
     return processes.summed(values)

@@ -107,12 +107,10 @@ class Attention(nn.Module):
     def __init__(self, shape: AttentionShape, *, float32_softmax: bool = False) -> None:
         super().__init__()
         if shape.heads < 1 or shape.dim % shape.heads:
-            raise ComponentError(
-                "The width is no multiple of the number of attention heads.",
-                where=type(self).__name__,
-                got=f"width {shape.dim}, {shape.heads} heads",
-                hint="choose heads that divide the width, e.g. 64 channels a head",
-            )
+            what = "The width is no multiple of the number of attention heads."
+            got = f"width {shape.dim}, {shape.heads} heads"
+            hint = "choose heads that divide the width, e.g. 64 channels a head"
+            raise ComponentError(what, where=type(self).__name__, got=got, hint=hint)
         self.shape, self.heads = shape, shape.heads
         self.dropout, self.float32_softmax = shape.dropout, float32_softmax
 

@@ -52,9 +52,10 @@ def exchanged(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     def exchange(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: exchange(item) for name, item in value.items()}
-        if isinstance(value, (kind, Tensors)) and id(value) not in done:
-            whole = isinstance(value, Tensors)
-            done[id(value)] = replace(value, **exchange(value._items())) if whole else change(value)
+        if isinstance(value, Tensors) and id(value) not in done:
+            done[id(value)] = replace(value, **exchange(value._items()))
+        elif isinstance(value, kind) and id(value) not in done:
+            done[id(value)] = change(value)
         return done.get(id(value), value)
 
     return exchange(value)

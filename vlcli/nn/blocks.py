@@ -111,7 +111,7 @@ def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention
         require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
         return cast("Attention", choice)
     if isinstance(choice, str | Mapping):
-        return cast("Attention", registry.of(Attention).build(choice, shape))
+        return registry.of(Attention).build(choice, shape)
     return choice(shape)
 
 

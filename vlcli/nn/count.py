@@ -72,7 +72,7 @@ def head_macs(head: nn.Module) -> int:
     """Count multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
     modules: dict[Any, None] = dict.fromkeys(_without_copies(head))
     linear = sum(m.in_features * m.out_features for m in modules if isinstance(m, nn.Linear))
-    return linear + sum(math.prod(m.tied) for m in modules if hasattr(m, "tied"))
+    return int(linear + sum(math.prod(m.tied) for m in modules if hasattr(m, "tied")))
 
 
 def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:

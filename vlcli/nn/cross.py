@@ -67,7 +67,7 @@ class CrossEncoder(nn.Module):
         back = replace(shape, dim=shape.key_dim or shape.dim, key_dim=shape.dim)
         self.text = nn.ModuleList(CrossLayer(shape, hidden, style, attention) for _ in range(count * pictures))
         self.image = nn.ModuleList(CrossLayer(back, hidden, style, attention) for _ in range(count if both else 0))
-        attentions: list[Any] = [layer.other.attention for layer in self.text]
+        attentions: list[Any] = [cast("CrossLayer", layer).other.attention for layer in self.text]
         for number, other in enumerate(attentions):
             first = attentions[number - number % pictures]
             if number % pictures and hasattr(first, "key"):

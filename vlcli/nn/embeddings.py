@@ -161,13 +161,11 @@ def embed_grid(
     else:
         regions = images.regions
         if regions is None or regions.features.shape[1] != grid[0] * grid[1]:
-            raise DataError(
-                "The model reads a grid of features, and the store holds something else.",
-                where=f"model {model}",
-                got="none" if regions is None else f"{regions.features.shape[1]} a picture",
-                expected=f"{grid[0]} x {grid[1]} cells",
-                hint="extract with boxes: grid, and name the same grid in the model",
-            )
+            what = "The model reads a grid of features, and the store holds something else."
+            got = "none" if regions is None else f"{regions.features.shape[1]} a picture"
+            hint = "extract with boxes: grid, and name the same grid in the model"
+            expected = f"{grid[0]} x {grid[1]} cells"
+            raise DataError(what, where=f"model {model}", got=got, expected=expected, hint=hint)
         x = patch(regions.features, Layout.for_grid(*grid, device=regions.features.device))  # (M, cells, D)
     x = torch.cat([token.expand(x.shape[0], -1, -1), hide(x, images)], 1)  # (M, 1 + cells, D)
     for position in positions:

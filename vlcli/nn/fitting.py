@@ -26,9 +26,7 @@ def init_scale(std: InitStd, width: int, published: int = 768) -> float:
         width: of the hidden states.
         published: the smallest width for which papers use 0.02.
     """
-    if std != "auto":
-        return std
-    return PUBLISHED_STD if width >= published else PUBLISHED_STD * (published / width) ** 0.75
+    return PUBLISHED_STD * max(1.0, published / width) ** 0.75 if std == "auto" else std
 
 
 class BoxProjection(nn.Linear):

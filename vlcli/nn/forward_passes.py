@@ -48,13 +48,12 @@ class ForwardPasses:
         teacher: Model | None = None,
         record: Recorder | None = None,
     ) -> None:
-        self.model, self.batch = model, batch
-        self.epoch, self.index, self.training = epoch, index, training
+        self.model, self.batch, self.record = model, batch, record
+        self.epoch, self.index, self.training, self.rank = epoch, index, training, rank
         self.gather: Callable[[Tensor], Tensor] = gather or (lambda tensor: tensor)
-        self.rank, self.record = rank, record
-        self._teacher = teacher
+        at: dict[str, Any] = {"epoch": epoch, "index": index, "training": training, "gather": gather, "rank": rank}
+        self._teacher = None if teacher is None else ForwardPasses(teacher, batch, **at)
         self._done: dict[tuple[Any, ...], Any] = {}
-        self._teacher_step: ForwardPasses | None = None
 
     def view(self, name: str = "clean") -> View:
         """Return a view of the batch; ``clean`` if no objective corrupted samples under that name."""
@@ -93,11 +92,7 @@ class ForwardPasses:
 
     def pictures(self, view: str = "clean") -> EncoderOutput:
         """Return each example's picture (its K pictures one after another) as the model fuses it."""
-        images, rows = self._images(view), self.view(view).image_rows  # (B, K)
-        if self.model.fuse_takes == "encodings":
-            image = self.image(view)
-        else:
-            image = self._once(("embed", id(images)), lambda: self.model.embed_image(images))
+        image, rows = self._fusible_images(view), self.view(view).image_rows  # (B, K)
         return image.select(rows[:, 0]) if rows.shape[1] == 1 else self.chain(image, rows)
 
     def generate(
@@ -132,21 +127,20 @@ class ForwardPasses:
         """
         if self._teacher is None:
             raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
-        if self._teacher_step is None:
-            at: dict[str, Any] = {
-                name: getattr(self, name) for name in ("epoch", "index", "training", "gather", "rank")
-            }
-            self._teacher_step = ForwardPasses(self._teacher, self.batch, **at)
-        return self._teacher_step
+        return self._teacher
 
     def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[EncoderOutput, EncoderOutput]:
         if self.model.fuse_takes == "encodings":
             return self.text(text_view), self.image(image_view)
-        text, images = self._texts(text_view), self._images(image_view)
-        return (
-            self._once(("embed", id(text)), lambda: self.model.embed_text(text)),
-            self._once(("embed", id(images)), lambda: self.model.embed_image(images)),
-        )
+        text = self._texts(text_view)
+        embedded = self._once(("embed", id(text)), lambda: self.model.embed_text(text))
+        return embedded, self._fusible_images(image_view)
+
+    def _fusible_images(self, view: str) -> EncoderOutput:
+        if self.model.fuse_takes == "encodings":
+            return self.image(view)
+        images = self._images(view)
+        return self._once(("embed", id(images)), lambda: self.model.embed_image(images))
 
     def _fuse_examples(self, views: tuple[str, str], partial: dict[str, Any]) -> FusionOutput:
         left, right = map(self.view, views)

@@ -96,14 +96,14 @@ class Layout(Tensors):
         left, right = self.expand(rows), other.expand(rows)
         grid = left.grid if left.grid and _off_plane(right) else right.grid if right.grid and _off_plane(left) else None
         names = ("route", "source", "index", "centre", "special", "valid")
-        joined = [torch.cat([getattr(left, name), getattr(right, name)], 1) for name in names]
+        joined = {name: torch.cat([getattr(left, name), getattr(right, name)], 1) for name in names}
         boxes = None
         if left.boxes is not None or right.boxes is not None:
             blanks = (torch.zeros(*side.route.shape, 4, device=side.route.device) for side in (left, right))
             sides = zip((left.boxes, right.boxes), blanks, strict=True)
             boxes = torch.cat([blank if side is None else side for side, blank in sides], 1)
         runs = None if left.runs is None or right.runs is None else merged((*left.runs, *right.runs))
-        return Layout(*joined, grid, boxes, runs)
+        return Layout(**joined, grid=grid, boxes=boxes, runs=runs)
 
     def expand(self, rows: int) -> Layout:
         """Expand a leading dimension of 1 to ``rows``."""

@@ -167,13 +167,10 @@ class LearnedPosition(TokenPosition):
 
     def _by_cell(self, layout: Layout) -> Tensor:
         if layout.grid != self.grid:
-            raise ComponentError(
-                "The image's grid is not the one that positions were made for.",
-                where="position learned",
-                got=str(layout.grid),
-                expected=str(self.grid),
-                hint="set the position's grid, or load the weights through the model, which resizes them",
-            )
+            what = "The image's grid is not the one that positions were made for."
+            hint = "set the position's grid, or load the weights through the model, which resizes them"
+            got, expected = str(layout.grid), str(self.grid)
+            raise ComponentError(what, where="position learned", got=got, expected=expected, hint=hint)
         assert self.grid is not None
         cell = layout.centre.nan_to_num(-1.0).long()  # (B or 1, T, 2)
         row = self.specials + cell[..., 0] * self.grid[1] + cell[..., 1]  # (B or 1, T)

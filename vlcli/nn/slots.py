@@ -89,13 +89,10 @@ def require(encoding: Position, slot: Slot, layers: int = 1) -> None:
     if reason := objection(encoding, slot):
         name, slots = encoding_name(encoding), all_slots().items()
         taken = [at for at, other in slots if not objection(encoding, other)]
-        raise ComponentError(
-            f"The position encoding {name!r} would have no effect here.",
-            where=slot.name,
-            got=reason,
-            expected=" or ".join(KINDS[kind] for kind in sorted(slot.takes)) or "none",
-            hint=f"slots that take {name!r} as it is set here: {', '.join(taken)}" if taken else "leave it out",
-        )
+        what = f"The position encoding {name!r} would have no effect here."
+        expected = " or ".join(KINDS[kind] for kind in sorted(slot.takes)) or "none"
+        hint = f"slots that take {name!r} as it is set here: {', '.join(taken)}" if taken else "leave it out"
+        raise ComponentError(what, where=slot.name, got=reason, expected=expected, hint=hint)
 
 
 def objection(encoding: Position, slot: Slot) -> str:

@@ -5,7 +5,7 @@ import hashlib
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,21 +132,21 @@ def states_of(content: Mapping[Any, Any], path: str | Path) -> dict[str, dict[st
     Raises:
         DataError: its tensors have no names.
     """
-    states = dict(_states(content, ""))
+    states = _states(content, "")
     if odd := [name for tensors in states.values() for name in tensors if not isinstance(name, str)]:
         got, expected = f"keys such as {odd[0]!r}", "tensors by name"
         raise DataError("the weights have no names", where=str(path), got=got, expected=expected)
     return {key: _unwrapped(tensors) for key, tensors in states.items()}
 
 
-def _states(content: Mapping[Any, Any], key: str) -> Iterator[tuple[str, dict[Any, Tensor]]]:
+def _states(content: Mapping[Any, Any], key: str) -> dict[str, dict[Any, Tensor]]:
     inner = [name for name, value in content.items() if isinstance(value, Mapping) and isinstance(name, str)]
-    deeper: list[tuple[str, dict[Any, Tensor]]] = []
+    deeper: dict[str, dict[Any, Tensor]] = {}
     for name in sorted(inner, key=lambda name: name not in _USUAL):
         if not _NO_STATE.search(name) and key.count(".") < DEEPEST:
-            deeper += _states(content[name], f"{key}.{name}" if key else name)
+            deeper |= _states(content[name], f"{key}.{name}" if key else name)
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    yield from deeper or ([(key, tensors)] if tensors else [])
+    return deeper or ({key: tensors} if tensors else {})
 
 
 def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -204,20 +204,18 @@ def load_tensors(
         return sum(name in some and some[name].shape == value.shape for name, value in targets.items())
 
     tensors, prefix = without_prefix(tensors, fitting, len(targets))
-    missing = [name for name in targets if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)]
     extra = [name for name in tensors if name not in targets]
     left_over = [name for name in extra if any(fnmatch.fnmatch(name, pattern) for pattern in (*unneeded, COUNTERS))]
-    unknown = [name for name in extra if name not in left_over]
     pairs = {name: (tuple(tensors[name].shape), tuple(targets[name].shape)) for name in targets if name in tensors}
-    shapes = [f"{name} {theirs} for {ours}" for name, (theirs, ours) in pairs.items() if theirs != ours]
-    if missing or unknown or shapes:
-        parts = {"missing": missing, "without a place": unknown, "of another shape": shapes}
-        raise DataError(
-            "the weights do not fit the network",
-            where=str(path),
-            got="; ".join(f"{len(names)} {what}: {', '.join(names[:5])}" for what, names in parts.items() if names),
-            expected=f"{len(targets)} tensors as in {next(iter(targets), 'nothing')}",
-            hint="check arch, layout and weights",
-        )
+    faults = {
+        "missing": [name for name in targets if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)],
+        "without a place": [name for name in extra if name not in left_over],
+        "of another shape": [f"{name} {theirs} for {ours}" for name, (theirs, ours) in pairs.items() if theirs != ours],
+    }
+    if any(faults.values()):
+        got = "; ".join(f"{len(names)} {what}: {', '.join(names[:5])}" for what, names in faults.items() if names)
+        what, hint = "the weights do not fit the network", "check arch, layout and weights"
+        expected = f"{len(targets)} tensors as in {next(iter(targets), 'nothing')}"
+        raise DataError(what, where=str(path), got=got, expected=expected, hint=hint)
     module.load_state_dict(tensors, strict=False)
     return WeightsReport(str(path), file_sha256(path) if path.is_file() else "", len(pairs), left_over, prefix)
