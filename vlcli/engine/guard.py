@@ -61,8 +61,10 @@ class Guard:
         Raises:
             Stopped: a signal came to one of the processes; the last step is in a checkpoint.
         """
-        alone = processes.world() == 1
-        with stopping.held(), pulse.watched_alone(processes.hang_timeout()) if alone else pulse.beating():
+        with (
+            stopping.held(),
+            pulse.watched_alone(processes.hang_timeout()) if processes.world() == 1 else pulse.beating(),
+        ):
             try:
                 yield
             except stopping.Stopped as stop:
@@ -137,10 +139,8 @@ class Guard:
         there = any(path.name == f"step-{self.position.step:08d}" for path in self.checkpoints.complete()[-1:])
         if (processes.share(there) if shared else there) and not again:
             return
-        extra: dict[str, Any] = {"world": processes.world()} if processes.world() > 1 else {}
-        extra |= {"stop": counts} if (counts := self.stop.state()) else {}
-        extra |= {"passing": True} if passing else {}
-        extra |= {"pending": True} if self.unfinished else {}
+        world = processes.world() if processes.world() > 1 else None
+        extra = {"world": world, "stop": self.stop.state(), "passing": passing, "pending": self.unfinished}
         with pulse.during(pulse.WRITES):
             self.save(extra)
         self._saved_at = time.monotonic()

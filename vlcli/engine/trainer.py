@@ -299,11 +299,10 @@ class Trainer:
 
     def _save(self, extra: Mapping[str, Any]) -> None:
         scaler, copies = self.accelerator.scaler, self.shards.copies
-        numbers: dict[str, Any] = {"last": self.last, "threads": torch.get_num_threads()}
-        numbers |= {"ema": self.ema.updates} if self.ema else {}
-        numbers |= {"idle": copies.idle} if copies is not None and copies.idle is not None else {}
-        numbers |= {"scaler": scaler.state_dict()} if scaler is not None else {}
-        self.position.window, self.position.extra = self.window.sums(), {**numbers, **extra}
+        numbers = {"last": self.last, "threads": torch.get_num_threads(), "ema": self.ema and self.ema.updates}
+        numbers |= {"idle": copies and copies.idle, "scaler": scaler and scaler.state_dict(), **extra}
+        self.position.window = self.window.sums()
+        self.position.extra = {name: value for name, value in numbers.items() if value not in (None, False, {})}
         self.checkpoints.save(self.module, self.optimizer, self.ema, self.position)
 
 

@@ -157,10 +157,13 @@ class WeightLoader:
         """
         self.report.sources.append(source)
         for name, value in self._adapted(state, ours).items():
-            if name.startswith("teacher."):
-                self.copies[name] = value
-            elif self._copy(self.targets, name, value):
-                self.report.matched.append(name)
+            self._put(name, value)
+
+    def _put(self, name: str, value: Tensor) -> None:
+        if name.startswith("teacher."):
+            self.copies[name] = value
+        elif self._copy(self.targets, name, value):
+            self.report.matched.append(name)
 
     def add_file(
         self,

@@ -101,28 +101,23 @@ class Residual(nn.Module):
         return stream if self.pre else cast("Tensor", self.norm(stream))
 
 
-def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention:
-    """Return the attention of one block.
+class AttentionBlock(Residual):
+    """Attention with its residual connection: self-attention, or cross-attention to ``y``.
 
     Raises:
-        ComponentError: there is no such name, a parameter does not fit, or ``forward`` takes no ``context``.
+        ComponentError: there is no such attention, a parameter does not fit, or its ``forward`` takes no ``context``.
     """
-    if isinstance(choice, nn.Module):
-        require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
-        return cast("Attention", choice)
-    if isinstance(choice, str | Mapping):
-        return registry.of(Attention).build(choice, shape)
-    return choice(shape)
-
-
-class AttentionBlock(Residual):
-    """Attention with its residual connection: self-attention, or cross-attention to ``y``."""
 
     def __init__(
         self, shape: AttentionShape, style: BlockStyle = BERT_STYLE, attention: AttentionChoice = "standard"
     ) -> None:
         super().__init__(shape.dim, style)
-        self.attention = build_attention(attention, shape)
+        if isinstance(attention, nn.Module):
+            require_context(attention.forward, f"{type(attention).__module__}:{type(attention).__qualname__}")
+            self.attention = cast("Attention", attention)
+        else:
+            by_name = isinstance(attention, str | Mapping)
+            self.attention = registry.of(Attention).build(attention, shape) if by_name else attention(shape)
 
     def forward(self, x: Tensor, y: Tensor | None = None, context: AttentionContext = NO_CONTEXT) -> Tensor:
         # x: (B, Tq, D), y: (B, Tk, key_dim)

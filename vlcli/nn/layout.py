@@ -107,9 +107,7 @@ class Layout(Tensors):
 
     def expand(self, rows: int) -> Layout:
         """Expand a leading dimension of 1 to ``rows``."""
-        if self.route.shape[0] == rows:
-            return self
-        return self.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
+        return self if self.route.shape[0] == rows else self.map(lambda each: each.expand(rows, *each.shape[1:]))
 
     def with_route(self, route: int) -> Layout:
         """Return the same places with another route."""

@@ -51,13 +51,11 @@ def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
         if slot not in built and chosen.get(slot) not in (None, [], "none", ["none"]):
             dropped.append((slot, str(chosen[slot])))
     for slot, name in dropped:
-        raise ComponentError(
-            f"The model {type(model).__name__} does not use what its slot {slot!r} was given.",
-            where=f"{type(model).__module__}:{type(model).__qualname__}",
-            got=name,
-            expected="every encoding that `build_positions` returns is kept in the model and called",
-            hint="keep both halves of what `build_positions` returns, or narrow the slot's `takes` (docs/seams.md)",
-        )
+        what = f"The model {type(model).__name__} does not use what its slot {slot!r} was given."
+        where = f"{type(model).__module__}:{type(model).__qualname__}"
+        expected = "every encoding that `build_positions` returns is kept in the model and called"
+        hint = "keep both halves of what `build_positions` returns, or narrow the slot's `takes` (docs/seams.md)"
+        raise ComponentError(what, where=where, got=name, expected=expected, hint=hint)
     for name, parameter in registry.parameters(type(model)).items():
         choice = chosen.get(name) if parameter.kind == "attentions" else None
         if choice is not None and (got := as_spec(choice)["name"]) not in present:
