@@ -62,9 +62,8 @@ class Copies:
 
     def settle(self) -> None:
         """Remove the gradients of parameters that no process reached; called after a step's last backward pass."""
-        used = torch.zeros(len(self.parameters), dtype=torch.int32)
-        used[sorted(self._reached)] = 1
-        used = used.to(self.parameters[0].device)
+        reached = [row in self._reached for row in range(len(self.parameters))]
+        used = torch.tensor(reached, dtype=torch.int32, device=self.parameters[0].device)
         dist.all_reduce(used, op=dist.ReduceOp.MAX)
         self._reached.clear()
         anywhere = set(used.nonzero().flatten().tolist())

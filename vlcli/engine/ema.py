@@ -32,9 +32,8 @@ class Ema:
     def update(self, module: nn.Module) -> None:
         """Average the weights in; called after an optimizer step."""
         self.updates += 1
-        keep = self.options.decay
-        if self.options.warmup:
-            keep = min(keep, (1 + self.updates) / (10 + self.updates))
+        growing = (1 + self.updates) / (10 + self.updates) if self.options.warmup else 1.0
+        keep = min(self.options.decay, growing)
         for name, parameter in _trained(module):
             self.shadow[name].lerp_(parameter, 1 - keep)
 

@@ -33,8 +33,7 @@ class JointEvaluation:
     A process that got one comes to one more operation, whichever the others come to next, so that none waits in vain.
     """
 
-    def __init__(self) -> None:
-        self.signal = 0
+    signal = 0
 
     def gather(self, value: Any, signal: int = 0) -> list[Any]:
         """Return every process's ``value``, in order of rank. Raises Stopped: a process got a signal."""

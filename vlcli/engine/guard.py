@@ -61,10 +61,8 @@ class Guard:
         Raises:
             Stopped: a signal came to one of the processes; the last step is in a checkpoint.
         """
-        with (
-            stopping.held(),
-            pulse.watched_alone(processes.hang_timeout()) if processes.world() == 1 else pulse.beating(),
-        ):
+        alone = processes.world() == 1
+        with stopping.held(), pulse.watched_alone(processes.hang_timeout()) if alone else pulse.beating():
             try:
                 yield
             except stopping.Stopped as stop:

@@ -54,21 +54,18 @@ class Watch:
                 listening = socket.create_server(("", 0))
         port, word = processes.share((listening.getsockname()[1], secrets.token_hex(8)) if listening else None)
         if listening:
-            threads = [threading.Thread(target=self._lead, daemon=True), *self._accept(listening, word)]
+            self._accept(listening, word)
+            threading.Thread(target=self._lead, daemon=True).start()
         else:
-            threads = []
             with suppress(OSError):  # nothing gets through (a firewall): this process goes unwatched
                 link = socket.create_connection((address, port), _FOLLOWING)
                 link.settimeout(None)
                 self.links[0] = link
                 self._say(0, sender=self.rank, word=word)
-                threads.append(threading.Thread(target=self._follow, args=(link.makefile("rb"),), daemon=True))
+                threading.Thread(target=self._follow, args=(link.makefile("rb"),), daemon=True).start()
         processes.wait()
-        for thread in threads:
-            thread.start()
 
-    def _accept(self, listening: socket.socket, word: str) -> list[threading.Thread]:
-        threads = []
+    def _accept(self, listening: socket.socket, word: str) -> None:
         listening.settimeout(_FOLLOWING)
         with listening, suppress(TimeoutError):
             while len(self.links) < self.world - 1:
@@ -81,8 +78,7 @@ class Watch:
                         rank = hello["sender"]
                         link.settimeout(None)
                         self.links[rank], self.heard[rank] = link, time.monotonic()
-                        threads.append(threading.Thread(target=self._listen, args=(rank, lines), daemon=True))
-        return threads
+                        threading.Thread(target=self._listen, args=(rank, lines), daemon=True).start()
 
     def _say(self, rank: int, **message: Any) -> None:
         if rank in self.links:

@@ -21,8 +21,6 @@ from torch.distributed.rendezvous import rendezvous
 
 from vlcli.errors import UsageError, VlcliError
 
-_MARGIN = 30.0
-_LONG = 24
 _patient: dict[str, Any] = {}
 _seconds = 600.0
 
@@ -60,7 +58,7 @@ def start(device: str, precision: str = "float32") -> Accelerator:
     if chosen.startswith("cuda:") and alone:
         torch.cuda.set_device(int(chosen.split(":")[1]))
     # A step that one process does not join must not hold the others for hours; see vlcli.engine.peers.
-    limit = InitProcessGroupKwargs(timeout=timedelta(seconds=hang_timeout() + _MARGIN))
+    limit = InitProcessGroupKwargs(timeout=timedelta(seconds=hang_timeout() + 30))
     try:
         _rejoin("nccl" if chosen.startswith("cuda") else "gloo", limit.timeout)
         accelerator = Accelerator(
@@ -71,7 +69,7 @@ def start(device: str, precision: str = "float32") -> Accelerator:
         )
         if world() > 1 and "all" not in _patient:
             # A second group, for what may take long: waiting while rank 0 evaluates or writes.
-            _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
+            _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=24))
     except RuntimeError as error:
         if alone:
             raise

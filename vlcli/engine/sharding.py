@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
 import torch.distributed as dist
@@ -226,8 +226,7 @@ def is_share(value: Tensor) -> TypeGuard[DTensor]:
 def local(value: Tensor) -> Tensor:
     """Return this process's shard of a tensor, sharing its memory; a plain tensor itself."""
     plain: Any = value.detach()
-    shard: Tensor = plain.to_local() if is_share(value) else plain
-    return shard
+    return cast("Tensor", plain.to_local() if is_share(value) else plain)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:

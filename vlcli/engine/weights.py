@@ -285,13 +285,11 @@ class WeightLoader:
         if wrong := [text for n, text in names.items() if n not in self.report.allowed]:
             unused = [n for n in self.report.left_over if n.startswith("model.")]
             spare = f" (without a place there: {', '.join(unused[:4])})" if unused else ""
-            raise DataError(
-                f"{len(wrong)} weights of the model are not in what it starts from.",
-                where=", ".join(self.report.sources),
-                got="; ".join(wrong[:6]) + (" ..." if len(wrong) > 6 else "") + spare,
-                expected="every weight of the model",
-                hint="make the model as it was trained, or let them be new: allow_unmatched: ['PATTERN']",
-            )
+            what = f"{len(wrong)} weights of the model are not in what it starts from."
+            where, expected = ", ".join(self.report.sources), "every weight of the model"
+            got = "; ".join(wrong[:6]) + (" ..." if len(wrong) > 6 else "") + spare
+            hint = "make the model as it was trained, or let them be new: allow_unmatched: ['PATTERN']"
+            raise DataError(what, where=where, got=got, expected=expected, hint=hint)
 
 
 def load_exactly(

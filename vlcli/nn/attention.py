@@ -77,13 +77,11 @@ def require_context(method: Callable[..., Any], where: str) -> None:
     if "context" not in parameters and not positional:
         name = method.__name__
         tokens = "q, k, v" if name == "attend" else "x, y=None"
-        raise ComponentError(
-            f"`{name}` of an attention takes one `context` instead of mask, x_layout, y_layout, position and so on.",
-            where=where,
-            got=f"{name}({', '.join(parameters)})",
-            expected=f"{name}(self, {tokens}, context=NO_CONTEXT) with context: vlcli.nn.AttentionContext",
-            hint="read context.mask, context.x_layout ... instead (docs/seams.md)",
-        )
+        what = f"`{name}` of an attention takes one `context` instead of mask, x_layout, y_layout, position and so on."
+        expected = f"{name}(self, {tokens}, context=NO_CONTEXT) with context: vlcli.nn.AttentionContext"
+        got = f"{name}({', '.join(parameters)})"
+        hint = "read context.mask, context.x_layout ... instead (docs/seams.md)"
+        raise ComponentError(what, where=where, got=got, expected=expected, hint=hint)
 
 
 class Attention(nn.Module):

@@ -14,8 +14,6 @@ from vlcli.nn.model import Recorder
 
 TO_IMAGE = "text_to_image"
 """Ending of the names of cross-attention from words to a picture."""
-OF_IMAGE = "image."
-"""Beginning of the names of an image encoder's self-attention."""
 
 
 def word_layers(record: Recorder, text: int, image: int) -> list[str]:
@@ -130,7 +128,7 @@ def image_maps(
     """
     states, rows = step.image(), step.pairs()[1]
     tokens, kept = states.hidden.shape[1], step.record.attention
-    names = [name for name, probs in kept.items() if name.startswith(OF_IMAGE) and probs.shape[-1] == tokens]
+    names = [name for name, probs in kept.items() if name.startswith("image.") and probs.shape[-1] == tokens]
     weights = kept[choose_layer(names, layer, where, share=0.75)]  # (M, H, R, R)
     maps = torch.zeros(len(rows), weights.shape[-1], dtype=weights.dtype, device=weights.device)
     pictures = rows.tolist()

@@ -147,9 +147,8 @@ class Maps(nn.Module):
         if model.grid is None or size is None or not depth:
             what = "The model has neither a pyramid of maps nor layers over one grid."
             raise ComponentError(what, where="segmentation", got=type(model).__name__)
-        self.layers = tuple(
-            layers or ([max(1, round(depth * part / 4)) for part in range(1, 5)] if levels else [depth])
-        )
+        usual = [max(1, round(depth * part / 4)) for part in range(1, 5)] if levels else [depth]
+        self.layers = tuple(layers or usual)
         if not all(1 <= number <= depth for number in self.layers) or (levels and len(self.layers) != len(STRIDES)):
             what, expected = "These layers cannot be read.", f"{'four ' if levels else ''}layers from 1 to {depth}"
             raise ComponentError(what, where="segmentation.layers", got=str(list(self.layers)), expected=expected)
