@@ -145,7 +145,7 @@ def read_bundle(folder: str | Path) -> Bundle:
     """
     path = find_bundle(folder)
     if path is None:
-        raise _nothing(Path(folder))
+        raise _no_bundle(Path(folder))
     config = _config(path)
     version = config.get("version", 0)
     if not isinstance(version, int):
@@ -176,7 +176,7 @@ def read_bundle(folder: str | Path) -> Bundle:
         raise _damaged(path, repr(error)) from error
 
 
-def _nothing(folder: Path) -> DataError:
+def _no_bundle(folder: Path) -> DataError:
     record = stage_record.read(folder)
     again = f"vlcli run {(record and record.recipe) or 'RECIPE'}"
     if record is not None and record.artifact:

@@ -167,5 +167,5 @@ def _read_shards(folder: Path, tensors: dict[str, Tensor], *, alone: bool = Fals
 def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-    found = HuggingFaceStorageReader(str(folder / FOLDER)).read_metadata().state_dict_metadata
-    return {name: tuple(facts.size) for name, facts in found.items() if hasattr(facts, "size")}
+    metadata = HuggingFaceStorageReader(str(folder / FOLDER)).read_metadata().state_dict_metadata
+    return {name: tuple(facts.size) for name, facts in metadata.items() if hasattr(facts, "size")}

@@ -67,10 +67,10 @@ class Trainer:
         self.data, self.seed, self.evaluate = data, seed, evaluate
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
-        place = self.accelerator.device
-        if place.type == "cpu":
+        torch_device = self.accelerator.device
+        if torch_device.type == "cpu":
             keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))
-        self.module = module.to(place)
+        self.module = module.to(torch_device)
         _recompute_and_compile(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
         self.config, self.rate_line = with_rate(config, module.model.network_shape, len(data), self.plan.steps)
@@ -90,7 +90,7 @@ class Trainer:
         self.last: dict[str, float] = extra.get("last", {})
         self.stop = EarlyStop(config.stop, extra.get("stop", {}))
         self.guard = Guard(
-            self.position, self.plan, self.config, self.stop, self.checkpoints, self._save, place, self.progress
+            self.position, self.plan, self.config, self.stop, self.checkpoints, self._save, torch_device, self.progress
         )
 
     def _resume(self, optimizer: torch.optim.Optimizer) -> Position | None:

@@ -115,9 +115,10 @@ class AttentionBlock(Residual):
         if isinstance(attention, nn.Module):
             require_context(attention.forward, f"{type(attention).__module__}:{type(attention).__qualname__}")
             self.attention = cast("Attention", attention)
+        elif isinstance(attention, str | Mapping):
+            self.attention = registry.of(Attention).build(attention, shape)
         else:
-            by_name = isinstance(attention, str | Mapping)
-            self.attention = registry.of(Attention).build(attention, shape) if by_name else attention(shape)
+            self.attention = attention(shape)
 
     def forward(self, x: Tensor, y: Tensor | None = None, context: AttentionContext = NO_CONTEXT) -> Tensor:
         # x: (B, Tq, D), y: (B, Tk, key_dim)
