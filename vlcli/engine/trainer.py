@@ -161,7 +161,8 @@ class Trainer:
         rate = set_rate(self.optimizer, self.config, self.position.step, self.plan.steps)
         for part, batch in enumerate(islice(batches, count)):
             with nullcontext() if part == count - 1 else self.shards.no_sync():
-                self.accelerator.backward(self._forward(batch, part, rate) / count)
+                loss = self._forward(batch, part, rate)
+                self.accelerator.backward(loss / count)
         norm = self._clip(rate)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
