@@ -44,6 +44,7 @@ class Copies:
         self._settled = idle is not None
         rows = set(range(len(trained)))
         self._covered = {row for row in rows if self.names[row] not in (idle or ())} or rows
+        _ = self._ddp  # made at once: rank 0 gives its weights to the others before the first step
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Return the module's :class:`vlcli.engine.training_module.StepResult`."""
