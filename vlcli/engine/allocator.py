@@ -10,8 +10,7 @@ VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MA
 """Variables of glibc's allocator: where one is set, vlcli leaves its thresholds alone."""
 LARGE = 10_000_000
 """Parameters from which a model's gradients are worth keeping; smaller ones lie below glibc's own thresholds."""
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
-_THRESHOLDS = {_MMAP_THRESHOLD: 2**30, _TRIM_THRESHOLD: 2**31 - 1}  # bytes
+_THRESHOLDS = {-3: 2**30, -1: 2**31 - 1}  # bytes; M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
 
 
 def can_keep_freed_memory() -> bool:
@@ -27,5 +26,4 @@ def keep_freed_memory(parameters: int) -> bool:
     """
     if parameters < LARGE or not can_keep_freed_memory():
         return False
-    library = ctypes.CDLL(None)
-    return all(library.mallopt(option, size) for option, size in _THRESHOLDS.items())
+    return all(ctypes.CDLL(None).mallopt(option, size) for option, size in _THRESHOLDS.items())

@@ -9,12 +9,13 @@ It has no momentum copy, which starts again from the weights.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
 from vlcli.engine.checkpoint import Checkpoints, read_state
@@ -72,23 +73,20 @@ def save_bundle(
     folder: Path,
     module: TrainingModule,
     *,
-    tokenizer: Any,
-    data_spec: DataSpec,
-    model_spec: Spec,
-    objectives_specs: list[Spec],
-    task_spec: Spec | None = None,
-    text_options: Mapping[str, Any] | None = None,
-    transform_spec: Spec | None = None,
-    info: Mapping[str, Any] | None = None,
-    extraction: Sequence[Mapping[str, Any]] = (),
     report: LoadReport | None = None,
     state: dict[str, Tensor] | None = None,
+    **parts: Any,
 ) -> None:
-    """Write a bundle as ``folder``, complete or not at all; ``state`` replaces the module's weights.
+    """Write a bundle as ``folder``, complete or not at all.
+
+    Args:
+        state: weights instead of the module's.
+        parts: the other attributes of :class:`Bundle`; ``task_spec`` and ``text_options`` may be left out.
 
     Raises:
         VlcliError: weights are not finite, or the disk is full; a bundle that was there is intact.
     """
+    bundle = Bundle(module=module, folder=folder, **{"task_spec": None, "text_options": {}, **parts})
     tensors = {n: v for n, v in (state or module.state_dict()).items() if not n.startswith("teacher.")}
     buffers = {name for name, _ in module.named_buffers()}
     refuse_not_finite(tensors, str(folder), buffers, "train again from an earlier checkpoint with a lower optimizer.lr")
@@ -96,21 +94,21 @@ def save_bundle(
         "format": FORMAT,
         "version": VERSION,
         "vlcli": __version__,
-        "model": {**model_spec, **module.model.bundle_options()},
-        "objectives": objectives_specs,
-        "task": task_spec,
-        "facts": asdict(data_spec),
-        "text": dict(text_options or {}),
-        "transform": transform_spec,
-        "info": dict(info or {}),
-        **({"extraction": [dict(one) for one in extraction]} if extraction else {}),
+        "model": {**bundle.model_spec, **module.model.bundle_options()},
+        "objectives": bundle.objectives_specs,
+        "task": bundle.task_spec,
+        "facts": asdict(bundle.data_spec),
+        "text": bundle.text_options,
+        "transform": bundle.transform_spec,
+        "info": bundle.info,
+        **({"extraction": bundle.extraction} if bundle.extraction else {}),
     }
     with new_folder(folder) as beside:
         save_tensors(beside / WEIGHTS, tensors)
-        if tokenizer is not None:
-            tokenizer.save(beside / "vocab")
+        if bundle.tokenizer is not None:
+            bundle.tokenizer.save(beside / "vocab")
         if report is not None:
-            write_json(beside / "load_report.json", report.as_dict())
+            write_json(beside / "load_report.json", asdict(report))
         write_json(beside / CONFIG, {**config, "files": {WEIGHTS: facts_of(beside / WEIGHTS)}})
 
 
@@ -147,7 +145,7 @@ def read_bundle(folder: str | Path) -> Bundle:
     """
     path = find_bundle(folder)
     if path is None:
-        raise _nothing(Path(folder))
+        raise _no_bundle(Path(folder))
     config = _config(path)
     version = config.get("version", 0)
     if not isinstance(version, int):
@@ -157,7 +155,19 @@ def read_bundle(folder: str | Path) -> Bundle:
         raise DataError("A newer vlcli wrote this model.", where=str(path), got=got, expected=str(VERSION), hint=hint)
     try:
         _Config.model_validate(config)
-        return _bundle(path, config)
+        return Bundle(
+            module=None,
+            tokenizer=_tokenizer(path, config["text"]),
+            data_spec=_data_spec(config["facts"]),
+            task_spec=config["task"],
+            model_spec=config["model"],
+            objectives_specs=config["objectives"],
+            text_options=config["text"],
+            folder=path,
+            info={**config["info"], "vlcli": config["vlcli"]},
+            transform_spec=config.get("transform"),
+            extraction=config.get("extraction", []),
+        )
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"]))
@@ -166,31 +176,21 @@ def read_bundle(folder: str | Path) -> Bundle:
         raise _damaged(path, repr(error)) from error
 
 
-def _nothing(folder: Path) -> DataError:
+def _no_bundle(folder: Path) -> DataError:
     record = stage_record.read(folder)
+    again = f"vlcli run {(record and record.recipe) or 'RECIPE'}"
     if record is not None and record.artifact:
-        what, hint = "The run that made this stage is gone or has changed since.", "make the stage again"
-        got, hint = str(stage_record.artifact(folder, record)), f"{hint}: vlcli run {record.recipe or 'RECIPE'}"
-        return DataError(what, where=str(folder), got=got, hint=hint)
+        what, hint = "The run that made this stage is gone or has changed since.", f"make the stage again: {again}"
+        return DataError(what, where=str(folder), got=str(stage_record.artifact(folder, record)), hint=hint)
     if record is not None and record.status != "done":
-        what, hint = (
-            "This stage is not finished: it has no model yet.",
-            f"finish it: vlcli run {record.recipe or 'RECIPE'}",
-        )
-        return DataError(what, where=str(folder), got=f"status: {record.status}", hint=hint)
-    near = _near(folder, record)
-    return DataError(
-        "There is no trained model here.",
-        where=str(folder),
-        expected=f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/",
-        hint=f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE",
-    )
-
-
-def _near(folder: Path, record: stage_record.StageRecord | None) -> list[Path]:
+        what, got = "This stage is not finished: it has no model yet.", f"status: {record.status}"
+        return DataError(what, where=str(folder), got=got, hint=f"finish it: {again}")
     # the stages whose model an evaluation judged, or those of a run's folder
-    named = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
-    return [path for path in (named or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
+    judged = [folder.parent / str(name) for name in (record.config.get("from") or [] if record else [])]
+    near = [path for path in (judged or sorted(folder.glob("*"))) if find_bundle(path) not in (None, path)]
+    expected = f"a folder with {CONFIG} and {WEIGHTS}, or a stage's folder that holds one as model/"
+    hint = f"did you mean {' or '.join(map(str, near[:3]))}?" if near else "make one: vlcli run RECIPE"
+    return DataError("There is no trained model here.", where=str(folder), expected=expected, hint=hint)
 
 
 class _Config(BaseModel):
@@ -212,19 +212,13 @@ _MOST = 10**8
 """The largest size or id in a data spec: a table of so many rows fits no memory."""
 
 
-def _checked(sizes: dict[str, Any]) -> dict[str, Any]:
-    # The fields of a data spec; TypeError for types and sizes of which no model can be built.
-    for item in fields(DataSpec):
-        value = sizes.get(item.name, item.default)
-        kind = str if item.name in ("answers", "class_names", "attribute_names", "concepts") else int
-        wrong = [one for one in _leaves(value) if not isinstance(one, kind) or not _in_range(one)]
-        if wrong or isinstance(value, list | tuple) is not (item.default == ()):
-            raise TypeError(f"facts.{item.name}: {shown(wrong[0] if wrong else value)}")
-    return sizes
-
-
-def _in_range(value: str | int) -> bool:
-    return isinstance(value, str) or 0 <= value < _MOST
+def _data_spec(facts: dict[str, Any]) -> DataSpec:
+    # ValidationError or TypeError for types and sizes of which no model can be built.
+    data_spec = TypeAdapter(DataSpec).validate_python(facts)
+    wrong = [one for one in _leaves([*vars(data_spec).values()]) if not isinstance(one, str) and not 0 <= one < _MOST]
+    if wrong:
+        raise TypeError(f"facts: {shown(wrong[0])}")
+    return data_spec
 
 
 def _leaves(value: Any) -> list[Any]:
@@ -232,13 +226,8 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _damaged(path: Path, got: str) -> DataError:
-    return DataError(
-        "The model's config is damaged.",
-        where=str(path / CONFIG),
-        got=got,
-        expected="a file as vlcli writes it",
-        hint="make the model again: vlcli run RECIPE --force --only STAGE",
-    )
+    what, hint = "The model's config is damaged.", "make the model again: vlcli run RECIPE --force --only STAGE"
+    return DataError(what, where=str(path / CONFIG), got=got, expected="a file as vlcli writes it", hint=hint)
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -269,29 +258,25 @@ def verified(path: Path) -> Path:
     recorded = (files or {}).get(path.name)
     actual = None if recorded is None else facts_of(path)
     if actual != recorded:
-        raise DataError(
-            "These weights cannot be read: they are not those that were written.",
-            where=str(path),
-            got=_in_words(actual),
-            expected=f"{_in_words(recorded)} (`files` of {CONFIG})",
-            hint=f"{_remedy(path.parent)}; weights that were changed on purpose: remove `files` from {CONFIG}",
-        )
+        what = "These weights cannot be read: they are not those that were written."
+        hint = f"{_remedy(path.parent)}; weights that were changed on purpose: remove `files` from {CONFIG}"
+        got, expected = _in_words(actual or {}), f"{_in_words(recorded or {})} (`files` of {CONFIG})"
+        raise DataError(what, where=str(path), got=got, expected=expected, hint=hint)
     return path
 
 
-def _in_words(facts: Mapping[str, Any] | None) -> str:
-    facts = facts or {}
+def _in_words(facts: Mapping[str, Any]) -> str:
     return f"{shown(facts.get('bytes'))} bytes with CRC-32 {shown(facts.get('crc32'))}"
 
 
 def _remedy(folder: Path) -> str:
     # From the checkpoints of its stage, if those are whole.
-    try:
+    with suppress(VlcliError):
         kept = [read_state(path) for path in Checkpoints(folder.parent / "checkpoints").lasting()]
-    except VlcliError:
-        kept = []
-    if folder.name == "model" and kept:
-        return f"delete {folder} and run its recipe again (vlcli run RECIPE): it is written again from the checkpoints"
+        if folder.name == "model" and kept:
+            return (
+                f"delete {folder} and run its recipe again (vlcli run RECIPE): it is written again from the checkpoints"
+            )
     return "fetch the model again, or make it again: vlcli run RECIPE --force --only STAGE"
 
 
@@ -301,26 +286,6 @@ def _config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError("The model's config cannot be read.", where=str(folder / CONFIG), got=str(error)) from error
     return value if isinstance(value, dict) else {}
-
-
-def _bundle(path: Path, config: dict[str, Any]) -> Bundle:
-    known = {item.name for item in fields(DataSpec)}
-    sizes = {name: value for name, value in config["facts"].items() if name in known}
-    sizes |= {item.name: tuple(sizes.get(item.name, ())) for item in fields(DataSpec) if item.default == ()}
-    text = config["text"]
-    return Bundle(
-        module=None,
-        tokenizer=_tokenizer(path, text),
-        data_spec=DataSpec(**_checked(sizes)),
-        task_spec=config["task"],
-        model_spec=config["model"],
-        objectives_specs=config["objectives"],
-        text_options=text,
-        folder=path,
-        info={**config["info"], "vlcli": config["vlcli"]},
-        transform_spec=config.get("transform"),
-        extraction=config.get("extraction", []),
-    )
 
 
 def _tokenizer(path: Path, text: Mapping[str, Any]) -> Any:

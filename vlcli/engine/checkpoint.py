@@ -19,6 +19,7 @@ import shutil
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from vlcli.engine.ema import Ema
 from vlcli.engine.optimizer_state import NUMBERS, load_state, read_numbers, write_state
 from vlcli.engine.sharding import Shards
 from vlcli.engine.training_module import TrainingModule
-from vlcli.engine.weights import load_exactly, read_tensors, refuse_not_finite, save_tensors
+from vlcli.engine.weights import REMEDY, load_exactly, read_tensors, refuse_not_finite, save_tensors
 from vlcli.errors import DataError, VlcliError
 from vlcli.files import facts_of, is_whole, new_folder, sweep, write_json
 from vlcli.progress import Progress
@@ -116,10 +117,8 @@ class Checkpoints:
                 if processes.rank() == 0:
                     _save_state(folder, position, facts)
         else:
-            self._refuse_not_finite(module.state_dict(), module, position)
-            if ema is not None:
-                averages = {f"average of {name}": value for name, value in ema.shadow.items()}
-                refuse_not_finite(averages, f"step {position.step}")
+            averages = {f"average of {name}": value for name, value in ema.shadow.items()} if ema is not None else {}
+            self._refuse_not_finite({**module.state_dict(), **averages}, module, position)
             with new_folder(final) as folder:
                 save_tensors(folder / WEIGHTS, module.state_dict())
                 moments = write_state(folder, optimizer)
@@ -153,11 +152,14 @@ class Checkpoints:
                 _save_state(folder, position)
 
     def _refuse_not_finite(self, state: Mapping[str, Tensor], module: TrainingModule, position: Position) -> None:
-        kept = self.complete()
-        hint = f"the last good checkpoint is {kept[-1]}; " if kept else "no checkpoint was written yet; "
-        hint += "lower optimizer.lr, lengthen schedule.warmup or set clip"
         buffers = {name for name, _ in module.named_buffers()}
-        refuse_not_finite(state, f"step {position.step}, epoch {position.epoch + 1}", buffers, hint)
+        refuse_not_finite(state, f"step {position.step}, epoch {position.epoch + 1}", buffers, self.remedy())
+
+    def remedy(self) -> str:
+        """Return the hint for numbers that are not finite."""
+        kept = self.complete()
+        last = f"the last good checkpoint is {kept[-1]}" if kept else "no checkpoint was written yet"
+        return f"{REMEDY}; {last}"
 
     def best(self, step: int) -> dict[str, Tensor]:
         """Return the weights of :meth:`save_best` at ``step``. Raises DataError: they are gone or damaged."""
@@ -176,8 +178,8 @@ class Checkpoints:
         if (path / shared_checkpoint.PLAIN).is_file():
             return shared_checkpoint.weights(path, averaged=averaged)
         plain = read_tensors(path / WEIGHTS)
-        averages = read_tensors(path / AVERAGES) if averaged else {}
-        replaced = {id(plain[name]): value for name, value in averages.items()}
+        averages = read_tensors(path / AVERAGES).items() if averaged else ()
+        replaced = {id(plain[name]): value for name, value in averages}
         return {name: replaced.get(id(value), value) for name, value in plain.items()}  # tied names have one average
 
     def resume(
@@ -199,23 +201,21 @@ class Checkpoints:
         newest = self._newest(ema, progress) if first or not self.shared else None
         newest = processes.share(newest) if self.shared else newest  # all of them read the same one
         if newest is not None:
-            path, position = newest
-            self._load(path, module, optimizer, ema)
+            self._load(newest[0], module, optimizer, ema)
             if ema is not None:
-                ema.updates = int(position.extra.get("ema", 0))
-        if first:
-            for path in [*self._folders("step"), *self._folders("best")]:
-                if newest is None and path.name.startswith("best"):
-                    target = _free_name(path, "left")
-                    progress.warn(f"training starts at step 0; {path.name} of the run before is kept as {target.name}")
-                    path.rename(target)
-                elif newest is not None and _step_of(path) > newest[1].step:
-                    shutil.rmtree(path, ignore_errors=True)
-            if newest is not None:
-                self._delete_old(newest[1])  # a run that was killed while it deleted them leaves some
-            if not self.shared:
-                processes.wait()
-        return None if newest is None else newest[1]
+                ema.updates = int(newest[1].extra.get("ema", 0))
+        for path in [*self._folders("step"), *self._folders("best")] if first else ():
+            if newest is None and path.name.startswith("best"):
+                target = _free_name(path, "left")
+                progress.warn(f"training starts at step 0; {path.name} of the run before is kept as {target.name}")
+                path.rename(target)
+            elif newest is not None and _step_of(path) > newest[1].step:
+                shutil.rmtree(path, ignore_errors=True)
+        if first and newest is not None:
+            self._delete_old(newest[1])  # a run that was killed while it deleted them leaves some
+        if first and not self.shared:
+            processes.wait()
+        return newest and newest[1]
 
     def _newest(self, ema: Ema | None, progress: Progress) -> tuple[Path, Position] | None:
         if processes.rank() == 0:
@@ -255,11 +255,8 @@ class Checkpoints:
 
 
 def _free_name(path: Path, word: str) -> Path:
-    target, number = path.with_name(f"{word}-{path.name}"), 1
-    while target.exists():
-        number += 1
-        target = path.with_name(f"{word}-{path.name}-{number}")
-    return target
+    names = (f"{word}-{path.name}{f'-{number}' * (number > 1)}" for number in count(1))
+    return next(target for target in map(path.with_name, names) if not target.exists())
 
 
 def _step_of(path: Path) -> int:

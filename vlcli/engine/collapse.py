@@ -4,8 +4,6 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
 from vlcli.engine.outcome import TrainingOutcome
 from vlcli.engine.schedule import batch_of, rule
 from vlcli.engine.trackers import Tracker
@@ -29,7 +27,10 @@ class CollapseWatch(Tracker):
 
     def __init__(self, module: TrainingModule, data: Any, config: Training, progress: Progress) -> None:
         self.module, self.data, self.config, self.progress = module, data, config, progress
-        self.constants = constant_losses(module, data)
+        examples = getattr(data, "examples", [])
+        targets = [examples[row].targets for row in range(0, len(examples), max(1, len(examples) // EXAMPLES))]
+        losses = {name: objective.constant_loss(targets) for name, objective in module.objectives.items()}
+        self.constants = {name: loss for name, loss in losses.items() if loss}  # of objectives that can compute it
         self._last: dict[str, deque[float]] = {name: deque(maxlen=20) for name in self.constants}
         self._told: set[str] = set()
 
@@ -37,7 +38,8 @@ class CollapseWatch(Tracker):
         if f"eval/{ONE_ANSWER}" in values:
             self._warn(ONE_ANSWER, self._one_sided(values[f"eval/{ONE_ANSWER}"]))
         for name, losses in self._last.items():
-            losses.extend([values[f"loss/{name}"]] if f"loss/{name}" in values else [])
+            if f"loss/{name}" in values:
+                losses.append(values[f"loss/{name}"])
             if step >= AFTER and self._flat(name):
                 self._warn(name, self._unlearnt(name))
 
@@ -46,7 +48,8 @@ class CollapseWatch(Tracker):
         if ONE_ANSWER in outcome.metrics:
             return f"{self._one_sided(outcome.metrics[ONE_ANSWER])}; likely cause: {self.cause()}"
         for name, losses in self._last.items():  # a run resumed at its end has logged nothing
-            losses.extend([outcome.losses[f"loss/{name}"]] if not losses and f"loss/{name}" in outcome.losses else [])
+            if not losses and f"loss/{name}" in outcome.losses:
+                losses.append(outcome.losses[f"loss/{name}"])
         flat = [name for name in self.constants if outcome.steps >= LEAST and self._flat(name)]
         return f"{self._unlearnt(flat[0])}; likely cause: {self.cause()}" if flat else ""
 
@@ -86,19 +89,6 @@ class CollapseWatch(Tracker):
         images = batch.clean.images if batch is not None else None
         if images is None or len(images) < 2:
             return False
-        read = [images.regions.features] if images.regions else []
-        read += [images.pixels.images] if images.pixels else []
-        return any(map(_same, read))
-
-
-def _same(rows: Tensor) -> bool:
-    return float(rows.float().std(0).mean()) <= 1e-4 * float(rows.float().abs().mean())
-
-
-def constant_losses(module: TrainingModule, data: Any) -> dict[str, float]:
-    """Return the loss of each objective for a constant answer, if the objective can compute it."""
-    examples = getattr(data, "examples", [])
-    stride = max(1, len(examples) // EXAMPLES)
-    targets = [examples[row].targets for row in range(0, len(examples), stride)]
-    losses = {name: objective.constant_loss(targets) for name, objective in module.objectives.items()}
-    return {name: loss for name, loss in losses.items() if loss}
+        read = [images.regions.features.float()] if images.regions else []
+        read += [images.pixels.images.float()] if images.pixels else []
+        return any(float(rows.std(0).mean()) <= 1e-4 * float(rows.abs().mean()) for rows in read)

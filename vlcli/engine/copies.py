@@ -11,9 +11,10 @@ an order that depends on what is reduced together, and a resumed run must comput
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -38,35 +39,32 @@ class Copies:
         self.names, self.parameters = [name for name, _ in trained], [p for _, p in trained]
         self._reached: set[int] = set()
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._noting(row))
-            for row, parameter in enumerate(self.parameters)
+            p.register_post_accumulate_grad_hook(partial(self._note, r)) for r, p in enumerate(self.parameters)
         ]
         self._settled = idle is not None
         rows = set(range(len(trained)))
         self._covered = {row for row in rows if self.names[row] not in (idle or ())} or rows
-        self._ddp: DistributedDataParallel | None = self._wrap()
+        _ = self._ddp  # made at once: rank 0 gives its weights to the others before the first step
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Return the module's :class:`vlcli.engine.training_module.StepResult`."""
-        return self._wrapped()(*args, **options)
+        return self._ddp(*args, **options)
 
     @property
     def idle(self) -> list[str] | None:
         """Trained parameters that no loss has reached so far; None before the first step."""
-        idle = [name for row, name in enumerate(self.names) if row not in self._covered]
-        return idle if self._settled else None
+        return [name for row, name in enumerate(self.names) if row not in self._covered] if self._settled else None
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Accumulate gradients on each process meanwhile."""
-        with self._wrapped().no_sync():
+        with self._ddp.no_sync():
             yield
 
     def settle(self) -> None:
         """Remove the gradients of parameters that no process reached; called after a step's last backward pass."""
-        used = torch.zeros(len(self.parameters), dtype=torch.int32)
-        used[sorted(self._reached)] = 1
-        used = used.to(self.parameters[0].device)
+        reached = [row in self._reached for row in range(len(self.parameters))]
+        used = torch.tensor(reached, dtype=torch.int32, device=self.parameters[0].device)
         dist.all_reduce(used, op=dist.ReduceOp.MAX)
         self._reached.clear()
         anywhere = set(used.nonzero().flatten().tolist())
@@ -80,7 +78,8 @@ class Copies:
         wanted = self._covered | anywhere if self._settled else anywhere or self._covered
         self._settled = True
         if wanted != self._covered:
-            self._covered, self._ddp = wanted, None
+            self._covered = wanted
+            del self._ddp
 
     def release(self) -> None:
         """Remove the hooks from the parameters."""
@@ -88,27 +87,19 @@ class Copies:
             hook.remove()
         self._hooks.clear()
 
-    def _noting(self, row: int) -> Callable[[Tensor], None]:
-        def note(parameter: Tensor) -> None:
-            if parameter.grad is not None:  # an empty gradient comes here too
-                self._reached.add(row)
+    def _note(self, row: int, parameter: Tensor) -> None:
+        if parameter.grad is not None:  # an empty gradient comes here too
+            self._reached.add(row)
 
-        return note
-
-    def _wrapped(self) -> DistributedDataParallel:
+    @cached_property
+    def _ddp(self) -> DistributedDataParallel:
         # Built anew only once the optimizer has taken the gradients.
-        if self._ddp is None:
-            self._ddp = self._wrap()
-        return self._ddp
-
-    def _wrap(self) -> DistributedDataParallel:
         covered = [self.parameters[row] for row in sorted(self._covered)]
         body: Any = _Body(self.module, covered)
         ids = {id(parameter) for parameter in covered}
         named = body.named_parameters(remove_duplicate=False)
         body._ddp_params_and_buffers_to_ignore = [name for name, p in named if id(p) not in ids]
-        device = covered[0].device
-        devices = [device] if device.type == "cuda" else None
+        devices = [covered[0].device] if covered[0].is_cuda else None
         with warnings.catch_warnings():
             # Later versions of torch have another name for it; this one is known to all.
             warnings.filterwarnings("ignore", ".*broadcast_buffers.*", FutureWarning)

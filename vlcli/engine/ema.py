@@ -23,30 +23,24 @@ class Ema:
 
     def __init__(self, module: nn.Module, options: EmaOptions) -> None:
         if not 0 <= options.decay <= 1:  # NaN is not either
-            raise RecipeError(
-                [Problem("ema.decay", "this is no share of the average", got=str(options.decay), expected="0 to 1")]
-            )
+            what = "this is no share of the average"
+            raise RecipeError([Problem("ema.decay", what, got=str(options.decay), expected="0 to 1")])
         self.options, self.updates = options, 0
-        self.shadow = {name: p.clone() for name, p in self._live(module)}
-
-    @staticmethod
-    def _live(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-        yield from ((name, local(p)) for name, p in module.named_parameters() if p.requires_grad)
+        self.shadow = {name: p.clone() for name, p in _trained(module)}
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
         """Average the weights in; called after an optimizer step."""
         self.updates += 1
-        keep = self.options.decay
-        if self.options.warmup:
-            keep = min(keep, (1 + self.updates) / (10 + self.updates))
-        for name, parameter in self._live(module):
+        growing = (1 + self.updates) / (10 + self.updates) if self.options.warmup else 1.0
+        keep = min(self.options.decay, growing)
+        for name, parameter in _trained(module):
             self.shadow[name].lerp_(parameter, 1 - keep)
 
     @contextmanager
     def applied(self, module: nn.Module) -> Iterator[None]:
         """Put the averages in place of the weights meanwhile."""
-        kept = {name: p.clone() for name, p in self._live(module)}
+        kept = {name: p.clone() for name, p in _trained(module)}
         self._put(module, self.shadow)
         try:
             yield
@@ -55,5 +49,9 @@ class Ema:
 
     @torch.no_grad()
     def _put(self, module: nn.Module, values: dict[str, Tensor]) -> None:
-        for name, parameter in self._live(module):
+        for name, parameter in _trained(module):
             parameter.copy_(values[name])
+
+
+def _trained(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from ((name, local(p)) for name, p in module.named_parameters() if p.requires_grad)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -32,8 +33,7 @@ class JointEvaluation:
     A process that got one comes to one more operation, whichever the others come to next, so that none waits in vain.
     """
 
-    def __init__(self) -> None:
-        self.signal = 0
+    signal = 0
 
     def gather(self, value: Any, signal: int = 0) -> list[Any]:
         """Return every process's ``value``, in order of rank. Raises Stopped: a process got a signal."""
@@ -62,12 +62,12 @@ class JointEvaluation:
             with stopping.opened():
                 result = work()
             self.wait()
+            return result
         except stopping.Stopped as stop:
             if not self.signal:  # it came to this process
                 with suppress(stopping.Stopped):
                     self.gather(None, stop.number)
             raise
-        return result
 
 
 T = TypeVar("T")
@@ -99,11 +99,9 @@ class TaskRunner:
         folder: Path | None = None,
         share: Share | None = None,
     ) -> None:
-        self.module, self.data, self.folder = module, data, folder
-        self.share = share or Share()
-        self.batch_size, self.workers = batch_size, workers
+        self.module, self.data, self.folder, self.share = module, data, folder, share or Share()
+        self.batch_size, self.workers, self.autocast, self.label = batch_size, workers, autocast, label
         self.progress: Progress = progress or Silent()
-        self.autocast, self.label = autocast, label
 
     @property
     def model(self) -> Model:
@@ -188,9 +186,8 @@ def fingerprint(module: TrainingModule, objective: str) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for part in (module.model, module.embedder(objective)):
         for name, value in sorted(part.state_dict().items()):
-            plain = value.detach().cpu().contiguous().reshape(-1)
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(plain.view(torch.uint8).numpy().data if plain.numel() else b"")
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
@@ -214,21 +211,21 @@ def score_task(task: Task, runner: TaskRunner) -> dict[str, float]:
 
 def mean_losses(module: TrainingModule, runner: TaskRunner, *, epoch: int, seed: int) -> dict[str, float]:
     """Return mean losses and metrics over all terms of the runner's data; ``loss`` is the weighted sum of losses."""
-    sums: dict[str, tuple[float, float]] = {}
+    totals, counts = defaultdict[str, float](float), defaultdict[str, float](float)
     numbers = itertools.count(runner.share.rank, runner.share.count)
 
     def means_of(batch: Batch) -> list[dict[str, tuple[float, float]]]:
         seed_step(seed, -1 & 0xFFFFFFFF, next(numbers), 0)
         result = module(batch, epoch=epoch)
-        named = {**result.losses, **{f"metric/{name}": mean for name, mean in result.metrics.items()}}
+        named = result.losses | {f"metric/{name}": mean for name, mean in result.metrics.items()}
         return [{name: (float(mean.total), float(mean.count)) for name, mean in named.items()}]
 
     with evaluating(module), torch.no_grad(), runner.autocast():
         for row in runner.rows(means_of):
             for name, (total, count) in row.items():
-                before = sums.get(name, (0.0, 0.0))
-                sums[name] = (before[0] + total, before[1] + count)
-    means = {name: total / count if count > 0 else 0.0 for name, (total, count) in sums.items()}
+                totals[name] += total
+                counts[name] += count
+    means = {name: total / counts[name] if counts[name] > 0 else 0.0 for name, total in totals.items()}
     losses = {name: value for name, value in means.items() if not name.startswith("metric/")}
     result = {"loss": sum(module.weight(name, epoch) * value for name, value in losses.items())}
     result |= {f"loss/{name}": value for name, value in losses.items()}

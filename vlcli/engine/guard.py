@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ SAVE_SECONDS = 300.0
 """Without ``save_every``, a checkpoint is written at each epoch's end and when this long has passed."""
 
 
+@dataclass
 class Guard:
     """Agrees between two steps with all processes whether to save and whether to go on.
 
@@ -34,20 +36,17 @@ class Guard:
         unfinished: whether a signal interrupted the evaluation that follows the present step.
     """
 
-    def __init__(
-        self,
-        position: Position,
-        plan: StepPlan,
-        config: Training,
-        stop: EarlyStop,
-        checkpoints: Checkpoints,
-        save: Callable[[Mapping[str, Any]], None],
-        device: torch.device,
-        progress: Progress,
-    ) -> None:
-        self.position, self.plan, self.config, self.stop = position, plan, config, stop
-        self.checkpoints, self.save, self.device, self.progress = checkpoints, save, device, progress
-        self.unfinished = bool(position.extra.get("pending"))
+    position: Position
+    plan: StepPlan
+    config: Training
+    stop: EarlyStop
+    checkpoints: Checkpoints
+    save: Callable[[Mapping[str, Any]], None]
+    device: torch.device
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.unfinished = bool(self.position.extra.get("pending"))
         self._signal, self._saved_at, self._clock_due = 0, time.monotonic(), False
 
     @property
@@ -135,14 +134,11 @@ class Guard:
         shared = self.checkpoints.shared
         if processes.rank() and not shared:
             return
-        newest = self.checkpoints.complete()[-1:]
-        there = bool(newest) and newest[0].name == f"step-{self.position.step:08d}"
+        there = any(path.name == f"step-{self.position.step:08d}" for path in self.checkpoints.complete()[-1:])
         if (processes.share(there) if shared else there) and not again:
             return
-        extra: dict[str, Any] = {"world": processes.world()} if processes.world() > 1 else {}
-        extra |= {"stop": counts} if (counts := self.stop.state()) else {}
-        extra |= {"passing": True} if passing else {}
-        extra |= {"pending": True} if self.unfinished else {}
+        world = processes.world() if processes.world() > 1 else None
+        extra = {"world": world, "stop": self.stop.state(), "passing": passing, "pending": self.unfinished}
         with pulse.during(pulse.WRITES):
             self.save(extra)
         self._saved_at = time.monotonic()

@@ -33,9 +33,7 @@ class LogWindow:
 
     def add(self, result: StepResult, examples: int) -> None:
         """Add the losses and metrics of a batch."""
-        for name, mean in result.losses.items():
-            self._add(f"loss/{name}", mean)
-        for name, mean in result.metrics.items():
+        for name, mean in ({f"loss/{name}": mean for name, mean in result.losses.items()} | result.metrics).items():
             self._add(name, mean)
         self.examples += examples
 

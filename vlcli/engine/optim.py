@@ -42,8 +42,7 @@ class BertAdam(torch.optim.Optimizer):
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for group in self.param_groups:
-            used = [p for p in group["params"] if p.grad is not None]
-            if used:
+            if used := [p for p in group["params"] if p.grad is not None]:
                 self._update(group, used)
         return loss
 
@@ -56,9 +55,9 @@ class BertAdam(torch.optim.Optimizer):
         torch._foreach_lerp_(m, grads, 1 - first)
         torch._foreach_mul_(v, second)
         torch._foreach_addcmul_(v, grads, grads, 1 - second)
-        update = torch._foreach_sqrt(v)
-        torch._foreach_add_(update, group["eps"])
-        update = torch._foreach_div(m, update)
+        roots = torch._foreach_sqrt(v)
+        torch._foreach_add_(roots, group["eps"])
+        update = torch._foreach_div(m, roots)
         torch._foreach_add_(update, used, alpha=group["weight_decay"])
         torch._foreach_add_(used, update, alpha=-group["lr"])
 
@@ -99,20 +98,19 @@ def parameter_groups(module: TrainingModule, options: OptimizerOptions) -> list[
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
-        rate, decay = 1.0, 0.0 if any(pattern.search(name) for pattern in undecayed) else options.weight_decay
-        chosen = next((i for i, pattern in enumerate(wanted) if pattern.search(name)), None)
+        decay = 0.0 if any(pattern.search(name) for pattern in undecayed) else options.weight_decay
+        chosen = next((group for group, p in zip(options.groups, wanted, strict=True) if p.search(name)), None)
         if chosen is not None:
-            rate, own_decay = options.groups[chosen].lr, options.groups[chosen].decay
-            decay = decay if own_decay is None else own_decay
+            rate, decay = chosen.lr, decay if chosen.decay is None else chosen.decay
         else:
-            change = next(
-                (c for start, p, c in proposals if name.startswith(start) and p.search(name[len(start) :])), {}
-            )
+            fitting = (c for start, p, c in proposals if name.startswith(start) and p.search(name[len(start) :]))
+            change: dict[str, float] = next(fitting, {})
             rate, decay = change.get("lr", 1.0), decay * change.get("decay", 1.0)
         peak = (options.lr or 0.0) * rate * layers(name)
-        group = groups.setdefault((peak, decay), {"lr": peak, "peak": peak, "weight_decay": decay})
-        group.setdefault("params", []).append(parameter)
-        group.setdefault("names", []).append(name)
+        fresh: dict[str, Any] = {"lr": peak, "peak": peak, "weight_decay": decay, "params": [], "names": []}
+        group = groups.setdefault((peak, decay), fresh)
+        group["params"].append(parameter)
+        group["names"].append(name)
     names = [name for name, _ in module.named_parameters()]
     problems = [
         Problem(f"optimizer.groups[{i}].match", "matches no parameter", got=p.pattern, expected=f"e.g. {names[0]}")
@@ -148,16 +146,11 @@ def freeze(module: TrainingModule, trainable: list[str] | None, frozen: list[str
     Returns:
         Numbers of parameters: ``trained`` and ``total``.
     """
-    open_patterns = [Searcher(p, "trainable") for p in trainable or []]
+    open_patterns = [Searcher(p, "trainable") for p in (["."] if trainable is None else trainable)]
     shut_patterns = [Searcher(p, "frozen") for p in frozen]
-    counts = {"trained": 0, "total": 0}
-    for name, parameter in module.named_parameters():
-        if name.startswith("teacher."):
-            continue
-        if trainable is not None and not any(p.search(name) for p in open_patterns):
+    own = {name: parameter for name, parameter in module.named_parameters() if not name.startswith("teacher.")}
+    for name, parameter in own.items():
+        if not any(p.search(name) for p in open_patterns) or any(p.search(name) for p in shut_patterns):
             parameter.requires_grad_(False)
-        if any(p.search(name) for p in shut_patterns):
-            parameter.requires_grad_(False)
-        counts["total"] += parameter.numel()
-        counts["trained"] += parameter.numel() if parameter.requires_grad else 0
-    return counts
+    trained = sum(parameter.numel() for parameter in own.values() if parameter.requires_grad)
+    return {"trained": trained, "total": sum(parameter.numel() for parameter in own.values())}

@@ -16,8 +16,7 @@ NUMBERS = "optimizer.json"
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the optimizer's parameters by name, in the order of its state."""
-    groups = optimizer.param_groups
-    return {n: p for group in groups for n, p in zip(group["names"], group["params"], strict=True)}
+    return {n: p for group in optimizer.param_groups for n, p in zip(group["names"], group["params"], strict=True)}
 
 
 def write_state(folder: Path | None, optimizer: torch.optim.Optimizer, **more: Any) -> dict[str, Tensor]:

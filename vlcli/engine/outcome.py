@@ -3,15 +3,10 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
-from vlcli.engine.checkpoint import Checkpoints
 from vlcli.engine.evaluation import Autocast
-from vlcli.errors import DataError
-from vlcli.progress import Progress
 from vlcli.recipe.fields import StopOptions
 
 
@@ -24,7 +19,7 @@ class EarlyStop:
     """
 
     def __init__(self, options: StopOptions | None, saved: Mapping[str, Any]) -> None:
-        self.options = options
+        self.options = options or StopOptions.model_construct()  # neither patience nor minutes
         self.ended: bool = saved.get("ended", False)
         self._best: float | None = saved.get("best")
         self._step, self._stale = saved.get("step", 0), saved.get("stale", 0)
@@ -32,38 +27,33 @@ class EarlyStop:
 
     def state(self) -> dict[str, Any]:
         """Return the counts for a checkpoint; empty without options."""
-        if self.options is None:
+        if self.options.patience is None and self.options.minutes is None:
             return {}
-        counts = {"ended": self.ended, "best": self._best, "step": self._step, "stale": self._stale}
-        return {**counts, "seconds": time.monotonic() - self._begun}
+        seconds = time.monotonic() - self._begun
+        return {"ended": self.ended, "best": self._best, "step": self._step, "stale": self._stale, "seconds": seconds}
 
     def note(self, step: int, score: float) -> None:
         """Count a validation; NaN is not a better score."""
-        delta = self.options.min_delta if self.options else 0.0
-        if score > self._best + delta if self._best is not None else not math.isnan(score):
+        if score > self._best + self.options.min_delta if self._best is not None else not math.isnan(score):
             self._best, self._step, self._stale = score, step, 0
         else:
             self._stale += 1
 
     def due(self) -> bool:
         """Whether the patience or the time of the recipe is used up."""
-        return self._impatient() or self._late()
+        minutes = self.options.minutes
+        return self._impatient() or (minutes is not None and time.monotonic() - self._begun > 60 * minutes)
 
     def reason(self, step: int, steps: int) -> str:
         """Return why training ended at ``step`` of ``steps``; empty if it ended at its last step."""
-        if self.options is None or not self.ended or step >= steps:
+        if not self.ended or step >= steps:
             return ""
         if self.options.minutes is None or self._impatient():
             return f"step {step:,} of {steps:,}, no better validation since step {self._step:,}"
         return f"step {step:,} of {steps:,}, {self.options.minutes:g} minutes of training are over"
 
     def _impatient(self) -> bool:
-        patience = self.options.patience if self.options else None
-        return patience is not None and self._stale >= patience
-
-    def _late(self) -> bool:
-        minutes = self.options.minutes if self.options else None
-        return minutes is not None and time.monotonic() - self._begun > 60 * minutes
+        return self.options.patience is not None and self._stale >= self.options.patience
 
 
 @dataclass(frozen=True)
@@ -106,39 +96,3 @@ class TrainingOutcome:
     best: int = -1
     examples: int = 0
     stopped: str = ""
-
-
-def select_weights(
-    outcome: TrainingOutcome,
-    checkpoints: Checkpoints,
-    last_weights: Callable[[], dict[str, Tensor]],
-    score_last: Callable[[], Score],
-    progress: Progress,
-    *,
-    averaged: bool,
-) -> tuple[TrainingOutcome, dict[str, Tensor]]:
-    """Return the weights with the best validation score, or the last weights if the run has no validation.
-
-    If the file with the best weights is damaged, they are read from the checkpoint of the same step. If that checkpoint
-    is gone too, the last weights are scored and returned.
-
-    Args:
-        last_weights: called only if the last weights are needed; returns their state dict.
-        score_last: called only if the last weights replace the best; returns their validation score.
-
-    Returns:
-        The outcome, whose ``best`` step and metrics belong to the returned weights, and the state dict.
-    """
-    if outcome.best < 0:
-        return outcome, last_weights()
-    try:
-        return outcome, checkpoints.best(outcome.best)
-    except DataError as error:
-        checkpoints.set_aside(checkpoints.folder / f"best-{outcome.best:08d}", error, progress)
-    try:
-        state = checkpoints.weights(outcome.best, averaged=averaged)
-        progress.warn(f"the best weights are taken from the checkpoint of step {outcome.best} instead")
-        return outcome, state
-    except DataError:
-        progress.warn(f"the best weights are lost: those of step {outcome.steps}, the last, stand in for them")
-    return replace(outcome, best=outcome.steps, metrics=score_last().metrics), last_weights()

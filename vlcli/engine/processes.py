@@ -4,12 +4,12 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Set
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,8 +21,6 @@ from torch.distributed.rendezvous import rendezvous
 
 from vlcli.errors import UsageError, VlcliError
 
-_MARGIN = 30.0
-_LONG = 24
 _patient: dict[str, Any] = {}
 _seconds = 600.0
 
@@ -35,13 +33,12 @@ def resolve_device(name: str | None) -> str:
     Raises:
         UsageError: there is no such device.
     """
-    if name in (None, "auto"):
-        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    kind = name.split(":")[0]
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(kind, False):
-        known = ", ".join(kind for kind, is_there in there.items() if is_there)
-        raise UsageError("This device is not there.", got=name, expected=known, hint="--device auto")
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    known = [kind for kind, is_there in there.items() if is_there]
+    if name is None or name == "auto":
+        return known[0]
+    if name.split(":")[0] not in known:
+        raise UsageError("This device is not there.", got=name, expected=", ".join(known), hint="--device auto")
     return name
 
 
@@ -61,8 +58,8 @@ def start(device: str, precision: str = "float32") -> Accelerator:
     if chosen.startswith("cuda:") and alone:
         torch.cuda.set_device(int(chosen.split(":")[1]))
     # A step that one process does not join must not hold the others for hours; see vlcli.engine.peers.
-    limit = InitProcessGroupKwargs(timeout=timedelta(seconds=hang_timeout() + _MARGIN))
-    with _joining():
+    limit = InitProcessGroupKwargs(timeout=timedelta(seconds=hang_timeout() + 30))
+    try:
         _rejoin("nccl" if chosen.startswith("cuda") else "gloo", limit.timeout)
         accelerator = Accelerator(
             mixed_precision=PRECISIONS[precision],
@@ -72,16 +69,9 @@ def start(device: str, precision: str = "float32") -> Accelerator:
         )
         if world() > 1 and "all" not in _patient:
             # A second group, for what may take long: waiting while rank 0 evaluates or writes.
-            _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=_LONG))
-    return accelerator
-
-
-@contextmanager
-def _joining() -> Iterator[None]:
-    try:
-        yield
+            _patient["all"] = dist.new_group(backend="gloo", timeout=timedelta(hours=24))
     except RuntimeError as error:
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        if alone:
             raise
         raise VlcliError(
             "The processes of this run did not find one another.",
@@ -90,6 +80,7 @@ def _joining() -> Iterator[None]:
             expected=f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} and all processes within reach",
             hint="see whether another process of this run ended before it began; then start all of them again",
         ) from error
+    return accelerator
 
 
 def _rejoin(backend: str, timeout: timedelta | None) -> None:
@@ -117,15 +108,12 @@ def hang_timeout() -> float:
         UsageError: it is no number of seconds.
     """
     said = os.environ.get("VLCLI_HANG_TIMEOUT", str(_seconds))
-    try:
+    seconds = math.nan
+    with suppress(ValueError):
         seconds = float(said)
-    except ValueError:
-        seconds = math.nan
     if not 1 <= seconds <= 86400 * 30:
-        expected = "seconds, from 1 to 2592000"
-        raise UsageError(
-            "VLCLI_HANG_TIMEOUT is no number of seconds.", where="environment", got=said, expected=expected
-        )
+        what, expected = "VLCLI_HANG_TIMEOUT is no number of seconds.", "seconds, from 1 to 2592000"
+        raise UsageError(what, where="environment", got=said, expected=expected)
     return seconds
 
 
@@ -197,10 +185,7 @@ def gather(tensor: Tensor) -> Tensor:
     """
     if world() == 1:
         return tensor
-    if tensor.is_floating_point():
-        gathered: Tensor = _Gather.apply(tensor)
-        return gathered
-    return _collect(tensor)[0]
+    return cast("Tensor", _Gather.apply(tensor)) if tensor.is_floating_point() else _collect(tensor)[0]
 
 
 def _collect(tensor: Tensor) -> tuple[Tensor, list[int]]:
@@ -213,8 +198,7 @@ def _collect(tensor: Tensor) -> tuple[Tensor, list[int]]:
     padded[: len(sent)] = sent
     parts = [torch.empty_like(padded) for _ in rows]
     dist.all_gather(parts, padded)
-    whole = torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
-    return whole.to(tensor.dtype), rows
+    return torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)]).to(tensor.dtype), rows
 
 
 class _Gather(torch.autograd.Function):
@@ -245,9 +229,7 @@ def seed_step(seed: int, step: int, part: int = 0, stream: int | None = None) ->
     np.random.seed(word & 0xFFFFFFFF)
 
 
-@cache
-def _other_devices() -> bool:
-    return torch.accelerator.is_available()
+_other_devices = cache(torch.accelerator.is_available)
 
 
 def use_threads(wanted: int | None) -> int:
@@ -288,8 +270,7 @@ def _ticks(cores: Set[int]) -> int:
 
 def _quota() -> int:
     # Of a container (cgroup v2); unlimited: very many.
-    try:
+    with suppress(OSError, ValueError):
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return max(1, int(limit) // int(period))
-    except (OSError, ValueError):
-        return 1 << 16
+    return 1 << 16

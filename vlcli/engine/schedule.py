@@ -127,8 +127,7 @@ def _shape(options: ScheduleOptions, done: float) -> float:
         return 1.0
     if options.name == "cosine":
         return 0.5 * (1 + math.cos(math.pi * done))
-    power = options.power if options.name == "polynomial" else 1.0
-    return float((1 - done) ** power)
+    return float((1 - done) ** (options.power if options.name == "polynomial" else 1.0))
 
 
 def set_rate(optimizer: torch.optim.Optimizer, config: Training, step: int, steps: int) -> float:
@@ -140,8 +139,7 @@ def set_rate(optimizer: torch.optim.Optimizer, config: Training, step: int, step
     share = factor(step, steps, config.schedule, count_after=config.optimizer.name == "bert-adam")
     rate = share * (config.optimizer.lr or 0.0)
     if not math.isfinite(rate):
-        text = f"the learning rate of step {step + 1} is no number"
-        raise RecipeError([Problem("schedule", text, got=str(rate))])
+        raise RecipeError([Problem("schedule", f"the learning rate of step {step + 1} is no number", got=str(rate))])
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * share
     return rate

@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
 import torch.distributed as dist
@@ -86,13 +86,12 @@ class Shards:
     def _hand_over(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups:
             for name, share in zip(group["names"], group["params"], strict=True):
-                sharded = self.sharded.get(name)
-                if sharded is not None:
+                if (sharded := self.sharded.get(name)) is not None:
                     share.grad, sharded.grad = None if sharded.grad is None else local(sharded.grad), None
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Accumulate gradients on each process meanwhile (DDP)."""
-        return self.copies.no_sync() if self.copies is not None else nullcontext()
+        return nullcontext() if self.copies is None else self.copies.no_sync()
 
     def average_rest(self) -> None:
         """Average the gradients that the backward pass did not average."""
@@ -113,8 +112,7 @@ class Shards:
         plain = [grad for grad in grads if not is_share(grad)]
         if self.mesh is None:
             return torch.nn.utils.get_total_norm(plain)
-        shares = [local(grad) for grad in grads if is_share(grad)]
-        square = torch.nn.utils.get_total_norm(shares).square()
+        square = torch.nn.utils.get_total_norm([local(grad) for grad in grads if is_share(grad)]).square()
         dist.all_reduce(square, group=self.mesh[DIMENSION].get_group())
         return (square + torch.nn.utils.get_total_norm(plain).square()).sqrt() if plain else square.sqrt()
 
@@ -167,7 +165,7 @@ class Shards:
             placed = self.spread(name, share)
             averages[name] = placed.full_tensor() if is_share(placed) else share
         self._gather()
-        self.mesh = None
+        self.mesh, self.sharded = None, {}
 
     def _gather(self) -> None:
         if not self.active:
@@ -187,7 +185,7 @@ class Shards:
     def spread(self, name: str, share: Tensor) -> Tensor:
         """Return the DTensor of which every process holds a ``share``, laid out as the parameter ``name``."""
         like = self.sharded.get(name)
-        if like is None or not self.active or not share.ndim:
+        if like is None or not share.ndim:
             return share
         from torch.distributed.tensor import DTensor
 
@@ -197,7 +195,7 @@ class Shards:
     def part_of(self, name: str, value: Tensor) -> Tensor:
         """Return this process's shard of a whole tensor, sharded as the parameter ``name`` is (or all of it)."""
         like = self.sharded.get(name)
-        if like is None or value.shape != like.shape or not self.active:
+        if like is None or value.shape != like.shape:
             return value
         from torch.distributed.tensor import distribute_tensor
 
@@ -213,12 +211,11 @@ class Shards:
         if not self.active:
             return dict(self.module.state_dict())
         whole: dict[int, Tensor] = {}
-        first = processes.rank() == 0
-        for value in self.state().values():
-            if id(value) not in whole:
-                full = value.full_tensor() if is_share(value) else value.detach()
-                whole[id(value)] = full.cpu() if first else full.new_empty(0)
-        return {name: whole[id(value)] for name, value in self.state().items()} if first else {}
+        first, state = processes.rank() == 0, self.state()
+        for value in {id(value): value for value in state.values()}.values():
+            full = value.full_tensor() if is_share(value) else value.detach()
+            whole[id(value)] = full.cpu() if first else full.new_empty(0)
+        return {name: whole[id(value)] for name, value in state.items()} if first else {}
 
 
 def is_share(value: Tensor) -> TypeGuard[DTensor]:
@@ -229,8 +226,7 @@ def is_share(value: Tensor) -> TypeGuard[DTensor]:
 def local(value: Tensor) -> Tensor:
     """Return this process's shard of a tensor, sharing its memory; a plain tensor itself."""
     plain: Any = value.detach()
-    shard: Tensor = plain.to_local() if is_share(value) else plain
-    return shard
+    return cast("Tensor", plain.to_local() if is_share(value) else plain)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
@@ -258,14 +254,10 @@ def _mesh(mode: str, device: str) -> DeviceMesh:
 
 
 def _leaves(total: Tensor) -> set[int]:
-    leaves, seen, left = set(), set(), [total.grad_fn]
+    seen: set[Any] = {None}
+    left: list[Any] = [total.grad_fn]
     while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            leaves.add(id(variable))
-        left.extend(each for each, _ in node.next_functions)
-    return leaves
+        if (node := left.pop()) not in seen:
+            seen.add(node)
+            left.extend(each for each, _ in node.next_functions)
+    return {id(node.variable) for node in seen if hasattr(node, "variable")}

@@ -9,6 +9,7 @@ groups, numbers, and names that share a weight.
 import errno
 import json
 import warnings
+from collections import ChainMap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,9 +60,8 @@ def write(
     buffers = {f"model:{name}" for name, _ in shards.module.named_buffers()}
     bad = processes.collect(first_not_finite({name: local(value) for name, value in tensors.items()}, buffers))
     if any(bad):
-        what, hint = "The weights are not finite, so they are not written.", "lower optimizer.lr or set clip"
-        got = f"first of them {next(filter(None, bad))}"
-        raise VlcliError(what, where=where, got=got, expected="finite numbers", hint=hint)
+        what, got = "The weights are not finite, so they are not written.", f"first of them {next(filter(None, bad))}"
+        raise VlcliError(what, where=where, got=got, expected="finite numbers", hint="lower optimizer.lr or set clip")
     for key, value in write_state(folder if processes.rank() == 0 else None, optimizer, tied=tied).items():
         tensors[key] = shards.spread(key.partition(":")[2], value) if value.ndim else value.clone()
     facts = _write_shards(folder, {name: value for name, value in tensors.items() if is_share(value)})
@@ -86,8 +86,7 @@ def _write_shards(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
             raise OSError(errno.ENOSPC, "No space left on device", str(shard_folder)) from error
         raise
     mine = sorted(shard_folder.glob(f"shard-{processes.rank() + 1:05d}-*.safetensors"))
-    facts = processes.collect({f"{FOLDER}/{path.name}": facts_of(path) for path in mine})
-    return {name: known for each in facts for name, known in each.items()}
+    return dict(ChainMap(*processes.collect({f"{FOLDER}/{path.name}": facts_of(path) for path in mine})))
 
 
 def _distinct(shards: Shards) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -168,5 +167,5 @@ def _read_shards(folder: Path, tensors: dict[str, Tensor], *, alone: bool = Fals
 def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-    found = HuggingFaceStorageReader(str(folder / FOLDER)).read_metadata().state_dict_metadata
-    return {name: tuple(facts.size) for name, facts in found.items() if hasattr(facts, "size")}
+    metadata = HuggingFaceStorageReader(str(folder / FOLDER)).read_metadata().state_dict_metadata
+    return {name: tuple(facts.size) for name, facts in metadata.items() if hasattr(facts, "size")}

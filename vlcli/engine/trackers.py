@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -86,26 +87,19 @@ class TensorBoard(Tracker):
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ComponentError(
-                "The tracker 'tensorboard' needs TensorBoard, which is not installed.",
-                hint="pip install 'vlcli[tensorboard]'",
-            ) from error
-        self._writer: SummaryWriter | None = None
+            what = "The tracker 'tensorboard' needs TensorBoard, which is not installed."
+            raise ComponentError(what, hint="pip install 'vlcli[tensorboard]'") from error
         self._open = partial(SummaryWriter, str(folder / directory))
 
     def resume(self, step: int) -> None:
         self._writer = self._open(purge_step=step + 1 if step else None)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        if self._writer is None:
-            self.resume(0)
-        assert self._writer is not None
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
 
 def tell(trackers: list[Tracker], call: Callable[[Tracker], None], progress: Progress) -> None:
@@ -126,10 +120,6 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a JSON-lines log, without one that a kill cut short."""
     lines: list[dict[str, Any]] = []
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("step"), int):
-            lines.append(line)
-    return lines
+        with suppress(ValueError):
+            lines.append(json.loads(text))
+    return [line for line in lines if isinstance(line, dict) and isinstance(line.get("step"), int)]

@@ -3,13 +3,14 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlcli.engine import processes, pulse
 from vlcli.engine.allocator import keep_freed_memory
@@ -17,14 +18,13 @@ from vlcli.engine.checkpoint import Checkpoints, Position
 from vlcli.engine.ema import Ema
 from vlcli.engine.guard import Guard
 from vlcli.engine.log_window import LogWindow
-from vlcli.engine.memory import prepare_modules
 from vlcli.engine.optim import build_optimizer
-from vlcli.engine.outcome import EarlyStop, Evaluate, Score, TrainingOutcome, select_weights
-from vlcli.engine.refusals import bad_losses, first_bad_gradient, not_finite
+from vlcli.engine.outcome import EarlyStop, Evaluate, Score, TrainingOutcome
 from vlcli.engine.schedule import StepPlan, set_rate, with_rate
-from vlcli.engine.sharding import Shards
+from vlcli.engine.sharding import Shards, blocks_of, local
 from vlcli.engine.trackers import Tracker, tell
 from vlcli.engine.training_module import TrainingModule
+from vlcli.engine.weights import first_not_finite
 from vlcli.errors import DataError, VlcliError
 from vlcli.nn.batch import Batch
 from vlcli.progress import Progress, Silent
@@ -67,13 +67,13 @@ class Trainer:
         self.data, self.seed, self.evaluate = data, seed, evaluate
         self.progress: Progress = progress or Silent()
         self.accelerator = processes.start(device, config.precision)
-        if self.accelerator.device.type == "cpu":
+        torch_device = self.accelerator.device
+        if torch_device.type == "cpu":
             keep_freed_memory(sum(parameter.numel() for parameter in module.parameters()))
-        self.module = module.to(self.accelerator.device)
-        prepare_modules(module, config, self.progress)
+        self.module = module.to(torch_device)
+        _recompute_and_compile(module, config, self.progress)
         self.plan = StepPlan.of(len(data), config, processes.world())
-        shape, steps = module.model.network_shape, self.plan.steps
-        self.config, self.rate_line = with_rate(config, shape, len(data), steps)
+        self.config, self.rate_line = with_rate(config, module.model.network_shape, len(data), self.plan.steps)
         self.shards = Shards(module, config.sharding)
         optimizer = self.shards.localise(build_optimizer(module, self.config.optimizer))
         self.ema = Ema(module, config.ema) if config.ema else None
@@ -90,14 +90,7 @@ class Trainer:
         self.last: dict[str, float] = extra.get("last", {})
         self.stop = EarlyStop(config.stop, extra.get("stop", {}))
         self.guard = Guard(
-            self.position,
-            self.plan,
-            self.config,
-            self.stop,
-            self.checkpoints,
-            self._save,
-            self.accelerator.device,
-            self.progress,
+            self.position, self.plan, self.config, self.stop, self.checkpoints, self._save, torch_device, self.progress
         )
 
     def _resume(self, optimizer: torch.optim.Optimizer) -> Position | None:
@@ -107,8 +100,7 @@ class Trainer:
             before, now = int(position.extra.get("world", 1)), processes.world()
             if before != now:
                 text = f"{before} process{'es' * (before > 1)} wrote the checkpoint, {now} go{'es' * (now == 1)} on: "
-                text += "batches are the same; dropout draws other numbers, and sums round otherwise"
-                self.progress.info(text)
+                self.progress.info(f"{text}batches are the same; dropout draws other numbers, and sums round otherwise")
             if self.config.threads is None and "threads" in position.extra:
                 # Sums differ in their last bits with the threads.
                 torch.set_num_threads(position.extra["threads"])
@@ -150,17 +142,9 @@ class Trainer:
 
     def _batches(self) -> Iterator[Batch]:
         position = self.position
-        loader = self.data.loader(
-            self.config.batch_size,
-            shuffle=True,
-            epoch=position.epoch,
-            start_batch=position.batch,
-            rank=processes.rank(),
-            world=processes.world(),
-            workers=self.config.workers,
-            drop_last=self.plan.drop_last,
-        )
-        source = iter(loader)
+        at = {"epoch": position.epoch, "start_batch": position.batch}
+        at |= {"rank": processes.rank(), "world": processes.world(), "workers": self.config.workers}
+        source = iter(self.data.loader(self.config.batch_size, shuffle=True, drop_last=self.plan.drop_last, **at))
         for number in range(position.batch, self.plan.batches):
             begun = time.perf_counter()
             with pulse.during(pulse.LOADS):
@@ -195,8 +179,12 @@ class Trainer:
         if part == 0:
             self.module.open_step(batch, **where)  # momentum copies
         result = self._wrapped(batch, **where, first=False)
-        if bad := bad_losses(result):
-            raise self._not_finite("The loss is not finite.", bad, rate)
+        means = result.losses.values()
+        sums = torch.stack([mean.total for mean in means]).tolist() if means else []  # one transfer from the device
+        bad = {name: value for name, value in zip(result.losses, sums, strict=True) if not math.isfinite(value)}
+        if bad:
+            got = ", ".join(f"{name} = {value}" for name, value in bad.items())
+            raise self._not_finite("The loss is not finite.", got, rate)
         size = min(self.config.batch_size, len(self.data))  # rows of all processes
         self.position.examples += size
         self.window.add(result, size)
@@ -209,15 +197,19 @@ class Trainer:
         norm = self.shards.total_norm([p.grad for p in trained if p.grad is not None])
         # In fp16 an overflow is the loss scaler's business: it skips the step.
         if self.config.precision != "fp16" and not math.isfinite(float(norm)):
-            got = f"norm {float(norm)}, first of {first_bad_gradient(self.module)}"
-            raise self._not_finite("The gradient is not finite.", got, rate)
+            grads = {name: local(p.grad) for name, p in self.module.named_parameters() if p.grad is not None}
+            first = next(filter(None, processes.collect(first_not_finite(grads))), None)  # of any process
+            raise self._not_finite("The gradient is not finite.", f"norm {float(norm)}, first of {first}", rate)
         if self.config.clip is not None:
             self.shards.clip(trained, self.config.clip, norm)
         return norm
 
     def _not_finite(self, what: str, got: str, rate: float) -> VlcliError:
+        name = first_not_finite({name: local(p) for name, p in self.module.named_parameters()})
+        weights = f"the first weight that is not finite is {name}" if name else "all weights are finite"
         where = f"step {self.position.step + 1}, epoch {self.position.epoch + 1}"
-        return not_finite(what, got, where, rate, self.module, self.checkpoints.complete())
+        got, hint = f"{got} at learning rate {rate:.3g}; {weights}", self.checkpoints.remedy()
+        return VlcliError(what, where=where, got=got, expected="finite numbers", hint=hint)
 
     def _after_step(self, epoch_ended: bool) -> None:
         if self.position.step % self.config.log_every == 0 or self.guard.done:
@@ -250,7 +242,7 @@ class Trainer:
         first = processes.rank() == 0
         scores, score = first or bool(getattr(self.evaluate, "joint", False)), None
         with self.guard.evaluating(scores=scores):
-            with self._scored_weights():
+            with self._averages(), self.shards.whole():
                 if scores:
                     score = self.guard.interruptible(self._score)
                 processes.wait()
@@ -264,11 +256,6 @@ class Trainer:
 
     def _averages(self) -> AbstractContextManager[None]:
         return self.ema.applied(self.module) if self.ema else nullcontext()
-
-    @contextmanager
-    def _scored_weights(self) -> Iterator[None]:
-        with self._averages(), self.shards.whole():
-            yield
 
     def _score(self, *, alone: bool = False) -> Score:
         assert self.evaluate is not None
@@ -285,28 +272,49 @@ class Trainer:
                 self.checkpoints.save_best(self.module, position)
 
     def select_weights(self, outcome: TrainingOutcome) -> tuple[TrainingOutcome, dict[str, Tensor]]:
-        """Return the weights that the run ends with, and the outcome that belongs to them; for rank 0.
+        """Return the weights with the best validation score, or the last weights if the run has no validation.
 
-        See :func:`vlcli.engine.outcome.select_weights`.
+        For rank 0. If the file with the best weights is damaged, they are read from the checkpoint of the same step. If
+        that checkpoint is gone too, the last weights are scored and returned.
+
+        Returns:
+            The outcome, whose ``best`` step and metrics belong to the returned weights, and the state dict.
         """
-
-        def last_weights() -> dict[str, Tensor]:
-            with self._averages():
-                state = self.module.state_dict()
-                return {name: tensor.clone() for name, tensor in state.items()} if self.ema else state
-
-        def score_last() -> Score:
-            with self._scored_weights():
-                return self._score(alone=True)
-
-        averaged = self.ema is not None
-        return select_weights(outcome, self.checkpoints, last_weights, score_last, self.progress, averaged=averaged)
+        if outcome.best >= 0:
+            try:
+                return outcome, self.checkpoints.best(outcome.best)
+            except DataError as error:
+                self.checkpoints.set_aside(self.checkpoints.folder / f"best-{outcome.best:08d}", error, self.progress)
+            try:
+                state = self.checkpoints.weights(outcome.best, averaged=self.ema is not None)
+                self.progress.warn(f"the best weights are taken from the checkpoint of step {outcome.best} instead")
+                return outcome, state
+            except DataError:
+                lost = f"the best weights are lost: those of step {outcome.steps}, the last, stand in for them"
+                self.progress.warn(lost)
+            with self._averages(), self.shards.whole():
+                outcome = replace(outcome, best=outcome.steps, metrics=self._score(alone=True).metrics)
+        with self._averages():
+            state = self.module.state_dict()
+            return outcome, {name: tensor.clone() for name, tensor in state.items()} if self.ema else state
 
     def _save(self, extra: Mapping[str, Any]) -> None:
         scaler, copies = self.accelerator.scaler, self.shards.copies
-        numbers: dict[str, Any] = {"last": self.last, "threads": torch.get_num_threads()}
-        numbers |= {"ema": self.ema.updates} if self.ema else {}
-        numbers |= {"idle": copies.idle} if copies is not None and copies.idle is not None else {}
-        numbers |= {"scaler": scaler.state_dict()} if scaler is not None else {}
-        self.position.window, self.position.extra = self.window.sums(), {**numbers, **extra}
+        numbers = {"last": self.last, "threads": torch.get_num_threads(), "ema": self.ema and self.ema.updates}
+        numbers |= {"idle": copies and copies.idle, "scaler": scaler and scaler.state_dict(), **extra}
+        self.position.window = self.window.sums()
+        self.position.extra = {name: value for name, value in numbers.items() if value not in (None, False, {})}
         self.checkpoints.save(self.module, self.optimizer, self.ema, self.position)
+
+
+def _recompute_and_compile(module: nn.Module, config: Training, progress: Progress) -> None:
+    stacks: list[Any] = [part for part in module.modules() if hasattr(part, "checkpointing")]
+    for stack in stacks if config.checkpointing else ():
+        stack.checkpointing = True
+    if config.checkpointing and not stacks:
+        progress.warn("this model has no layers that can be recomputed: checkpointing changes nothing")
+    if config.compile:
+        # Blocks whose parameters are gathered one after another are compiled one by one.
+        blocks = blocks_of(module) if config.sharding != "none" else []
+        for part in blocks or stacks or list(module.children()):
+            part.compile(dynamic=True)

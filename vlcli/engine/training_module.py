@@ -23,6 +23,7 @@ from vlcli.recipe.schema import ObjectiveOptions
 from vlcli.registry import Spec, as_spec
 
 OPTION_KEYS = frozenset(ObjectiveOptions.model_fields)
+READ = ("concepts", "pixels", "regions", "text")
 OTHER_MODEL = "choose another model or drop the objective (vlcli show NAME tells what each can)"
 
 
@@ -45,8 +46,7 @@ class Part:
         """Split a recipe's entry, which mixes the component's parameters with those of :class:`ObjectiveOptions`."""
         spec = as_spec(entry)
         name = str(spec.pop("as", spec["name"]))
-        options = ObjectiveOptions(**{key: spec.pop(key) for key in list(spec) if key in OPTION_KEYS})
-        return cls(name, spec, options)
+        return cls(name, spec, ObjectiveOptions(**{key: spec.pop(key) for key in list(spec) if key in OPTION_KEYS}))
 
     def active(self, epoch: int) -> bool:
         """Return whether the objective has an effect in this epoch (``until_epoch`` is the first without it)."""
@@ -88,8 +88,8 @@ class TrainingModule(nn.Module):
         self.objectives = cast("Mapping[str, Objective]", nn.ModuleDict(objectives))
         self.parts = {part.name: part for part in parts}
         self.order, self._reads = _order(self.objectives, self.parts)
-        momenta = [o.teacher_momentum for o in self.objectives.values() if o.teacher_momentum is not None]
-        self.momentum = max(momenta, default=None)
+        momenta = (objective.teacher_momentum for objective in self.objectives.values())
+        self.momentum = max((momentum for momentum in momenta if momentum is not None), default=None)
         self.teacher = None if self.momentum is None else copy.deepcopy(model).requires_grad_(False)
         self._done: list[tuple[ForwardPasses, dict[str, ObjectiveOutput]]] = []
 
@@ -109,17 +109,9 @@ class TrainingModule(nn.Module):
 
     def step(self, batch: Batch, *, epoch: int = 0, index: int = 0, record: Recorder | None = None) -> ForwardPasses:
         """Return the forward passes over a batch; in training mode they gather over processes."""
-        return ForwardPasses(
-            self.model,
-            batch,
-            epoch=epoch,
-            index=index,
-            training=self.training,
-            gather=processes.gather if self.training else None,
-            rank=processes.rank() if self.training else 0,
-            teacher=self.teacher,
-            record=record,
-        )
+        at: dict[str, Any] = {"epoch": epoch, "index": index, "training": self.training}
+        at |= {"gather": processes.gather, "rank": processes.rank()} if self.training else {}
+        return ForwardPasses(self.model, batch, teacher=self.teacher, record=record, **at)
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """Return the predictions of every objective that makes any (or of ``only`` this one), by name."""
@@ -138,7 +130,7 @@ class TrainingModule(nn.Module):
         """
         able = {key: part for key, part in self.objectives.items() if type(part).embed is not Objective.embed}
         if name in able or len(able) == 1:
-            return able.get(name) or next(iter(able.values()))
+            return able[name if name in able else next(iter(able))]
         raise ComponentError(
             f"The model has nothing to embed sentences and pictures with: no objective {name!r}.",
             got=", ".join(self.objectives) or "no objective",
@@ -186,26 +178,22 @@ class TrainingModule(nn.Module):
 
     def _result(self, outcomes: dict[str, ObjectiveOutput], epoch: int) -> StepResult:
         losses, metrics = _named(outcomes, "losses"), _named(outcomes, "metrics")
-        everywhere = self._everywhere({**losses, **{f"\0{name}": mean for name, mean in metrics.items()}})
-        total = torch.zeros((), device=_device(losses, self.model))
-        for name, mean in losses.items():
-            weight = self.weight(name, epoch)
-            count = everywhere[name].count.clamp(min=1e-12).to(mean.total.dtype)
-            scale = processes.world() if self.training else 1
-            total = total + weight * scale * mean.total / count
-        return StepResult(total, {n: everywhere[n] for n in losses}, {n: everywhere[f"\0{n}"] for n in metrics})
-
-    def _everywhere(self, means: dict[str, Mean]) -> dict[str, Mean]:
-        # Means over all processes in training mode, over this process in evaluation mode.
-        if not means:
-            return {}
-        device = _device(means, self.model)
-        kind = torch.float32 if device.type == "mps" else torch.float64
-        pairs = [(mean.total.detach(), torch.as_tensor(mean.count).detach()) for mean in means.values()]
-        values = torch.stack([torch.stack([t.to(device, kind), c.to(device, kind)]) for t, c in pairs])  # (L, 2)
-        if self.training and processes.world() > 1:
-            values = _agreed(values, list(means))
-        return {name: Mean(*values[row].unbind()) for row, name in enumerate(means)}
+        means = [*losses.values(), *metrics.values()]
+        device = means[0].total.device if means else next(self.model.parameters()).device
+        world = processes.world() if self.training else 1  # in evaluation mode the means are those of this process
+        values = torch.zeros(0, 2, device=device)
+        if means:
+            kind = torch.float32 if device.type == "mps" else torch.float64
+            pairs = [(mean.total.detach(), torch.as_tensor(mean.count).detach()) for mean in means]
+            values = torch.stack([torch.stack([t.to(device, kind), c.to(device, kind)]) for t, c in pairs])  # (L, 2)
+            values = _agreed(values, [*losses, *metrics]) if world > 1 else values
+        everywhere = [Mean(*row.unbind()) for row in values]
+        total = torch.zeros((), device=device)
+        for (name, mean), whole in zip(losses.items(), everywhere, strict=False):
+            count = whole.count.clamp(min=1e-12).to(mean.total.dtype)
+            total = total + self.weight(name, epoch) * world * mean.total / count
+        of_metrics = dict(zip(metrics, everywhere[len(losses) :], strict=True))
+        return StepResult(total, dict(zip(losses, everywhere, strict=False)), of_metrics)
 
 
 def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec, *, seed: int = 0) -> TrainingModule:
@@ -217,18 +205,15 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
     """
     parts = [Part.of(entry) for entry in objectives]
     names = [part.name for part in parts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         text = f"two objectives are called {', '.join(map(repr, twice))}"
         raise RecipeError([Problem("objectives", text, hint="tell them apart with `as: NAME`")])
-    bad = [name for name in names if "/" in name or "." in name]
-    if bad:
+    if bad := [name for name in names if "/" in name or "." in name]:
         raise RecipeError([Problem("objectives", "a name holds '/' or '.'", got=bad[0], hint="use `as: NAME`")])
     check_capabilities(registry.of(Model).load(as_spec(model)["name"]), parts)
     torch.manual_seed(seed)
     built = build_model(model, data_spec)
     check_capabilities(built, parts)
-    check_inputs(built, parts)
     heads: dict[str, Objective] = {}
     for part in parts:
         torch.manual_seed(seed ^ zlib.crc32(part.name.encode()))  # heads do not depend on one another's order
@@ -239,41 +224,29 @@ def build_training_module(model: Any, objectives: list[Any], data_spec: DataSpec
 def check_capabilities(model: Any, parts: list[Part]) -> None:
     """Refuse objectives that need capabilities that the model (class or instance) lacks.
 
-    Raises:
-        RecipeError: names all of them.
-    """
-    problems = []
-    got = f"{getattr(model, '__name__', type(model).__name__)}, which can: "
-    got += ", ".join(sorted(model.capabilities)) or "nothing"
-    for number, part in enumerate(parts):
-        lacking = registry.of(Objective).load(part.spec["name"]).requires - model.capabilities
-        if lacking:
-            text = f"{part.name!r} needs a model that can: {', '.join(sorted(lacking))}"
-            problems.append(Problem(f"objectives[{number}]", text, got=got, hint=OTHER_MODEL))
-    if problems:
-        raise RecipeError(problems)
-
-
-def check_inputs(model: Model, parts: list[Part]) -> None:
-    """Refuse objectives that need an input (regions, pixels) or a method that the model lacks.
+    Of an instance also those that need an input (regions, pixels) or a method that it lacks.
 
     Raises:
         RecipeError: names all of them.
     """
-    needs, name = model.input_spec(), type(model).__name__
-    reads = sorted(field for field in ("text", "regions", "concepts", "pixels") if getattr(needs, field))
+    kind, needs = (type(model), model.input_spec()) if isinstance(model, Model) else (model, None)
+    can, reads = sorted(model.capabilities), [field for field in READ if getattr(needs, field, False)]
     problems = []
     for number, part in enumerate(parts):
-        kind = registry.of(Objective).load(part.spec["name"])
-        lacking = sorted(field for field in kind.inputs if not getattr(needs, field))
-        missing = sorted(method for method in kind.calls if getattr(type(model), method) is getattr(Model, method))
-        if lacking:
-            what, got = f"needs a model that reads: {', '.join(lacking)}", f"{name}, which reads: {', '.join(reads)}"
+        objective = registry.of(Objective).load(part.spec["name"])
+        unseen = sorted(field for field in objective.inputs if needs is not None and not getattr(needs, field))
+        calls = objective.calls if needs is not None else ()
+        missing = sorted(method for method in calls if getattr(kind, method) is getattr(Model, method))
+        if lacking := sorted(objective.requires - model.capabilities):
+            what, got = f"that can: {', '.join(lacking)}", f"can: {', '.join(can) or 'nothing'}"
+        elif unseen:
+            what, got = f"that reads: {', '.join(unseen)}", f"reads: {', '.join(reads)}"
         elif missing:
-            what, got = f"needs a model with: {', '.join(missing)}", f"{name}, which has none"
+            what, got = f"with: {', '.join(missing)}", "has none"
         else:
             continue
-        problems.append(Problem(f"objectives[{number}]", f"{part.name!r} {what}", got=got, hint=OTHER_MODEL))
+        text, got = f"{part.name!r} needs a model {what}", f"{kind.__name__}, which {got}"
+        problems.append(Problem(f"objectives[{number}]", text, got=got, hint=OTHER_MODEL))
     if problems:
         raise RecipeError(problems)
 
@@ -293,10 +266,10 @@ def _order(
     reads = {name: _sources(name, objective, parts) for name, objective in objectives.items()}
     order: list[str] = []
     while len(order) < len(reads):
-        ready = [n for n in reads if n not in order and set(reads[n].values()) <= set(order)]
+        left = [name for name in reads if name not in order]
+        ready = [name for name in left if set(reads[name].values()) <= set(order)]
         if not ready:
-            circle = ", ".join(name for name in reads if name not in order)
-            raise RecipeError([Problem("objectives", "objectives read one another in a circle", got=circle)])
+            raise RecipeError([Problem("objectives", "objectives read one another in a circle", got=", ".join(left))])
         order.append(ready[0])
     return order, reads
 
@@ -306,13 +279,13 @@ def _sources(name: str, objective: Any, parts: Mapping[str, Part]) -> dict[str, 
     for words in objective.reads:
         known = words.split("|")
         by_kind = [part.name for part in parts.values() if part.spec["name"] in known]
-        source = next((word for word in known if word in parts), by_kind[0] if len(by_kind) == 1 else None)
-        if source is None:
+        by_name = [word for word in known if word in parts]
+        if not by_name and len(by_kind) != 1:
             word = repr(known[0])
-            text = f"{name!r} reads {word}, and there are several"
-            text = text if by_kind else f"{name!r} reads the objective {word}, which is not there"
-            raise RecipeError([Problem("objectives", text, got=", ".join(parts), hint=f"add {word}, once")])
-        sources[known[0]] = source
+            text = f"{word}, and there are several" if by_kind else f"the objective {word}, which is not there"
+            problem = Problem("objectives", f"{name!r} reads {text}", got=", ".join(parts), hint=f"add {word}, once")
+            raise RecipeError([problem])
+        sources[known[0]] = (by_name or by_kind)[0]
     return sources
 
 
@@ -326,11 +299,6 @@ def _named(outcomes: dict[str, ObjectiveOutput], what: str) -> dict[str, Mean]:
     return named
 
 
-def _device(means: dict[str, Mean], model: nn.Module) -> torch.device:
-    first = next(iter(means.values()), None)
-    return next(model.parameters()).device if first is None else first.total.device
-
-
 def _agreed(values: Tensor, names: list[str]) -> Tensor:
     # Sums over processes, which must hold the same names.
     mark = float(zlib.crc32("\n".join(names).encode()) & 0xFFFF)
@@ -338,9 +306,6 @@ def _agreed(values: Tensor, names: list[str]) -> Tensor:
     low = torch.cat([size, -size])
     torch.distributed.all_reduce(low, op=torch.distributed.ReduceOp.MIN)
     if low[0] != -low[1]:
-        raise VlcliError(
-            "Processes disagree about which losses a step has.",
-            got=", ".join(names),
-            hint="an objective must give the same losses on every process: one without terms has count 0",
-        )
+        hint = "an objective must give the same losses on every process: one without terms has count 0"
+        raise VlcliError("Processes disagree about which losses a step has.", got=", ".join(names), hint=hint)
     return processes.summed(values)

@@ -22,6 +22,8 @@ from vlcli.nn.weights import choose_state, cut, unscaled, without_prefix
 from vlcli.plain import comma_list
 from vlcli.recipe.patterns import Searcher
 
+REMEDY = "lower optimizer.lr, lengthen schedule.warmup or set clip"
+"""What to do about numbers that are not finite."""
 TIED = "tied"
 """Key of the file's metadata: JSON, name of each tied tensor -> name it is stored under."""
 
@@ -36,18 +38,18 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         key = (value.data_ptr(), value.dtype, value.shape, value.stride(), value.device)
         if value.numel() and key in seen:
             tied[name] = seen[key]
-            continue
-        seen[key] = name
-        stored[name] = value.cpu().contiguous()
+        else:
+            seen[key], stored[name] = name, value.cpu().contiguous()
     # Views of one storage that are not the same tensor must be copied before safetensors takes them.
     storages = Counter(value.untyped_storage().data_ptr() for value in stored.values())
     stored = {n: v.clone() if storages[v.untyped_storage().data_ptr()] > 1 else v for n, v in stored.items()}
-    mode = usual_mode(path.parent)
     save_file(stored, path, {TIED: json.dumps(tied)})  # one key: their order is not fixed
-    path.chmod(mode)  # safetensors writes for the owner alone
+    path.chmod(usual_mode(path.parent))  # safetensors writes for the owner alone
 
 
-def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Container[str] = (), hint: str = "") -> None:
+def refuse_not_finite(
+    tensors: Mapping[str, Tensor], where: str, buffers: Container[str] = (), hint: str = REMEDY
+) -> None:
     """Refuse to write weights that are NaN or infinite.
 
     Args:
@@ -56,17 +58,10 @@ def refuse_not_finite(tensors: Mapping[str, Tensor], where: str, buffers: Contai
     Raises:
         VlcliError: names the first such weight.
     """
-    name = first_not_finite(tensors, buffers)
-    if name is not None:
-        value = tensors[name]
-        bad = int((~torch.isfinite(value)).sum())
-        raise VlcliError(
-            "The weights are not finite, so they are not written.",
-            where=where,
-            got=f"{name}: {bad} of {value.numel()} values are NaN or infinite",
-            expected="finite numbers",
-            hint=hint or "lower optimizer.lr, lengthen schedule.warmup or set clip",
-        )
+    if (name := first_not_finite(tensors, buffers)) is not None:
+        bad, what = int((~torch.isfinite(tensors[name])).sum()), "The weights are not finite, so they are not written."
+        got = f"{name}: {bad} of {tensors[name].numel()} values are NaN or infinite"
+        raise VlcliError(what, where=where, got=got, expected="finite numbers", hint=hint)
 
 
 def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()) -> str | None:
@@ -77,8 +72,7 @@ def first_not_finite(tensors: Mapping[str, Tensor], buffers: Container[str] = ()
         # A sum is not finite where any part is not (and rarely otherwise): one pass, no mask, for the usual case.
         if torch.isfinite(value.detach().sum(dtype=torch.float64 if value.device.type != "mps" else None)):
             continue
-        bad = value.isnan() if name in buffers else ~torch.isfinite(value)
-        if bool(bad.any()):
+        if bool((value.isnan() if name in buffers else ~torch.isfinite(value)).any()):
             return name
     return None
 
@@ -132,21 +126,13 @@ class LoadReport:
     def lines(self) -> list[str]:
         """Return one line for each list: its count and first names."""
         lines = [*self.choices, f"weights from {', '.join(self.sources)}: {len(self.matched)} tensors matched"]
-        words = {"new": "new, freshly drawn", "mismatched": "of another shape, freshly drawn"}
-        words |= {"left_over": "left over, not used", "reshaped": "adapted"}
-        for key, text in words.items():
-            names: list[str] = getattr(self, key)
-            if names:
-                lines.append(f"{len(names)} {text}: {comma_list(names, 4)}")
-        return lines
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the lists, for ``load_report.json``."""
-        return asdict(self)
+        words = {"new, freshly drawn": self.new, "of another shape, freshly drawn": self.mismatched}
+        words |= {"left over, not used": self.left_over, "adapted": self.reshaped}
+        return lines + [f"{len(names)} {text}: {comma_list(names, 4)}" for text, names in words.items() if names]
 
     def summary(self) -> dict[str, Any]:
         """Return the lists with a count instead of the matched names, for ``stage.json``."""
-        return {**self.as_dict(), "matched": len(self.matched)}
+        return {**asdict(self), "matched": len(self.matched)}
 
 
 class WeightLoader:
@@ -173,6 +159,12 @@ class WeightLoader:
         for name, value in self._adapted(state, ours).items():
             self._put(name, value)
 
+    def _put(self, name: str, value: Tensor) -> None:
+        if name.startswith("teacher."):
+            self.copies[name] = value
+        elif self._copy(self.targets, name, value):
+            self.report.matched.append(name)
+
     def add_file(
         self,
         path: Path,
@@ -191,12 +183,10 @@ class WeightLoader:
         chosen, state = choose_state(states, path, key)
         if wrong := [old for old in rename if not any(name.startswith(old) for name in state)]:
             got, expected = shown(wrong[0]), f"the beginning of a name such as {next(iter(state), 'none')}"
-            raise DataError(
-                "No weight has a name that begins so.", where=f"rename ({path})", got=got, expected=expected
-            )
-        state, prefix = without_prefix(
-            cut(state, rename), self._fitting, sum(n.startswith("model.") for n in self.targets)
-        )
+            what = "No weight has a name that begins so."
+            raise DataError(what, where=f"rename ({path})", got=got, expected=expected)
+        whole = sum(n.startswith("model.") for n in self.targets)
+        state, prefix = without_prefix(cut(state, rename), self._fitting, whole)
         if others := [name for name in states if name != chosen]:
             self.report.choices.append(f"{path}: {chosen} is read, not {', '.join(others)} (state_dict=KEY chooses)")
         if prefix:
@@ -208,9 +198,8 @@ class WeightLoader:
             adapted = self.module.model.adapt(dict(state), [])
         except (DataError, LookupError, RuntimeError, ValueError):  # names of another layout
             return 0
-        return sum(
-            f"model.{n}" in self.targets and self.targets[f"model.{n}"].shape == v.shape for n, v in adapted.items()
-        )
+        shapes = {n.removeprefix("model."): v.shape for n, v in self.targets.items() if n.startswith("model.")}
+        return sum(shapes.get(n) == v.shape for n, v in adapted.items())
 
     def finish(self) -> LoadReport:
         """Check that the backbone is complete, start the momentum copy from it, and return the report.
@@ -218,24 +207,20 @@ class WeightLoader:
         Raises:
             DataError: weights of the backbone are unmatched, and ``allow_unmatched`` names them not.
         """
-        self._inherited()
+        self._inherit()
         filled = {id(self.targets[name]) for name in self.report.matched}
         shapes = {text.split(" ")[0]: text for text in self.report.mismatched}
         self.report.new = [n for n, v in self.targets.items() if id(v) not in filled and n not in shapes]
         self._check_backbone({n: shapes.get(n, n) for n in [*shapes, *self.report.new] if n.startswith("model.")})
-        if self.module.teacher is not None:
-            self.module.teacher.load_state_dict(self.module.model.state_dict())
-            self._fill_teacher(self.module.teacher)
+        if (teacher := self.module.teacher) is not None:
+            teacher.load_state_dict(self.module.model.state_dict())
+            # A momentum copy that the sources hold (released weights) goes on as it was.
+            targets = {f"teacher.{name}": value for name, value in teacher.state_dict(keep_vars=True).items()}
+            if loaded := sum(self._copy(targets, name, value) for name, value in self.copies.items()):
+                self.report.reshaped.append(f"momentum copy: {loaded} weights of its own")
         return self.report
 
-    def _fill_teacher(self, teacher: nn.Module) -> None:
-        # A momentum copy that the sources hold (released weights) goes on as it was.
-        targets = {f"teacher.{name}": value for name, value in teacher.state_dict(keep_vars=True).items()}
-        loaded = sum(self._copy(targets, name, value) for name, value in self.copies.items())
-        if loaded:
-            self.report.reshaped.append(f"momentum copy: {loaded} weights of its own")
-
-    def _inherited(self) -> None:
+    def _inherit(self) -> None:
         # Attentions with several sets of projections may copy those that no source holds from another set.
         for path, part in self.module.named_modules():
             if isinstance(part, Attention) and not path.startswith("teacher."):
@@ -245,18 +230,18 @@ class WeightLoader:
                 self.report.reshaped += [f"{path}: {len(copied)} tensors copied from its first set"] if copied else []
 
     def _adapted(self, state: dict[str, Tensor], ours: bool) -> dict[str, Tensor]:
-        if not ours:
-            state = self._from_model(state)
-        else:
+        inner, outer = state, dict[str, Tensor]()
+        if ours:
             inner = {n.removeprefix("model."): v for n, v in state.items() if n.startswith("model.")}
             inner |= self._heads_taken(state)
-            state = {n: v for n, v in state.items() if not n.startswith("model.")} | self._from_model(inner)
+            outer = {n: v for n, v in state.items() if not n.startswith("model.")}
+        adapted = self.module.model.adapt(inner, self.report.reshaped)
+        apart = ("objectives.", "teacher.")
+        state = outer | {n if n.startswith(apart) else f"model.{n}": v for n, v in adapted.items()}
         for name, objective in self.module.objectives.items():
-            taken = self._taken(name, state)
-            if taken:
-                inner = {inside: state[n] for n, inside in taken.items()}
+            if taken := self._taken(name, state):
+                adapted = objective.adapt({inside: state[n] for n, inside in taken.items()}, self.report.reshaped)
                 state = {n: v for n, v in state.items() if n not in taken}
-                adapted = objective.adapt(inner, self.report.reshaped)
                 state |= {f"objectives.{name}.{n}": v for n, v in adapted.items()}
         return state
 
@@ -282,18 +267,6 @@ class WeightLoader:
             taken |= {n: inside for inside in lacking if (n := f"objectives.{giver}.{inside}") in state}
         return taken
 
-    def _from_model(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        adapted = self.module.model.adapt(state, self.report.reshaped)
-        apart = ("objectives.", "teacher.")
-        return {n if n.startswith(apart) else f"model.{n}": v for n, v in adapted.items()}
-
-    def _put(self, name: str, value: Tensor) -> None:
-        if name.startswith("teacher."):
-            self.copies[name] = value
-            return
-        if self._copy(self.targets, name, value):
-            self.report.matched.append(name)
-
     def _copy(self, targets: Mapping[str, Tensor], name: str, value: Tensor) -> bool:
         target = targets.get(name)
         if target is None:
@@ -309,17 +282,14 @@ class WeightLoader:
     def _check_backbone(self, names: dict[str, str]) -> None:
         patterns = [Searcher(p, "allow_unmatched") for p in self.allow]
         self.report.allowed = [n for n in names if any(p.search(n) for p in patterns)]
-        wrong = [text for n, text in names.items() if n not in self.report.allowed]
-        if wrong:
+        if wrong := [text for n, text in names.items() if n not in self.report.allowed]:
             unused = [n for n in self.report.left_over if n.startswith("model.")]
             spare = f" (without a place there: {', '.join(unused[:4])})" if unused else ""
-            raise DataError(
-                f"{len(wrong)} weights of the model are not in what it starts from.",
-                where=", ".join(self.report.sources),
-                got="; ".join(wrong[:6]) + (" ..." if len(wrong) > 6 else "") + spare,
-                expected="every weight of the model",
-                hint="make the model as it was trained, or let them be new: allow_unmatched: ['PATTERN']",
-            )
+            what = f"{len(wrong)} weights of the model are not in what it starts from."
+            where, expected = ", ".join(self.report.sources), "every weight of the model"
+            got = "; ".join(wrong[:6]) + (" ..." if len(wrong) > 6 else "") + spare
+            hint = "make the model as it was trained, or let them be new: allow_unmatched: ['PATTERN']"
+            raise DataError(what, where=where, got=got, expected=expected, hint=hint)
 
 
 def load_exactly(

@@ -31,28 +31,21 @@ from vlcli.nn.embeddings import (
     text_layout,
 )
 from vlcli.nn.fake import fake_batch
-from vlcli.nn.fitting import fit_weights, initialise_model
+from vlcli.nn.fitting import (
+    PUBLISHED_STD,
+    BoxProjection,
+    InitStd,
+    fit_weights,
+    init_scale,
+    initialise,
+    initialise_model,
+)
 from vlcli.nn.folders import quiet_transformers
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.heads import HeadTransform, TiedWordHead, build_head, register_head
 from vlcli.nn.layout import CONCEPT, IMAGE, SPECIAL, TEXT, Layout, Runs
 from vlcli.nn.mask import AttentionMask, Packing
-from vlcli.nn.model import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    PUBLISHED_STD,
-    BoxProjection,
-    DataSpec,
-    DetectionOutput,
-    EncoderOutput,
-    FusionOutput,
-    InitStd,
-    InputSpec,
-    Model,
-    Recorder,
-    init_scale,
-    initialise,
-)
+from vlcli.nn.model import Model
 from vlcli.nn.names import (
     BERT_NAMES,
     PROJECTIONS,
@@ -81,6 +74,16 @@ from vlcli.nn.positions import (
     geometry,
     match_normalised,
     with_grid,
+)
+from vlcli.nn.records import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    DataSpec,
+    DetectionOutput,
+    EncoderOutput,
+    FusionOutput,
+    InputSpec,
+    Recorder,
 )
 from vlcli.nn.recurrent import recurrent_states
 from vlcli.nn.shape import NetworkShape

@@ -12,7 +12,7 @@ middle runs on ``scaled_dot_product_attention``.
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from vlcli.nn.cache import KeyValueCache, Pair
 from vlcli.nn.layout import Layout
 from vlcli.nn.mask import AttentionMask, Packing
 from vlcli.nn.model import Recorder
-from vlcli.nn.position import AttentionShape, PairwisePosition
+from vlcli.nn.position import AttentionShape, PairwisePosition, total
 
 Projected = tuple[Tensor, Tensor | None, Tensor | None]
 """Queries, keys and values (B, H, T, d); keys and values are None if a cache holds them."""
@@ -77,13 +77,11 @@ def require_context(method: Callable[..., Any], where: str) -> None:
     if "context" not in parameters and not positional:
         name = method.__name__
         tokens = "q, k, v" if name == "attend" else "x, y=None"
-        raise ComponentError(
-            f"`{name}` of an attention takes one `context` instead of mask, x_layout, y_layout, position and so on.",
-            where=where,
-            got=f"{name}({', '.join(parameters)})",
-            expected=f"{name}(self, {tokens}, context=NO_CONTEXT) with context: vlcli.nn.AttentionContext",
-            hint="read context.mask, context.x_layout ... instead (docs/seams.md)",
-        )
+        what = f"`{name}` of an attention takes one `context` instead of mask, x_layout, y_layout, position and so on."
+        expected = f"{name}(self, {tokens}, context=NO_CONTEXT) with context: vlcli.nn.AttentionContext"
+        got = f"{name}({', '.join(parameters)})"
+        hint = "read context.mask, context.x_layout ... instead (docs/seams.md)"
+        raise ComponentError(what, where=where, got=got, expected=expected, hint=hint)
 
 
 class Attention(nn.Module):
@@ -107,12 +105,10 @@ class Attention(nn.Module):
     def __init__(self, shape: AttentionShape, *, float32_softmax: bool = False) -> None:
         super().__init__()
         if shape.heads < 1 or shape.dim % shape.heads:
-            raise ComponentError(
-                "The width is no multiple of the number of attention heads.",
-                where=type(self).__name__,
-                got=f"width {shape.dim}, {shape.heads} heads",
-                hint="choose heads that divide the width, e.g. 64 channels a head",
-            )
+            what = "The width is no multiple of the number of attention heads."
+            got = f"width {shape.dim}, {shape.heads} heads"
+            hint = "choose heads that divide the width, e.g. 64 channels a head"
+            raise ComponentError(what, where=type(self).__name__, got=got, hint=hint)
         self.shape, self.heads = shape, shape.heads
         self.dropout, self.float32_softmax = shape.dropout, float32_softmax
 
@@ -191,12 +187,10 @@ class Attention(nn.Module):
         Returns:
             (B, Tq, dim), packed as ``x`` was.
         """
-        source = x if y is None else y
-        q_in, k_in, v_in = x, source, source
-        if context.position is not None:
-            q_in, k_in, v_in = context.position.inputs(q_in, k_in, v_in, context.state, context.layer)
+        source, position = x if y is None else y, context.position or _NO_POSITION
+        inputs = position.inputs(x, source, source, context.state, context.layer)
         cache, key = context.cache, (context.layer, y is not None)
-        q, k, v = self._projected(q_in, k_in, v_in, context, key)
+        q, k, v = self._projected(*inputs, context, key)
         if cache is not None and key in cache.shared:
             if context.position is None and context.record is None:
                 mixed = self._attend_shared(q, (k, v), cache.shared[key], cache.per, context.mask)
@@ -214,8 +208,7 @@ class Attention(nn.Module):
         cache, crossing = context.cache, key[1]
         layouts = context.x_layout, context.y_layout if crossing else context.x_layout
         if cache is not None and crossing and cache.has(key):
-            q = self.project(q_in, None, None, *layouts)[0]
-            return q, *cache.get(key)
+            return self.project(q_in, None, None, *layouts)[0], *cache.get(key)
         q, k, v = self.project(q_in, k_in, v_in, *layouts)
         assert k is not None
         assert v is not None
@@ -235,28 +228,25 @@ class Attention(nn.Module):
         Returns:
             (B, H, Tq, d), the values weighted by the attention probabilities.
         """
-        position, state, layer, record = context.position, context.state, context.layer, context.record
-        added: Tensor | None = None
-        dtype = self._score_dtype(q)
+        position, state, layer, record = context.position or _NO_POSITION, context.state, context.layer, context.record
+        dtype, rate = self._score_dtype(q), self.dropout if self.training else 0.0
         bias = None if context.mask is None else context.mask.bias(q.shape[2], k.shape[2], q.device, dtype)
-        if position is not None:
-            q, k = position.rotate(q, k, state, layer)
-            alone = bias is None and record is None and not (self.training and self.dropout) and dtype == q.dtype
-            whole = position.attend(q, k, v, state, layer) if alone else None
+        q, k = position.rotate(q, k, state, layer)
+        if bias is None and record is None and not rate and dtype == q.dtype:
+            whole = position.attend(q, k, v, state, layer)
             if whole is not None:
                 return whole
-            added = position.logits(q, k, state, layer)
-        keeps = record is not None or (position is not None and position.uses_weights)
+        added = position.logits(q, k, state, layer)
+        keeps = record is not None or position.uses_weights
         if not (keeps or self._slow_when_fused(q, k, added)) and dtype == q.dtype:
-            extra, rate = _add(added, bias), self.dropout if self.training else 0.0
+            extra = total(added, bias)
             return F.scaled_dot_product_attention(q, k, v, None if extra is None else extra.to(q.dtype), rate)
         weights = self._weights(q, k, added, bias)
         if record is not None:
             record.keep(context.name, weights)
         weights = F.dropout(weights, self.dropout, self.training).to(v.dtype)
-        mixed = weights @ v  # (B, H, Tq, d)
-        more = None if position is None else position.values(weights, state, layer)
-        return mixed if more is None else mixed + more
+        more = position.values(weights, state, layer)
+        return weights @ v if more is None else weights @ v + more  # (B, H, Tq, d)
 
     def _slow_when_fused(self, q: Tensor, k: Tensor, added: Tensor | None) -> bool:
         if q.device.type != "cpu":
@@ -277,13 +267,12 @@ class Attention(nn.Module):
         bias = None if mask is None else mask.bias(scores.shape[-2], scores.shape[-1], q.device, dtype)
         weights = (scores if bias is None else scores + bias).softmax(-1)
         weights = F.dropout(weights, self.dropout, self.training).to(rows[1].dtype)
-        met = _by_row(_by_owner(weights[..., :common], per) @ shared[1], per)
-        return met + weights[..., common:] @ rows[1]
+        return _by_row(_by_owner(weights[..., :common], per) @ shared[1], per) + weights[..., common:] @ rows[1]
 
     def _weights(self, q: Tensor, k: Tensor, added: Tensor | None, bias: Tensor | None) -> Tensor:
         dtype = self._score_dtype(q)
         q, k = q.to(dtype) * self.shape.head_dim**-0.5, k.to(dtype)
-        extra = _add(added, bias)
+        extra = total(added, bias)
         if extra is None or extra.dtype != dtype or extra.shape != (*q.shape[:-1], k.shape[-2]):
             scores = q @ k.transpose(-1, -2)  # (B, H, Tq, Tk)
             return (scores if extra is None else scores + extra).softmax(-1)
@@ -303,8 +292,7 @@ class Attention(nn.Module):
         Returns:
             (B, H, T, d).
         """
-        out: Tensor = tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        return out
+        return torch.unflatten(tokens, -1, (self.heads, -1)).transpose(1, 2)
 
 
 class StandardAttention(Attention):
@@ -348,22 +336,16 @@ class StandardAttention(Attention):
         return q, self.split(self.key(k_in)), self.split(self.value(v_in))
 
     def output(self, context: Tensor, x_layout: Layout | None) -> Tensor:
-        out: Tensor = self.dense(context)
-        return out
+        return cast("Tensor", self.dense(context))
+
+
+_NO_POSITION = PairwisePosition(AttentionShape(dim=1, heads=1))
 
 
 def _by_owner(x: Tensor, per: int) -> Tensor:
     # (A * per, H, T, ...) -> (A, H, per * T, ...): the rows of one owner side by side.
-    out: Tensor = x.unflatten(0, (-1, per)).transpose(1, 2).flatten(2, 3)
-    return out
+    return torch.unflatten(x, 0, (-1, per)).transpose(1, 2).flatten(2, 3)
 
 
 def _by_row(x: Tensor, per: int) -> Tensor:
-    out: Tensor = x.unflatten(2, (per, -1)).transpose(1, 2).flatten(0, 1)
-    return out
-
-
-def _add(left: Tensor | None, right: Tensor | None) -> Tensor | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
+    return torch.unflatten(x, 2, (per, -1)).transpose(1, 2).flatten(0, 1)

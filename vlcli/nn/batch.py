@@ -3,9 +3,9 @@
 A caption of two pictures is encoded once, and so is a picture with five captions. Every mask is True at real values.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -19,8 +19,7 @@ class Tensors:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Apply ``change`` to every tensor, nested records included; records that share an object still do after it."""
-        record: Self = exchanged(self, Tensor, change)
-        return record
+        return cast("Self", exchanged(self, Tensor, change))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """Move every tensor to ``device``."""
@@ -32,38 +31,34 @@ class Tensors:
 
     def select(self, rows: Tensor) -> Self:
         """Select rows of every tensor and list: ``rows`` (K,) of integers, repeats allowed."""
-        selected: dict[str, Any] = {}
-        for name, value in self._items():
-            if isinstance(value, Tensor):
-                selected[name] = value.index_select(0, rows.to(value.device))
-            elif isinstance(value, list):
-                selected[name] = [value[row] for row in rows.tolist()]
-            elif isinstance(value, Tensors):
-                selected[name] = value.select(rows)
-        return replace(self, **selected)
 
-    def _items(self) -> Iterator[tuple[str, Any]]:
-        for item in fields(self):
-            yield item.name, getattr(self, item.name)
+        def selected(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.index_select(0, rows.to(value.device))
+            if isinstance(value, list):
+                return [value[row] for row in rows.tolist()]
+            return value.select(rows) if isinstance(value, Tensors) else value
+
+        return replace(self, **{name: selected(value) for name, value in self._items().items()})
+
+    def _items(self) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 def exchanged(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     """Apply ``change`` to everything of type ``kind`` in a record or a dictionary of records, once for each object."""
-    return _exchanged(value, kind, change, {})
+    done: dict[int, Any] = {}  # the originals outlive this call, so an id stands for one object
 
-
-def _exchanged(value: Any, kind: type, change: Callable[[Any], Any], done: dict[int, Any]) -> Any:
-    if isinstance(value, dict):
-        return {name: _exchanged(item, kind, change, done) for name, item in value.items()}
-    if not isinstance(value, (kind, Tensors)):
-        return value
-    if id(value) not in done:  # the originals outlive this call, so an id stands for one object
-        if not isinstance(value, Tensors):
+    def exchange(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: exchange(item) for name, item in value.items()}
+        if isinstance(value, Tensors) and id(value) not in done:
+            done[id(value)] = replace(value, **exchange(value._items()))
+        elif isinstance(value, kind) and id(value) not in done:
             done[id(value)] = change(value)
-        else:
-            items = {name: _exchanged(item, kind, change, done) for name, item in value._items()}
-            done[id(value)] = replace(value, **items)
-    return done[id(value)]
+        return done.get(id(value), value)
+
+    return exchange(value)
 
 
 @dataclass

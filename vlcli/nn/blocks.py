@@ -59,14 +59,10 @@ def activation(name: str) -> nn.Module:
     Raises:
         ComponentError: there is none of this name.
     """
-    known: dict[str, Callable[[], nn.Module]] = {
-        "gelu": nn.GELU,
-        "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
-        "relu": nn.ReLU,
-    }
+    known = {"gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh"), "relu": nn.ReLU()}
     if name not in known:
         raise ComponentError("There is no such activation.", got=repr(name), expected=", ".join(known))
-    return known[name]()
+    return known[name]
 
 
 class DropPath(nn.Module):
@@ -100,35 +96,29 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, out: Tensor) -> Tensor:
         """Return ``x`` with the block's output ``out`` added."""
-        out = self.drop(out)
-        out = out if self.scale is None else out * self.scale
+        out = self.drop(out) if self.scale is None else self.drop(out) * self.scale
         stream: Tensor = x + self.path(out)
         return stream if self.pre else cast("Tensor", self.norm(stream))
 
 
-def build_attention(choice: AttentionChoice, shape: AttentionShape) -> Attention:
-    """Return the attention of one block.
+class AttentionBlock(Residual):
+    """Attention with its residual connection: self-attention, or cross-attention to ``y``.
 
     Raises:
-        ComponentError: there is no such name, a parameter does not fit, or ``forward`` takes no ``context``.
+        ComponentError: there is no such attention, a parameter does not fit, or its ``forward`` takes no ``context``.
     """
-    if isinstance(choice, nn.Module):
-        require_context(choice.forward, f"{type(choice).__module__}:{type(choice).__qualname__}")
-        return cast("Attention", choice)
-    if isinstance(choice, str | Mapping):
-        attention: Attention = registry.of(Attention).build(choice, shape)
-        return attention
-    return choice(shape)
-
-
-class AttentionBlock(Residual):
-    """Attention with its residual connection: self-attention, or cross-attention to ``y``."""
 
     def __init__(
         self, shape: AttentionShape, style: BlockStyle = BERT_STYLE, attention: AttentionChoice = "standard"
     ) -> None:
         super().__init__(shape.dim, style)
-        self.attention = build_attention(attention, shape)
+        if isinstance(attention, nn.Module):
+            require_context(attention.forward, f"{type(attention).__module__}:{type(attention).__qualname__}")
+            self.attention = cast("Attention", attention)
+        elif isinstance(attention, str | Mapping):
+            self.attention = registry.of(Attention).build(attention, shape)
+        else:
+            self.attention = attention(shape)
 
     def forward(self, x: Tensor, y: Tensor | None = None, context: AttentionContext = NO_CONTEXT) -> Tensor:
         # x: (B, Tq, D), y: (B, Tk, key_dim)
@@ -171,8 +161,7 @@ class TransformerLayer(nn.Module):
         self.feed_forward = FeedForward(shape.dim, hidden, style)
 
     def forward(self, x: Tensor, context: AttentionContext = NO_CONTEXT) -> Tensor:
-        out: Tensor = self.feed_forward(self.self_attention(x, None, context))
-        return out
+        return cast("Tensor", self.feed_forward(self.self_attention(x, None, context)))
 
 
 class Stack(nn.Module):

@@ -58,18 +58,12 @@ class KeyValueCache:
         if key not in self.shared:
             return self.kept[key]
         k, v = (tensor.repeat_interleave(self.per, 0) for tensor in self.shared[key])
-        if key not in self.kept:
-            return k, v
-        row_k, row_v = self.kept[key]
-        return torch.cat([k, row_k], 2), torch.cat([v, row_v], 2)
+        return _joined((k, v), self.kept[key]) if key in self.kept else (k, v)
 
     def extend(self, key: Key, k: Tensor, v: Tensor) -> Pair:
         """Append keys and values (B, H, T, d), and return those that rows do not share."""
-        if key in self.kept:
-            old_k, old_v = self.kept[key]
-            k, v = torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
-        self.kept[key] = (k, v)
-        return k, v
+        self.kept[key] = _joined(self.kept[key], (k, v)) if key in self.kept else (k, v)
+        return self.kept[key]
 
     def truncate(self, length: int) -> None:
         """Forget self-attention tokens from ``length`` on (a [MASK] whose word was asked for)."""
@@ -100,6 +94,10 @@ class KeyValueCache:
         if len(owners) == count and torch.equal(owners, torch.arange(count, device=owners.device)):
             return self.shared
         return _chosen(self.shared, owners)
+
+
+def _joined(first: Pair, then: Pair) -> Pair:
+    return torch.cat([first[0], then[0]], 2), torch.cat([first[1], then[1]], 2)
 
 
 def _chosen(pairs: dict[Key, Pair], rows: Tensor) -> dict[Key, Pair]:

@@ -6,6 +6,7 @@ region, answer), a decoder for one word. Momentum copies are not counted.
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -37,14 +38,13 @@ def count_model(
         model without ``readouts``; ``total``;
         ``macs``: by pass (``text``, ``image``, ``fuse``) and head, and their ``total``.
     """
-    heads = dict(objectives or {})
+    heads = objectives or {}
     parts, seen = _parts(model), {id(parameter) for parameter in model.parameters()}
     backbone = sum(parts.values())
     encoder = backbone - sum(parts.get(name, 0) for name in model.readouts)
-    for name, head in heads.items():
-        parts[f"objectives.{name}"] = _fresh(head, seen)
+    parts |= {f"objectives.{name}": _fresh(head, seen) for name, head in heads.items()}
     macs = model_macs(model, needs or model.input_spec(), data_spec or model.data_spec, images)
-    macs.update({f"objectives.{name}": head_macs(head) for name, head in heads.items()})
+    macs |= {f"objectives.{name}": head_macs(head) for name, head in heads.items()}
     macs["total"] = sum(macs.values())
     return {"parts": parts, "encoder": encoder, "backbone": backbone, "total": sum(parts.values()), "macs": macs}
 
@@ -54,32 +54,25 @@ def model_macs(model: Model, needs: InputSpec, data_spec: DataSpec, images: int 
 
     ``text`` and ``image`` are the encoders, or the embeddings if the model fuses these.
     """
-    on_meta = all(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()])
-    light = model if on_meta else copy.deepcopy(model).to("meta")
-    training, trained = light.training, [parameter for parameter in light.parameters() if parameter.requires_grad]
-    light.eval().requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
+    light = copy.deepcopy(model).to("meta").eval()
+    light.requires_grad_(False)  # torch's counter fails on views of parameters that want gradients
     try:
         return _passes(light, needs, data_spec, images, "meta")
     except RuntimeError as error:  # NotImplementedError is one
         if "meta" not in str(error):  # a fault of the model
             raise
-        # Shapes depend on values, e.g. a row for each real box.
-        real = copy.deepcopy(light).to_empty(device="cpu")
-        for tensor in [*real.parameters(), *real.buffers()]:
-            tensor.zero_()
-        return _passes(real, needs, data_spec, images, "cpu")
-    finally:
-        light.train(training)
-        for parameter in trained:
-            parameter.requires_grad_(True)
+    # Shapes depend on values, e.g. a row for each real box.
+    real = light.to_empty(device="cpu")
+    for tensor in [*real.parameters(), *real.buffers()]:
+        tensor.zero_()
+    return _passes(real, needs, data_spec, images, "cpu")
 
 
 def head_macs(head: nn.Module) -> int:
     """Count multiply-accumulates of one use of every linear layer in ``head``, tied decoders included."""
-    modules = dict.fromkeys(_without_copies(head))
-    linear = [m.in_features * m.out_features for m in modules if isinstance(m, nn.Linear)]
-    tied: list[int] = [size[0] * size[1] for m in modules if isinstance(size := getattr(m, "tied", None), tuple)]
-    return sum(linear) + sum(tied)
+    modules: dict[Any, None] = dict.fromkeys(_without_copies(head))
+    linear = sum(m.in_features * m.out_features for m in modules if isinstance(m, nn.Linear))
+    return int(linear + sum(math.prod(m.tied) for m in modules if hasattr(m, "tied")))
 
 
 def macs_of(run: Callable[[], Any]) -> tuple[int, Any]:
@@ -114,13 +107,9 @@ def _passes(model: Model, needs: InputSpec, data_spec: DataSpec, images: int, de
 
 
 def _parts(model: nn.Module) -> dict[str, int]:
-    seen: set[int] = set()
-    parts = {}
-    for name, parameter in model.named_parameters(recurse=False):
-        parts[name] = parameter.numel()
-        seen.add(id(parameter))
-    for name, child in model.named_children():
-        parts[name] = _fresh(child, seen)
+    parts = {name: parameter.numel() for name, parameter in model.named_parameters(recurse=False)}
+    seen = {id(parameter) for parameter in model.parameters(recurse=False)}
+    parts |= {name: _fresh(child, seen) for name, child in model.named_children()}
     return {name: count for name, count in parts.items() if count}
 
 

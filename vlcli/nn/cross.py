@@ -1,13 +1,12 @@
 """The cross-modality encoder of ALBEF, ACE-RPE and METER."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from vlcli.nn.attention import AttentionContext
 from vlcli.nn.blocks import AttentionBlock, BlockStyle, FeedForward, run_layer
-from vlcli.nn.layout import Layout
 from vlcli.nn.mask import AttentionMask
 from vlcli.nn.model import EncoderOutput, Recorder
 from vlcli.nn.position import AttentionShape, PairwisePosition
@@ -30,8 +29,7 @@ class CrossLayer(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, itself: AttentionContext, other: AttentionContext) -> Tensor:
         # x: (P, T, D), y: (P, S, key_dim)
-        out: Tensor = self.feed_forward(self.other(self.itself(x, None, itself), y, other))
-        return out
+        return cast("Tensor", self.feed_forward(self.other(self.itself(x, None, itself), y, other)))
 
 
 class CrossEncoder(nn.Module):
@@ -66,12 +64,10 @@ class CrossEncoder(nn.Module):
     ) -> None:
         super().__init__()
         shape = replace(shape, layers=count * pictures, cross=True)
-        width = shape.key_dim or shape.dim
-        back = replace(shape, dim=width, key_dim=shape.dim)
-        words_layers = [CrossLayer(shape, hidden, style, attention) for _ in range(count * pictures)]
-        self.text = nn.ModuleList(words_layers)
+        back = replace(shape, dim=shape.key_dim or shape.dim, key_dim=shape.dim)
+        self.text = nn.ModuleList(CrossLayer(shape, hidden, style, attention) for _ in range(count * pictures))
         self.image = nn.ModuleList(CrossLayer(back, hidden, style, attention) for _ in range(count if both else 0))
-        attentions: list[Any] = [layer.other.attention for layer in words_layers]
+        attentions: list[Any] = [cast("CrossLayer", layer).other.attention for layer in self.text]
         for number, other in enumerate(attentions):
             first = attentions[number - number % pictures]
             if number % pictures and hasattr(first, "key"):
@@ -84,60 +80,28 @@ class CrossEncoder(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         # words (P, T, D), and patches of the first picture (P, S, W)
         words, patches = text.hidden, [image.hidden for image in images]
-        states = [self._prepare(text, image) for image in images]
-        of_words, of_patches = _Self(self.of_words, text, "text"), _Self(self.of_patches, images[0], "image")
+        among_words = _context(self.of_words, text, text, record)
+        contexts = [{"text": among_words, "text_to_image": _context(self.position, text, i, record)} for i in images]
+        if len(self.image):
+            contexts[0]["image"] = _context(self.of_patches, images[0], images[0], record)
+            contexts[0]["image_to_text"] = _context(self.position, images[0], text, record)
         active = self.checkpointing and record is None
         for number, layer in enumerate(self.text):
-            which = number % self.pictures
-            forth = self._context(text.layout, images[which].layout, states[which][0], number, "text_to_image", record)
-            itself = of_words.context(number, self.pictures, record)
-            seen = run_layer(layer, words, patches[which], itself, forth, active=active)
+            depth, which = divmod(number, self.pictures)
+            of = {
+                name: replace(context, layer=depth, name=f"cross.{number}.{name}")
+                for name, context in contexts[which].items()
+            }
+            seen = run_layer(layer, words, patches[which], of["text"], of["text_to_image"], active=active)
             if len(self.image):
-                back = self._context(images[0].layout, text.layout, states[0][1], number, "image_to_text", record)
-                itself = of_patches.context(number, 1, record)
-                patches[0] = run_layer(self.image[number], patches[0], words, itself, back, active=active)
+                inputs = patches[0], words, of["image"], of["image_to_text"]
+                patches[0] = run_layer(self.image[number], *inputs, active=active)
             words = seen
         return words, patches[0]
 
-    def _prepare(self, text: EncoderOutput, image: EncoderOutput) -> tuple[Any, Any]:
-        if self.position is None:
-            return None, None
-        forth = self.position.prepare(text.hidden, image.hidden, text.layout, image.layout)
-        both = len(self.image) > 0
-        back = self.position.prepare(image.hidden, text.hidden, image.layout, text.layout) if both else None
-        return forth, back
 
-    def _context(
-        self, x_layout: Layout, y_layout: Layout, state: Any, number: int, name: str, record: Recorder | None
-    ) -> AttentionContext:
-        return AttentionContext(
-            mask=AttentionMask(y_layout.valid),
-            x_layout=x_layout,
-            y_layout=y_layout,
-            position=self.position,
-            state=state,
-            layer=number // self.pictures,
-            record=record,
-            name=f"cross.{number}.{name}",
-        )
-
-
-class _Self:
-    def __init__(self, position: PairwisePosition | None, states: EncoderOutput, name: str) -> None:
-        self.position, self.layout, self.name = position, states.layout, name
-        self.mask = AttentionMask(states.layout.valid)
-        self.state = (
-            None if position is None else position.prepare(states.hidden, states.hidden, states.layout, states.layout)
-        )
-
-    def context(self, number: int, shared: int, record: Recorder | None) -> AttentionContext:
-        """Return the attention's context in layer ``number``; ``shared`` neighbouring layers have one encoding."""
-        return AttentionContext(
-            mask=self.mask,
-            x_layout=self.layout,
-            position=self.position,
-            state=self.state,
-            layer=number // shared,
-            record=record,
-            name=f"cross.{number}.{self.name}",
-        )
+def _context(
+    position: PairwisePosition | None, x: EncoderOutput, y: EncoderOutput, record: Recorder | None
+) -> AttentionContext:
+    state = None if position is None else position.prepare(x.hidden, y.hidden, x.layout, y.layout)
+    return AttentionContext(AttentionMask(y.layout.valid), x.layout, y.layout, position, state, record=record)

@@ -1,6 +1,8 @@
 """Embeddings of words and features, the tokens of the first layer."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +38,7 @@ class TextEmbeddings(nn.Module):
         frozen_padding: bool = False,
     ) -> None:
         super().__init__()
-        padding = data_spec.pad_id if frozen_padding else None
-        self.words = nn.Embedding(data_spec.vocab_size, dim, padding_idx=padding)
+        self.words = nn.Embedding(data_spec.vocab_size, dim, data_spec.pad_id if frozen_padding else None)
         self.segments = nn.Embedding(segments, dim, padding_idx=0 if frozen_padding else None) if segments else None
         self.positions = nn.ModuleList(positions)
         self.norm = nn.LayerNorm(dim, eps=eps)
@@ -48,8 +49,7 @@ class TextEmbeddings(nn.Module):
         layout = text_layout(text) if layout is None else layout
         x = self.words(text.ids)  # (N, T, D)
         if self.segments is not None:
-            which = torch.zeros_like(text.ids) if text.segments is None else text.segments
-            x = x + self.segments(which)
+            x = x + self.segments(torch.zeros_like(text.ids) if text.segments is None else text.segments)
         for position in self.positions:
             x = position(x, layout)
         return self.drop(self.norm(x)), layout
@@ -58,9 +58,7 @@ class TextEmbeddings(nn.Module):
 def text_layout(text: Text, *, source: int = 0) -> Layout:
     """Lay out a text, with its position ids."""
     layout = Layout.for_text(text.mask, text.special, source=source)
-    if text.positions is not None:
-        layout.index = text.positions
-    return layout
+    return layout if text.positions is None else replace(layout, index=text.positions)
 
 
 class FeatureEmbeddings(nn.Module):
@@ -91,8 +89,7 @@ class FeatureEmbeddings(nn.Module):
         x = self.norm(self.project(features.to(self.project.weight.dtype)))
         for position in self.positions:
             x = position(x, layout)
-        out: Tensor = self.drop(x)
-        return out
+        return cast("Tensor", self.drop(x))
 
 
 class Pooler(nn.Module):
@@ -164,13 +161,11 @@ def embed_grid(
     else:
         regions = images.regions
         if regions is None or regions.features.shape[1] != grid[0] * grid[1]:
-            raise DataError(
-                "The model reads a grid of features, and the store holds something else.",
-                where=f"model {model}",
-                got="none" if regions is None else f"{regions.features.shape[1]} a picture",
-                expected=f"{grid[0]} x {grid[1]} cells",
-                hint="extract with boxes: grid, and name the same grid in the model",
-            )
+            what = "The model reads a grid of features, and the store holds something else."
+            got = "none" if regions is None else f"{regions.features.shape[1]} a picture"
+            hint = "extract with boxes: grid, and name the same grid in the model"
+            expected = f"{grid[0]} x {grid[1]} cells"
+            raise DataError(what, where=f"model {model}", got=got, expected=expected, hint=hint)
         x = patch(regions.features, Layout.for_grid(*grid, device=regions.features.device))  # (M, cells, D)
     x = torch.cat([token.expand(x.shape[0], -1, -1), hide(x, images)], 1)  # (M, 1 + cells, D)
     for position in positions:

@@ -28,12 +28,10 @@ class _Undrawn(TorchFunctionMode):
     # torch would draw for tensors of the meta device in Python, as slowly as for large ones, and import its compiler.
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", "") == "torch.nn.init":
-            tensor = args[0] if args else kwargs.get("tensor")
-            if isinstance(tensor, Tensor) and tensor.is_meta:
-                return tensor
-        return func(*args, **kwargs)
+        tensor = args[0] if args else (kwargs or {}).get("tensor")
+        if getattr(func, "__module__", "") == "torch.nn.init" and isinstance(tensor, Tensor) and tensor.is_meta:
+            return tensor
+        return func(*args, **(kwargs or {}))
 
 
 DEFAULT_SIZE = (224, 224)
@@ -67,16 +65,10 @@ def fake_regions(
     count = data_spec.regions if grid is None else grid[0] * grid[1]
     flat = torch.zeros(rows, count, dtype=torch.long, device=device)
     sure = torch.ones(rows, count, device=device)
-    return Regions(
-        torch.zeros(rows, count, data_spec.region_dim, device=device),
-        _whole(rows, count, device) if grid is None else _cells(grid, device).expand(rows, count, 4),
-        sure.bool(),
-        torch.full((rows, 2), DEFAULT_SIZE[0], device=device),
-        classes=flat,
-        class_scores=sure,
-        attributes=flat,
-        attribute_scores=sure,
-    )
+    features = torch.zeros(rows, count, data_spec.region_dim, device=device)
+    boxes = _cells(grid or (1, 1), device).expand(rows, count, 4)
+    sizes = torch.full((rows, 2), DEFAULT_SIZE[0], device=device)
+    return Regions(features, boxes, sure.bool(), sizes, flat, sure, flat, sure)
 
 
 def fake_batch(
@@ -91,15 +83,10 @@ def fake_batch(
     return Batch({"clean": view}, {}, [str(row) for row in range(rows)], order)
 
 
-def _whole(rows: int, count: int, device: torch.device | str) -> torch.Tensor:
-    return torch.tensor([0.0, 0.0, 1.0, 1.0], device=device).expand(rows, count, 4)
-
-
 def _cells(grid: tuple[int, int], device: torch.device | str) -> torch.Tensor:
     # (rows * columns, 4) in row-major order, as shares of the picture
-    down, across = (torch.arange(count, device=device) / count for count in grid)
-    y, x = torch.meshgrid(down, across, indexing="ij")
-    return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1).flatten(0, 1)
+    y, x = torch.cartesian_prod(*(torch.arange(count, device=device) / count for count in grid)).unbind(1)
+    return torch.stack([x, y, x + 1 / grid[1], y + 1 / grid[0]], -1)
 
 
 def _pixels(needs: InputSpec, data_spec: DataSpec, rows: int, device: torch.device | str) -> Pixels:
@@ -109,7 +96,8 @@ def _pixels(needs: InputSpec, data_spec: DataSpec, rows: int, device: torch.devi
     if not needs.boxes:
         return Pixels(images, sizes)
     flat = torch.zeros(rows, data_spec.regions, dtype=torch.long, device=device)
-    return Pixels(images, sizes, None, _whole(rows, data_spec.regions, device), flat == 0, flat, flat)
+    boxes = _cells((1, 1), device).expand(rows, data_spec.regions, 4)
+    return Pixels(images, sizes, None, boxes, flat == 0, flat, flat)
 
 
 def _concepts(rows: int, device: torch.device | str, count: int = 20) -> Concepts:

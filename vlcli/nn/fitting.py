@@ -26,9 +26,7 @@ def init_scale(std: InitStd, width: int, published: int = 768) -> float:
         width: of the hidden states.
         published: the smallest width for which papers use 0.02.
     """
-    if std != "auto":
-        return std
-    return PUBLISHED_STD if width >= published else PUBLISHED_STD * (published / width) ** 0.75
+    return PUBLISHED_STD * max(1.0, published / width) ** 0.75 if std == "auto" else std
 
 
 class BoxProjection(nn.Linear):
@@ -82,9 +80,8 @@ def fit_weights(model: nn.Module, state: Mapping[str, Tensor], report: list[str]
     for name, value in state.items():
         if name not in targets or value.shape == targets[name].shape:
             continue
-        parts = name.split(".")
-        owners = (modules[".".join(parts[:length])] for length in range(len(parts) - 1, 0, -1))
-        encoding = next((owner for owner in owners if isinstance(owner, Position)), None)
+        owners = [part for path, part in modules.items() if isinstance(part, Position) and name.startswith(f"{path}.")]
+        encoding = owners[-1] if owners else None
         if encoding is not None:
             fitted[name] = encoding.fit_weight(name, value, targets[name], report)
         elif name.startswith("head"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -47,13 +48,12 @@ class ForwardPasses:
         teacher: Model | None = None,
         record: Recorder | None = None,
     ) -> None:
-        self.model, self.batch = model, batch
-        self.epoch, self.index, self.training = epoch, index, training
+        self.model, self.batch, self.record = model, batch, record
+        self.epoch, self.index, self.training, self.rank = epoch, index, training, rank
         self.gather: Callable[[Tensor], Tensor] = gather or (lambda tensor: tensor)
-        self.rank, self.record = rank, record
-        self._teacher = teacher
+        at: dict[str, Any] = {"epoch": epoch, "index": index, "training": training, "gather": gather, "rank": rank}
+        self._teacher = None if teacher is None else ForwardPasses(teacher, batch, **at)
         self._done: dict[tuple[Any, ...], Any] = {}
-        self._teacher_step: ForwardPasses | None = None
 
     def view(self, name: str = "clean") -> View:
         """Return a view of the batch; ``clean`` if no objective corrupted samples under that name."""
@@ -72,10 +72,10 @@ class ForwardPasses:
 
     def fused(self, text_view: str = "clean", image_view: str | None = None, rows: Rows = "all") -> FusionOutput:
         """Fuse each example's text with its image, or with each of its K images in turn."""
-        left, right = self.view(text_view), self.view(image_view or text_view)
-        key = ("fused", id(left.text), id(right.images), id(left.text_rows), id(right.image_rows))
         views = text_view, image_view or text_view
-        return self._pass(key, rows, lambda partial: self._fuse_examples(left, right, views, partial))
+        left, right = map(self.view, views)
+        key = ("fused", id(left.text), id(right.images), id(left.text_rows), id(right.image_rows))
+        return self._pass(key, rows, lambda partial: self._fuse_examples(views, partial))
 
     def fuse_rows(self, text_rows: Tensor, image_rows: Tensor, view: str = "clean", rows: Rows = "all") -> FusionOutput:
         """Fuse any pairs of unique rows (hard negatives): ``text_rows`` and ``image_rows`` (P,)."""
@@ -92,19 +92,15 @@ class ForwardPasses:
 
     def pictures(self, view: str = "clean") -> EncoderOutput:
         """Return each example's picture (its K pictures one after another) as the model fuses it."""
-        images, rows = self._images(view), self.view(view).image_rows  # (B, K)
-        if self.model.fuse_takes == "encodings":
-            image = self.image(view)
-        else:
-            image = self._once(("embed", id(images)), lambda: self.model.embed_image(images))
+        image, rows = self._fusible_images(view), self.view(view).image_rows  # (B, K)
         return image.select(rows[:, 0]) if rows.shape[1] == 1 else self.chain(image, rows)
 
     def generate(
         self, settings: Generation | None = None, view: str = "clean", generator: torch.Generator | None = None
     ) -> Generated:
         """Generate sentences of each example's pictures; sampled sentences are drawn anew at every call."""
-        make = lambda: generate(self.model, self.pictures(view), settings, generator=generator)  # noqa: E731
-        return self._once(("generate", object()), make)
+        key = ("generate", object())
+        return self._once(key, lambda: generate(self.model, self.pictures(view), settings, generator=generator))
 
     def pairs(self, view: str = "clean") -> tuple[Tensor, Tensor]:
         """Return the rows of each example's text and of its (first) picture: (B,) and (B,)."""
@@ -131,37 +127,31 @@ class ForwardPasses:
         """
         if self._teacher is None:
             raise AttributeError("no momentum copy: an objective that reads step.teacher sets teacher_momentum")
-        if self._teacher_step is None:
-            self._teacher_step = ForwardPasses(
-                self._teacher,
-                self.batch,
-                epoch=self.epoch,
-                index=self.index,
-                training=self.training,
-                gather=self.gather,
-                rank=self.rank,
-            )
-        return self._teacher_step
+        return self._teacher
 
     def _fuse_inputs(self, text_view: str, image_view: str) -> tuple[EncoderOutput, EncoderOutput]:
         if self.model.fuse_takes == "encodings":
             return self.text(text_view), self.image(image_view)
-        text, images = self._texts(text_view), self._images(image_view)
-        return (
-            self._once(("embed", id(text)), lambda: self.model.embed_text(text)),
-            self._once(("embed", id(images)), lambda: self.model.embed_image(images)),
-        )
+        text = self._texts(text_view)
+        embedded = self._once(("embed", id(text)), lambda: self.model.embed_text(text))
+        return embedded, self._fusible_images(image_view)
 
-    def _fuse_examples(self, left: View, right: View, views: tuple[str, str], partial: dict[str, Any]) -> FusionOutput:
+    def _fusible_images(self, view: str) -> EncoderOutput:
+        if self.model.fuse_takes == "encodings":
+            return self.image(view)
+        images = self._images(view)
+        return self._once(("embed", id(images)), lambda: self.model.embed_image(images))
+
+    def _fuse_examples(self, views: tuple[str, str], partial: dict[str, Any]) -> FusionOutput:
+        left, right = map(self.view, views)
         text, image = self._fuse_inputs(*views)
         if not (left.aligned and right.aligned):
             count = 1 if self.model.many_images else right.image_rows.shape[1]
             text = text.select(left.text_rows.repeat_interleave(count, 0))
             rows = right.image_rows if self.model.many_images else right.image_rows.reshape(-1)
             image = image.select(rows) if rows.dim() == 1 else self.chain(image, rows)
-            if count > 1:
-                repeats = rows.shape[0] // count  # len() would fix an export
-                image.number = torch.arange(count, device=rows.device).repeat(repeats)
+            if count > 1:  # len() would fix an export
+                image.number = torch.arange(count, device=rows.device).repeat(rows.shape[0] // count)
         fused = self.model.fuse(text, image, self.record, **partial)
         fused.images = 1 if self.model.many_images else right.image_rows.shape[1]
         return fused
@@ -170,12 +160,10 @@ class ForwardPasses:
     def chain(image: EncoderOutput, rows: Tensor) -> EncoderOutput:
         """Concatenate the K pictures of an example, each with its own ``source``; ``extra`` is that of the first."""
         parts = [image.select(column) for column in rows.unbind(1)]
-        layouts = [part.layout.expand(len(rows)) for part in parts]
-        whole = layouts[0]
-        for number, layout in enumerate(layouts[1:], 1):
-            layout = layout.map(torch.clone)  # noqa: PLW2901
-            layout.source = layout.source + number
-            whole = whole + layout
+        whole = parts[0].layout.expand(len(rows))
+        for number, part in enumerate(parts[1:], 1):
+            layout = part.layout.expand(len(rows))
+            whole += replace(layout, source=layout.source + number)
         return EncoderOutput(torch.cat([part.hidden for part in parts], 1), whole, extra=parts[0].extra)
 
     def _texts(self, view: str) -> Text:
@@ -195,5 +183,4 @@ class ForwardPasses:
     def _once(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
         if key not in self._done:
             self._done[key] = make()
-        result: T = self._done[key]
-        return result
+        return cast("T", self._done[key])

@@ -6,6 +6,7 @@ once. All others are called ``head(x)``.
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -13,9 +14,8 @@ from torch import Tensor, nn
 
 from vlcli import registry
 from vlcli.errors import ComponentError
-from vlcli.nn.model import Model, initialise
-
-Builder = Callable[[int, int], nn.Module]
+from vlcli.nn.fitting import initialise
+from vlcli.nn.model import Model
 
 ROLES = {"mlm": "bert-mlm", "matching": "linear", "answer": "lxmert-answer", "pair": "lxmert-pair", "label": "linear"}
 """The head of each role if neither model nor recipe name one."""
@@ -30,8 +30,7 @@ class HeadTransform(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # (..., D) -> (..., D)
-        out: Tensor = self.norm(F.gelu(self.dense(x)))
-        return out
+        return cast("Tensor", self.norm(F.gelu(self.dense(x))))
 
 
 class TwoLayerHead(nn.Module):
@@ -50,8 +49,7 @@ class TwoLayerHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         # (..., dim) -> (..., outputs)
         x = self.inner(x)
-        out: Tensor = self.outer(F.gelu(self.norm(x)) if self.norm_first else self.norm(F.gelu(x)))
-        return out
+        return cast("Tensor", self.outer(F.gelu(self.norm(x)) if self.norm_first else self.norm(F.gelu(x))))
 
 
 class TiedWordHead(nn.Module):
@@ -78,8 +76,7 @@ class OwnWordHead(nn.Module):
 
     def forward(self, hidden: Tensor, table: Tensor | None = None) -> Tensor:
         # (K, D) -> (K, V)
-        out: Tensor = self.decoder(self.transform(hidden))
-        return out
+        return cast("Tensor", self.decoder(self.transform(hidden)))
 
 
 def linear(dim: int, outputs: int) -> nn.Module:
@@ -107,7 +104,7 @@ def vlmo_pair(dim: int, outputs: int) -> nn.Module:
     return TwoLayerHead(dim, dim, outputs, 1e-5, True)
 
 
-def register_head(name: str, builder: Builder) -> None:
+def register_head(name: str, builder: Callable[[int, int], nn.Module]) -> None:
     """Add a head: ``builder(width_in, outputs)``; a plugin calls it when it is imported.
 
     Raises:
@@ -131,7 +128,5 @@ def build_head(model: Model, role: str, dim_in: int, outputs: int, choice: str |
         ComponentError: there is no such head, or two packages have one of this name.
     """
     name = choice or model.heads.get(role) or ROLES.get(role, "linear")
-    builder: Builder = registry.load("heads", name)
-    head = builder(dim_in, outputs)
-    head.apply(partial(initialise, std=model.init_std))
-    return head
+    head: nn.Module = registry.load("heads", name)(dim_in, outputs)
+    return head.apply(partial(initialise, std=model.init_std))

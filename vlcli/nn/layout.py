@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import Self
 
@@ -52,20 +52,18 @@ class Layout(Tensors):
     @classmethod
     def for_text(cls, mask: Tensor, special: Tensor | None = None, *, route: int = TEXT, source: int = 0) -> Self:
         """Lay out one sentence per row: ``mask`` (B, T) bool."""
-        count = mask.shape[1]
-        index = torch.arange(count, device=mask.device).expand_as(mask)
+        index = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
         nowhere = torch.full((*mask.shape, 2), torch.nan, device=mask.device)
         flat = torch.zeros_like(mask, dtype=torch.long)
         special = torch.zeros_like(mask) if special is None else special
-        return cls(flat + route, flat + source, index, nowhere, special, mask, runs=((route, count),))
+        return cls(flat + route, flat + source, index, nowhere, special, mask, runs=((route, mask.shape[1]),))
 
     @classmethod
     def for_boxes(cls, boxes: Tensor, mask: Tensor, *, route: int = IMAGE, source: int = 0) -> Self:
         """Lay out one set of boxes per row: ``boxes`` (B, R, 4) in [0, 1], ``mask`` (B, R) bool."""
         centre = torch.stack([boxes[..., 1] + boxes[..., 3], boxes[..., 0] + boxes[..., 2]], -1) / 2
         flat = torch.zeros_like(mask, dtype=torch.long)
-        off = torch.zeros_like(mask)
-        runs = ((route, mask.shape[1]),)
+        off, runs = torch.zeros_like(mask), ((route, mask.shape[1]),)
         return cls(flat + route, flat + source, flat - 1, centre, off, mask, boxes=boxes, runs=runs)
 
     @classmethod
@@ -84,36 +82,32 @@ class Layout(Tensors):
         cells = torch.cartesian_prod(torch.arange(float(rows)), torch.arange(float(columns))).reshape(-1, 2)
         centre = torch.cat([torch.full((skip, 2), torch.nan), cells])[None]
         special = (torch.arange(count) < skip)[None]
-        flat = torch.zeros(1, count, dtype=torch.long)
-        real = torch.ones_like(special)
-        runs, grid = ((route, count),), (rows, columns)
-        layout = cls(flat + route, flat + source, flat - 1, centre, special, real, grid, runs=runs)
+        flat, real, runs = torch.zeros(1, count, dtype=torch.long), torch.ones_like(special), ((route, count),)
+        layout = cls(flat + route, flat + source, flat - 1, centre, special, real, (rows, columns), runs=runs)
         return layout if device is None else layout.to(device)
 
     def __len__(self) -> int:
         """Return the number of tokens of a row."""
-        count: int = self.route.shape[1]
-        return count
+        return self.route.shape[1]
 
     def __add__(self, other: Layout) -> Layout:
         """Concatenate two sequences; a grid is kept if the other one has no tokens on an image."""
         rows = other.route.shape[0] if self.route.shape[0] == 1 else self.route.shape[0]  # len() would fix an export
         left, right = self.expand(rows), other.expand(rows)
-        grid = None
-        if left.grid is not None or right.grid is not None:  # else nothing need be looked at
-            grid = left.grid if _off_plane(right) else right.grid if _off_plane(left) else None
-        joined = {
-            name: torch.cat([getattr(left, name), getattr(right, name)], 1)
-            for name in ("route", "source", "index", "centre", "special", "valid")
-        }
+        grid = left.grid if left.grid and _off_plane(right) else right.grid if right.grid and _off_plane(left) else None
+        names = ("route", "source", "index", "centre", "special", "valid")
+        joined = {name: torch.cat([getattr(left, name), getattr(right, name)], 1) for name in names}
+        boxes = None
+        if left.boxes is not None or right.boxes is not None:
+            blanks = (torch.zeros(*side.route.shape, 4, device=side.route.device) for side in (left, right))
+            sides = zip((left.boxes, right.boxes), blanks, strict=True)
+            boxes = torch.cat([blank if side is None else side for side, blank in sides], 1)
         runs = None if left.runs is None or right.runs is None else merged((*left.runs, *right.runs))
-        return Layout(**joined, grid=grid, boxes=_join_boxes(left, right), runs=runs)
+        return Layout(**joined, grid=grid, boxes=boxes, runs=runs)
 
     def expand(self, rows: int) -> Layout:
         """Expand a leading dimension of 1 to ``rows``."""
-        if self.route.shape[0] == rows:
-            return self
-        return self.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
+        return self if self.route.shape[0] == rows else self.map(lambda each: each.expand(rows, *each.shape[1:]))
 
     def with_route(self, route: int) -> Layout:
         """Return the same places with another route."""
@@ -126,13 +120,9 @@ class Layout(Tensors):
 
     def columns(self, route: int) -> list[tuple[int, int]]:
         """Return (start, stop) of the tokens of a route, which must be the same in all rows."""
-        columns, start = [], 0
         runs = self.runs if self.runs is not None else merged([(kind, 1) for kind in self.route[0].tolist()])
-        for kind, count in runs:
-            if kind == route:
-                columns.append((start, start + count))
-            start += count
-        return columns
+        ends = accumulate(count for _, count in runs)
+        return [(end - count, end) for (kind, count), end in zip(runs, ends, strict=True) if kind == route]
 
     def grouped(self, sets: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
         """Group the flattened tokens (B * T) by the set of their route; computed once per layout.
@@ -153,19 +143,14 @@ class Layout(Tensors):
 
 def merged(runs: Iterable[tuple[int, int]]) -> Runs:
     """Join neighbouring runs of one route."""
-    groups = groupby(runs, key=itemgetter(0))
-    return tuple((route, sum(count for _, count in group)) for route, group in groups)
+    return tuple((route, sum(count for _, count in group)) for route, group in groupby(runs, key=itemgetter(0)))
 
 
 def cut_runs(runs: Runs, start: int, stop: int) -> Runs:
     """Return the runs of the columns from ``start`` to ``stop``."""
-    cut, begin = [], 0
-    for route, count in runs:
-        length = min(begin + count, stop) - max(begin, start)
-        if length > 0:
-            cut.append((route, length))
-        begin += count
-    return tuple(cut)
+    ends = accumulate(count for _, count in runs)
+    parts = ((kind, min(end, stop) - max(end - count, start)) for (kind, count), end in zip(runs, ends, strict=True))
+    return tuple((kind, count) for kind, count in parts if count > 0)
 
 
 def _off_plane(layout: Layout) -> bool:
@@ -174,10 +159,3 @@ def _off_plane(layout: Layout) -> bool:
     if layout.centre.is_meta or torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return True
     return bool(layout.centre.isnan().all())
-
-
-def _join_boxes(left: Layout, right: Layout) -> Tensor | None:
-    if left.boxes is None and right.boxes is None:
-        return None
-    sides = [(side, torch.zeros(*side.route.shape, 4, device=side.route.device)) for side in (left, right)]
-    return torch.cat([blank if side.boxes is None else side.boxes for side, blank in sides], 1)

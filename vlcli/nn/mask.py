@@ -6,7 +6,7 @@ Linear layers, norms and feed-forwards run on one row of real tokens (1, K, D); 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
 
@@ -46,16 +46,13 @@ class Packing:
     def unpack(self, x: Tensor) -> Tensor:
         """Convert (1, K, ...) to (B, T, ...) with zeros at padding."""
         blank = x.new_zeros(self.rows * self.length, *x.shape[2:])
-        out: Tensor = blank.index_copy(0, self.places, x[0]).unflatten(0, (self.rows, self.length))
-        return out
+        return torch.unflatten(blank.index_copy(0, self.places, x[0]), 0, (self.rows, self.length))
 
     def pack_layout(self, layout: Layout) -> Layout:
         """Return the layout of the packed tokens, without a grid."""
-        packed = layout.expand(self.rows).map(self.pack)
-        packed.grid, packed.runs = None, None
-        if layout.runs is not None and len({route for route, _ in layout.runs}) == 1:
-            packed.runs = ((layout.runs[0][0], len(self.places)),)
-        return packed
+        routes = {route for route, _ in layout.runs or ()}
+        runs = ((routes.pop(), len(self.places)),) if len(routes) == 1 else None
+        return replace(layout.expand(self.rows).map(self.pack), grid=None, runs=runs)
 
     def spread(self, heads: Tensor) -> Tensor:
         """Convert (1, H, K, d) to (B, H, T, d)."""
@@ -103,11 +100,9 @@ class AttentionMask:
         """Return the term to add to scores: 0 where attention is allowed, the dtype's lowest number elsewhere."""
 
         def make() -> Tensor | None:
-            allowed = self.allowed(queries, keys, device)
-            if allowed is None:
+            if (allowed := self.allowed(queries, keys, device)) is None:
                 return None
-            blank = torch.zeros(allowed.shape, dtype=dtype, device=device)
-            return blank.masked_fill(~allowed, torch.finfo(dtype).min)
+            return torch.zeros(allowed.shape, dtype=dtype, device=device).masked_fill(~allowed, torch.finfo(dtype).min)
 
         return self._once((queries, keys, device, dtype), make)
 

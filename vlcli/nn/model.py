@@ -9,38 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.nn.batch import Images, Text
-from vlcli.nn.fitting import PUBLISHED_STD, BoxProjection, InitStd, init_scale, initialise
+from vlcli.nn.fitting import PUBLISHED_STD
 from vlcli.nn.folders import Folders
 from vlcli.nn.position import Slot
-from vlcli.nn.records import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    DataSpec,
-    DetectionOutput,
-    EncoderOutput,
-    FusionOutput,
-    InputSpec,
-    Recorder,
-)
+from vlcli.nn.records import DataSpec, DetectionOutput, EncoderOutput, FusionOutput, InputSpec, Recorder
 from vlcli.nn.shape import Shaped
 
-__all__ = [
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "PUBLISHED_STD",
-    "BoxProjection",
-    "DataSpec",
-    "DetectionOutput",
-    "EncoderOutput",
-    "FusionOutput",
-    "InitStd",
-    "InputSpec",
-    "Model",
-    "Recorder",
-    "device_of",
-    "init_scale",
-    "initialise",
-]  # fmt: skip
+__all__ = ["DataSpec", "DetectionOutput", "EncoderOutput", "FusionOutput", "InputSpec", "Model", "Recorder"]
 
 
 class Model(Folders, Shaped):

@@ -41,10 +41,7 @@ TIMM_NAMES = {
 }
 """Our names inside a layer, and those of timm's vision transformers, whose ``attn.qkv`` joins the projections."""
 _VIT_PATTERNS = (
-    (r"\.attention\.attention\.(query|key|value)\.", r".self_attention.attention.\1."),  # these four: transformers 4
-    (r"\.attention\.output\.dense\.", ".self_attention.attention.dense."),
-    (r"\.intermediate\.dense\.", ".feed_forward.inner."),
-    (r"\.output\.dense\.", ".feed_forward.outer."),
+    (r"\.attention\.attention\.(query|key|value)\.", r".self_attention.attention.\1."),  # transformers 4
     (r"^embeddings\.cls_token$", "cls_token"),
     (r"^embeddings\.distillation_token$", "dist_token"),
     (r"^embeddings\.position_embeddings$", "positions.0.table.weight"),
@@ -146,6 +143,7 @@ def from_vit(state: Mapping[str, Tensor], stack: str) -> State:
         (r"^layernorm\.", f"{stack}.norm."),
         (r"^(?:encoder\.layer|layers)\.", f"{stack}.layers."),
         *((rf"\.{re.escape(theirs)}", f".{ours}") for ours, theirs in VIT_NAMES.items()),
+        *((rf"\.{re.escape(theirs)}", f".{ours}") for ours, theirs in BERT_NAMES.items()),  # transformers 4
         *_VIT_PATTERNS,
     ]
     renamed = {substitute(name, patterns): value for name, value in state.items()}

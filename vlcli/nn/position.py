@@ -19,7 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
+from operator import add
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -329,6 +331,12 @@ class PairwisePosition(Position):
             Modules by name.
         """
         return {}
+
+
+def total(*terms: Tensor | None) -> Tensor | None:
+    """Return the sum of the terms that are there; None if none is."""
+    present = [term for term in terms if term is not None]
+    return reduce(add, present) if present else None
 
 
 def within(*sorts: Sort) -> frozenset[tuple[Sort, Sort]]:

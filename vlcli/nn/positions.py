@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
-from operator import add
 from typing import Any, Literal, cast
 
 import torch
@@ -14,7 +12,7 @@ from vlcli import registry
 from vlcli.errors import ComponentError, DataError
 from vlcli.nn.fitting import BoxProjection
 from vlcli.nn.layout import Layout
-from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, TokenPosition
+from vlcli.nn.position import AttentionShape, PairwisePosition, Slot, Sort, TokenPosition, total
 from vlcli.nn.slots import record, require
 from vlcli.registry import Spec, as_spec
 
@@ -68,10 +66,9 @@ def with_grid(choice: Any, grid: tuple[int, int], specials: int = 1) -> list[Spe
         grid: rows and columns of the picture.
         specials: class tokens before it.
     """
-    specs = [as_spec(item) for item in chosen(choice)]
-    sized = [spec["name"] == "learned" and not {"grid", "length"} & set(spec) for spec in specs]
-    table = {"specials": specials}
-    return [{**table, **s, "grid": list(grid)} if bare else s for s, bare in zip(specs, sized, strict=True)]
+    specs = map(as_spec, chosen(choice))
+    sized = {"learned": {"specials": specials, "grid": list(grid)}}
+    return [s if {"grid", "length"} & set(s) else {**sized.get(s["name"], {}), **s} for s in specs]
 
 
 class CombinedPairwise(PairwisePosition):
@@ -100,11 +97,11 @@ class CombinedPairwise(PairwisePosition):
         return q, k
 
     def logits(self, q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
-        return _total([part.logits(q, k, inner, layer) for part, inner in zip(self.each(), state, strict=True)])
+        return total(*(part.logits(q, k, inner, layer) for part, inner in zip(self.each(), state, strict=True)))
 
     def values(self, weights: Tensor, state: Any, layer: int) -> Tensor | None:
         pairs = zip(self.each(), state, strict=True)
-        return _total([part.values(weights, inner, layer) for part, inner in pairs if part.uses_weights])
+        return total(*(part.values(weights, inner, layer) for part, inner in pairs if part.uses_weights))
 
     def objection(self, slot: Slot) -> str:
         return "; ".join(filter(None, (part.objection(slot) for part in self.each())))
@@ -154,39 +151,33 @@ class LearnedPosition(TokenPosition):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x has the shape (B, T, dim).
         row = self._by_index(layout) if self.grid is None else self._by_cell(layout)  # (B or 1, T)
-        added = self.table(row.clamp(min=0))  # (B or 1, T, dim)
-        out: Tensor = x + added.masked_fill((row < 0)[..., None], 0)
-        return out
+        added: Tensor = self.table(row.clamp(min=0))  # (B or 1, T, dim)
+        return x + added.masked_fill((row < 0)[..., None], 0)
 
     def _by_index(self, layout: Layout) -> Tensor:
         count = layout.route.shape[1]  # not len(): an exporter's lengths are symbols
         checked = not torch.compiler.is_exporting() and layout.grid is None and layout.boxes is None
         if checked and count > len(self.table.weight):
-            raise DataError(
+            what, hint = (
                 "A text is longer than the position table.",
-                got=f"{count} pieces",
-                expected=f"at most {len(self.table.weight)}",
-                hint="lower text.length, or raise the position's length",
+                "lower text.length, or raise the position's length",
             )
+            raise DataError(what, got=f"{count} pieces", expected=f"at most {len(self.table.weight)}", hint=hint)
         return layout.index
 
     def _by_cell(self, layout: Layout) -> Tensor:
         if layout.grid != self.grid:
-            raise ComponentError(
-                "The image's grid is not the one that positions were made for.",
-                where="position learned",
-                got=str(layout.grid),
-                expected=str(self.grid),
-                hint="set the position's grid, or load the weights through the model, which resizes them",
-            )
+            what = "The image's grid is not the one that positions were made for."
+            hint = "set the position's grid, or load the weights through the model, which resizes them"
+            got, expected = str(layout.grid), str(self.grid)
+            raise ComponentError(what, where="position learned", got=got, expected=expected, hint=hint)
         assert self.grid is not None
         cell = layout.centre.nan_to_num(-1.0).long()  # (B or 1, T, 2)
         row = self.specials + cell[..., 0] * self.grid[1] + cell[..., 1]  # (B or 1, T)
         # The image's class tokens are numbered in their order; a sentence's special tokens have no row.
         of_image = layout.special & (layout.index < 0)
         order = of_image.long().cumsum(1) - 1
-        row = torch.where(cell[..., 0] < 0, torch.full_like(row, -1), row)
-        return torch.where(of_image & (order < self.specials), order, row)
+        return torch.where(of_image & (order < self.specials), order, row.masked_fill(cell[..., 0] < 0, -1))
 
     def resize_state(self, state: dict[str, Tensor], old: tuple[int, int], new: tuple[int, int]) -> dict[str, Tensor]:
         if self.grid is None or old == new:
@@ -194,10 +185,8 @@ class LearnedPosition(TokenPosition):
         table = state["table.weight"]
         front, cells = table[: self.specials], table[self.specials :]
         exact = cells if cells.dtype == torch.float64 else cells.float()
-        image = exact.T.reshape(1, -1, *old)
-        wide = F.interpolate(image, size=new, mode="bicubic", align_corners=False)
-        grown = wide.flatten(2)[0].T.to(table.dtype)
-        return {**state, "table.weight": torch.cat([front, grown])}
+        grown = F.interpolate(exact.T.reshape(1, -1, *old), size=new, mode="bicubic", align_corners=False)
+        return {**state, "table.weight": torch.cat([front, grown.flatten(2)[0].T.to(table.dtype)])}
 
     def fit_weight(self, name: str, value: Tensor, wanted: Tensor, report: list[str]) -> Tensor:
         """A square grid's table interpolated to this grid; of a sentence's table the first rows."""
@@ -231,15 +220,14 @@ class SinusoidPosition(TokenPosition):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x has the shape (B, T, dim).
-        line = self._waves(layout.index.float(), self.shape.dim)
-        centre, half = layout.centre, self.shape.dim // 2
+        centre = layout.centre
         if layout.boxes is not None:
             centre = centre * (2 * math.pi)
         elif self.normalise and layout.grid is not None:
             centre = (centre + 1) / centre.new_tensor(layout.grid) * (2 * math.pi)
-        plane = torch.cat([self._waves(centre[..., 0], half), self._waves(centre[..., 1], half)], -1)
-        added = torch.where((layout.index >= 0)[..., None], line, plane.nan_to_num(0.0))
-        return x + added.to(x.dtype)
+        line = self._waves(layout.index.float(), self.shape.dim)
+        plane = self._waves(centre, self.shape.dim // 2).flatten(-2)  # (B or 1, T, dim)
+        return x + torch.where((layout.index >= 0)[..., None], line, plane.nan_to_num(0.0)).to(x.dtype)
 
     def _waves(self, index: Tensor, width: int) -> Tensor:
         exponent = torch.arange(0, width, 2, device=index.device, dtype=torch.float32) / width
@@ -278,15 +266,11 @@ class BoxPosition(TokenPosition):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         # x: (B, R, dim); tokens that are no boxes stay as they are
         if layout.boxes is None:
-            raise ComponentError(
-                "The position encoding 'box' needs tokens that are boxes.",
-                where="position box",
-                hint="use learned or sinusoid for grids and sentences",
-            )
+            what = "The position encoding 'box' needs tokens that are boxes."
+            raise ComponentError(what, where="position box", hint="use learned or sinusoid for grids and sentences")
         box = self.norm(self.project(geometry(layout.boxes, self.numbers).to(self.project.weight.dtype)))  # (B, R, dim)
         joined = (x + box) / 2 if self.combine == "mean" else x + box
-        boxed = ~layout.centre[..., :1].isnan()
-        return torch.where(boxed, joined, x)
+        return torch.where(layout.centre[..., :1].isnan(), x, joined)
 
 
 def match_normalised(positions: Iterable[nn.Module]) -> None:
@@ -310,13 +294,10 @@ def match_normalised(positions: Iterable[nn.Module]) -> None:
 
 def _waves(grid: tuple[int, int], dim: int) -> Tensor:
     # (rows * columns, dim): sines and cosines of the row, then of the column, half of the width each
-    rows, columns = grid
     count = -(-dim // 4)
     speed = 1000 ** -(torch.arange(count) / count)
-    lines = [torch.arange(side)[:, None] * speed for side in grid]
-    down, across = (torch.cat([angle.sin(), angle.cos()], 1) for angle in lines)  # (rows, dim / 2), (columns, dim / 2)
-    both = torch.cat([down[:, None].expand(-1, columns, -1), across[None].expand(rows, -1, -1)], -1)
-    return both.flatten(0, 1)[:, :dim]
+    angle = torch.cartesian_prod(*map(torch.arange, grid))[..., None] * speed  # (rows * columns, 2, dim / 4)
+    return torch.cat([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim]
 
 
 def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:
@@ -326,8 +307,3 @@ def geometry(boxes: Tensor, numbers: int = 4) -> Tensor:
     sides = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0)  # (..., 2): width, height
     area = sides.prod(-1, keepdim=True)
     return torch.cat([boxes, area] if numbers == 5 else [boxes, sides, area], -1)
-
-
-def _total(terms: Sequence[Tensor | None]) -> Tensor | None:
-    present = [term for term in terms if term is not None]
-    return reduce(add, present) if present else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -159,11 +160,8 @@ class DetectionOutput(Tensors):
     @classmethod
     def ragged(cls, boxes: list[Tensor], labels: list[Tensor], scores: list[Tensor]) -> DetectionOutput:
         """Pad the objects of M images to the largest number."""
-        return cls(
-            nn.utils.rnn.pad_sequence(boxes, batch_first=True),
-            nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=-1),
-            nn.utils.rnn.pad_sequence(scores, batch_first=True),
-        )
+        pad = partial(nn.utils.rnn.pad_sequence, batch_first=True)
+        return cls(pad(boxes), pad(labels, padding_value=-1), pad(scores))
 
 
 @dataclass

@@ -14,8 +14,6 @@ from vlcli.nn.model import Recorder
 
 TO_IMAGE = "text_to_image"
 """Ending of the names of cross-attention from words to a picture."""
-OF_IMAGE = "image."
-"""Beginning of the names of an image encoder's self-attention."""
 
 
 def word_layers(record: Recorder, text: int, image: int) -> list[str]:
@@ -23,11 +21,10 @@ def word_layers(record: Recorder, text: int, image: int) -> list[str]:
 
     Without cross-attention these are layers over both in one sequence, words first.
     """
-    shapes = {name: weights.shape[-2:] for name, weights in record.attention.items()}
-    across = [name for name, shape in shapes.items() if tuple(shape) == (text, image)]
-    named = [name for name in across if name.endswith(TO_IMAGE)]
-    joint = [name for name, shape in shapes.items() if tuple(shape) == (text + image, text + image)]
-    return named or across or joint
+    shapes = {name: tuple(weights.shape[-2:]) for name, weights in record.attention.items()}
+    across = [name for name, shape in shapes.items() if shape == (text, image)]
+    joint = [name for name, shape in shapes.items() if shape == (text + image, text + image)]
+    return [name for name in across if name.endswith(TO_IMAGE)] or across or joint
 
 
 def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: float = 0.5) -> str:
@@ -44,12 +41,8 @@ def choose_layer(names: Iterable[str], pattern: str | None, where: str, share: f
     known = list(names)
     fits = [name for name in known if pattern is None or fnmatch.fnmatchcase(name, pattern)]
     if not fits:
-        raise UsageError(
-            "No such attention from words to a picture.",
-            where=f"{where}, layer",
-            got=str(pattern),
-            expected=", ".join(known) or "(the model records none)",
-        )
+        what, expected = "No such attention from words to a picture.", ", ".join(known) or "(the model records none)"
+        raise UsageError(what, where=f"{where}, layer", got=str(pattern), expected=expected)
     return fits[int((len(fits) - 1) * share)] if pattern is None else fits[-1]
 
 
@@ -69,12 +62,6 @@ def grad_cam(weights: Tensor, score: Tensor, head: int | None = None, again: boo
     (gradient,) = torch.autograd.grad(score.sum(), weights, retain_graph=again)
     maps = weights.detach() * gradient.clamp(min=0)  # (P, H, T, R)
     return maps.mean(1) if head is None else maps[:, head]
-
-
-def image_layers(record: Recorder, tokens: int) -> list[str]:
-    """Return the names of an image encoder's recorded self-attention, in the order of the layers."""
-    named = [name for name in record.attention if name.startswith(OF_IMAGE)]
-    return [name for name in named if record.attention[name].shape[-1] == tokens]
 
 
 @dataclass
@@ -97,8 +84,7 @@ class WordMaps:
 
     def whole(self, specials: bool = True) -> Tensor:
         """Return (P, R), the mean over a sentence's tokens, with class tokens and separators if ``specials``."""
-        kept = self.words if specials else self.words & ~self.special
-        counted = kept[..., None].to(self.maps.dtype)  # (P, T, 1)
+        counted = (self.words if specials else self.words & ~self.special)[..., None].to(self.maps.dtype)  # (P, T, 1)
         return (self.maps * counted).sum(1) / counted.sum(1).clamp(min=1)
 
 
@@ -114,13 +100,11 @@ def word_maps(
         head: one head; None: all.
     """
     fused = step.fused()
-    text, image = fused.text.layout, fused.image.layout
-    rows, count = fused.text.hidden.shape[:2]
-    regions = fused.image.hidden.shape[1]
+    (rows, count), regions = fused.text.hidden.shape[:2], fused.image.hidden.shape[1]
     name = choose_layer(word_layers(step.record, count, regions), layer, where)
     maps = grad_cam(step.record.attention[name], score, head)[:, :count, -regions:]
-    text = text.expand(rows)
-    return WordMaps(maps, text.valid, text.special, image, name)
+    text = fused.text.layout.expand(rows)
+    return WordMaps(maps, text.valid, text.special, fused.image.layout, name)
 
 
 def image_maps(
@@ -143,13 +127,13 @@ def image_maps(
         UsageError: no such layer or head.
     """
     states, rows = step.image(), step.pairs()[1]
-    names = image_layers(step.record, states.hidden.shape[1])
-    weights = step.record.attention[choose_layer(names, layer, where, share=0.75)]  # (M, H, R, R)
+    tokens, kept = states.hidden.shape[1], step.record.attention
+    names = [name for name, probs in kept.items() if name.startswith("image.") and probs.shape[-1] == tokens]
+    weights = kept[choose_layer(names, layer, where, share=0.75)]  # (M, H, R, R)
     maps = torch.zeros(len(rows), weights.shape[-1], dtype=weights.dtype, device=weights.device)
     pictures = rows.tolist()
     turns = [pictures[:number].count(picture) for number, picture in enumerate(pictures)]
     for turn in range(max(turns) + 1):
         chosen = torch.tensor([number for number, other in enumerate(turns) if other == turn], device=rows.device)
-        cams = grad_cam(weights, score[chosen], head, again=turn < max(turns))
-        maps[chosen] = cams[rows[chosen], 0]
+        maps[chosen] = grad_cam(weights, score[chosen], head, again=turn < max(turns))[rows[chosen], 0]
     return maps, states.select(rows).layout

@@ -1,6 +1,8 @@
 """Heads for segmentation: a linear one, and UPerNet's, on maps of one or several resolutions."""
 
+import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.nn.batch import Images
-from vlcli.nn.model import EncoderOutput, Model
+from vlcli.nn.model import Model
 
 STRIDES = (4, 8, 16, 32)
 """Strides of the pyramid made of maps of one resolution (BEiT, appendix; UPerNet)."""
@@ -19,10 +21,6 @@ class Norm(nn.SyncBatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if x.is_cuda else nn.BatchNorm2d.forward(self, x)
-
-    def _check_input_dim(self, x: Tensor) -> None:
-        if x.dim() != 4:
-            raise ValueError(f"maps of {x.dim()} dimensions")
 
 
 class ConvNorm(nn.Sequential):
@@ -67,8 +65,7 @@ class LightHead(nn.Module):
 
     def forward(self, maps: Sequence[Tensor]) -> Tensor:
         # Scores have the shape (M, classes, h, w).
-        out: Tensor = self.classifier(self.norm(maps[-1]))
-        return out
+        return cast("Tensor", self.classifier(self.norm(maps[-1])))
 
 
 class UPerHead(nn.Module):
@@ -109,12 +106,11 @@ class UPerHead(nn.Module):
         ]
         levels = [part(one) for part, one in zip(self.lateral, maps[:-1], strict=True)]
         levels.append(self.context(torch.cat([last, *seen], 1)))
-        for number in range(len(levels) - 1, 0, -1):
-            levels[number - 1] = levels[number - 1] + resized(levels[number], levels[number - 1].shape[-2:])
+        for number in reversed(range(len(levels) - 1)):
+            levels[number] = levels[number] + resized(levels[number + 1], levels[number].shape[-2:])
         outs = [part(one) for part, one in zip(self.smooth, levels[:-1], strict=True)] + levels[-1:]
         joined = torch.cat([resized(out, outs[0].shape[-2:]) for out in outs], 1)
-        scores: Tensor = self.classifier(self.drop(self.joint(joined)))
-        return scores
+        return cast("Tensor", self.classifier(self.drop(self.joint(joined))))
 
 
 class PlainHead(nn.Module):
@@ -129,14 +125,7 @@ class PlainHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # (M, C, h, w) -> (M, classes, h, w)
-        out: Tensor = self.classifier(self.drop(self.conv(x)))
-        return out
-
-
-def as_maps(states: EncoderOutput, layers: Sequence[int], grid: tuple[int, int]) -> list[Tensor]:
-    """Return the patches of some layers of an image encoder as maps (M, D, rows, columns)."""
-    cells = grid[0] * grid[1]
-    return [states.layers[number][:, -cells:].transpose(1, 2).unflatten(2, grid) for number in layers]
+        return cast("Tensor", self.classifier(self.drop(self.conv(x))))
 
 
 class Maps(nn.Module):
@@ -156,15 +145,13 @@ class Maps(nn.Module):
             return
         size, depth = model.input_spec().size, model.depth
         if model.grid is None or size is None or not depth:
-            text = "The model has neither a pyramid of maps nor layers over one grid."
-            raise ComponentError(text, where="segmentation", got=type(model).__name__)
+            what = "The model has neither a pyramid of maps nor layers over one grid."
+            raise ComponentError(what, where="segmentation", got=type(model).__name__)
         usual = [max(1, round(depth * part / 4)) for part in range(1, 5)] if levels else [depth]
         self.layers = tuple(layers or usual)
         if not all(1 <= number <= depth for number in self.layers) or (levels and len(self.layers) != len(STRIDES)):
-            got, expected = str(list(self.layers)), f"{'four ' if levels else ''}layers from 1 to {depth}"
-            raise ComponentError(
-                "These layers cannot be read.", where="segmentation.layers", got=got, expected=expected
-            )
+            what, expected = "These layers cannot be read.", f"{'four ' if levels else ''}layers from 1 to {depth}"
+            raise ComponentError(what, where="segmentation.layers", got=str(list(self.layers)), expected=expected)
         self.channels = (model.dim,) * len(self.layers)
         self.neck = Neck(model.dim, size[0] // model.grid[0]) if levels else None
 
@@ -178,5 +165,6 @@ class Maps(nn.Module):
         finally:
             model.output_hidden_states = before
         assert model.grid is not None
-        maps = as_maps(states, self.layers, model.grid)
+        layers = (states.layers[number][:, -math.prod(model.grid) :] for number in self.layers)
+        maps = [torch.unflatten(layer.transpose(1, 2), 2, model.grid) for layer in layers]
         return maps if self.neck is None else self.neck(maps)

@@ -46,40 +46,29 @@ def build_model(spec: Spec | str, data_spec: DataSpec) -> Model:
         _building.reset(token)
     kept = set(model.modules())
     dropped = [(slot, encoding_name(e)) for slot, encodings in built.items() for e in encodings if e not in kept]
-    dropped += [(slot, str(choice)) for slot, choice in given_positions(spec).items() if slot not in built]
-    for slot, name in dropped:
-        raise ComponentError(
-            f"The model {type(model).__name__} does not use what its slot {slot!r} was given.",
-            where=f"{type(model).__module__}:{type(model).__qualname__}",
-            got=name,
-            expected="every encoding that `build_positions` returns is kept in the model and called",
-            hint="keep both halves of what `build_positions` returns, or narrow the slot's `takes` (docs/seams.md)",
-        )
     chosen, present = as_spec(spec), {encoding_name(module) for module in model.modules()}
+    for slot in position_parameters(registry.load("models", chosen["name"])):  # chosen, and not even built
+        if slot not in built and chosen.get(slot) not in (None, [], "none", ["none"]):
+            dropped.append((slot, str(chosen[slot])))
+    for slot, name in dropped:
+        what = f"The model {type(model).__name__} does not use what its slot {slot!r} was given."
+        where = f"{type(model).__module__}:{type(model).__qualname__}"
+        expected = "every encoding that `build_positions` returns is kept in the model and called"
+        hint = "keep both halves of what `build_positions` returns, or narrow the slot's `takes` (docs/seams.md)"
+        raise ComponentError(what, where=where, got=name, expected=expected, hint=hint)
     for name, parameter in registry.parameters(type(model)).items():
         choice = chosen.get(name) if parameter.kind == "attentions" else None
-        if choice is not None and as_spec(choice)["name"] not in present:
-            raise ComponentError(
-                f"No layer of the model {type(model).__name__} has the attention that {name!r} names.",
-                where=name,
-                got=as_spec(choice)["name"],
-                hint=f"leave out {name!r}, or give the model layers that use it",
-            )
+        if choice is not None and (got := as_spec(choice)["name"]) not in present:
+            what = f"No layer of the model {type(model).__name__} has the attention that {name!r} names."
+            hint = f"leave out {name!r}, or give the model layers that use it"
+            raise ComponentError(what, where=name, got=got, hint=hint)
     return model
 
 
 def record(slot: Slot, encodings: Iterable[Position]) -> None:
     """Record the encodings of ``slot`` for :func:`build_model`."""
-    built = _building.get()
-    if built is not None:
+    if (built := _building.get()) is not None:
         built.setdefault(slot.name, []).extend(encodings)
-
-
-def given_positions(spec: Spec | str) -> dict[str, Any]:
-    """Return the position encodings of a model's recipe entry by slot, without empty ones."""
-    chosen = as_spec(spec)
-    slots = position_parameters(registry.load("models", chosen["name"]))
-    return {name: chosen[name] for name in slots if chosen.get(name) not in (None, [], "none", ["none"])}
 
 
 def position_parameters(model: Any) -> list[str]:
@@ -95,16 +84,13 @@ def require(encoding: Position, slot: Slot, layers: int = 1) -> None:
     """
     if layers < 1:
         slot = slot.without("pairs", "there are no layers here")
-    reason = objection(encoding, slot)
-    if reason:
-        name, taken = encoding_name(encoding), takers(encoding)
-        raise ComponentError(
-            f"The position encoding {name!r} would have no effect here.",
-            where=slot.name,
-            got=reason,
-            expected=" or ".join(KINDS[kind] for kind in sorted(slot.takes)) or "none",
-            hint=f"slots that take {name!r} as it is set here: {', '.join(taken)}" if taken else "leave it out",
-        )
+    if reason := objection(encoding, slot):
+        name, slots = encoding_name(encoding), all_slots().items()
+        taken = [at for at, other in slots if not objection(encoding, other)]
+        what = f"The position encoding {name!r} would have no effect here."
+        expected = " or ".join(KINDS[kind] for kind in sorted(slot.takes)) or "none"
+        hint = f"slots that take {name!r} as it is set here: {', '.join(taken)}" if taken else "leave it out"
+        raise ComponentError(what, where=slot.name, got=reason, expected=expected, hint=hint)
 
 
 def objection(encoding: Position, slot: Slot) -> str:
@@ -114,13 +100,7 @@ def objection(encoding: Position, slot: Slot) -> str:
     if slot.closed:
         return slot.closed
     what = "an encoding of tokens" if encoding.kind == "tokens" else "a pairwise encoding"
-    others = " and ".join(KINDS[kind] for kind in sorted(slot.takes))
-    return f"it is {what}, and the slot takes {others or 'none'}"
-
-
-def takers(encoding: Position) -> list[str]:
-    """Return the slots of all installed models, as ``MODEL.SLOT``, in which ``encoding`` has an effect."""
-    return [name for name, slot in all_slots().items() if not objection(encoding, slot)]
+    return f"it is {what}, and the slot takes {' and '.join(KINDS[kind] for kind in sorted(slot.takes)) or 'none'}"
 
 
 def all_slots() -> dict[str, Slot]:
@@ -137,5 +117,4 @@ def all_slots() -> dict[str, Slot]:
 
 def encoding_name(encoding: nn.Module) -> str:
     """Return the name of an encoding in the recipe, or the name of its class."""
-    spec = getattr(encoding, "spec_in_recipe", None) or {}
-    return str(spec.get("name", type(encoding).__name__))
+    return str((getattr(encoding, "spec_in_recipe", None) or {}).get("name", type(encoding).__name__))

@@ -5,7 +5,7 @@ import hashlib
 import pickle
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,15 +51,8 @@ class WeightsReport:
         return f"{self.path}: {self.matched} tensors loaded{rest}"
 
 
-_UNREADABLE = (
-    SafetensorError,
-    pickle.UnpicklingError,
-    RuntimeError,
-    OSError,
-    EOFError,
-    ValueError,
-    LookupError,  # bytes that are no pickle at all
-)  # RecursionError is a RuntimeError
+# LookupError: bytes that are no pickle at all; RecursionError is a RuntimeError
+_UNREADABLE = (SafetensorError, pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, LookupError)
 
 
 def file_sha256(path: Path) -> str:
@@ -97,9 +90,8 @@ def choose_state(
     if key is not None and key not in states:
         got, expected = shown(key), ", ".join(filter(None, states)) or "no key: the file holds one state dict"
         raise DataError("the checkpoint has no such state dict", where=str(path), got=got, expected=expected)
-    averaged = next((name for name in states if _AVERAGED.search(name)), None)
-    name = key if key is not None else averaged if averaged is not None else next(iter(states), "")
-    return name, states.get(name, {})
+    wanted = [key] if key is not None else [*filter(_AVERAGED.search, states), *states, ""]
+    return wanted[0], states.get(wanted[0], {})
 
 
 SCALE = ".int8_scale"
@@ -128,12 +120,9 @@ def read_states(path: str | Path) -> dict[str, dict[str, Tensor]]:
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}")
     except _UNREADABLE as error:
-        raise DataError(
-            "the weights cannot be read",
-            where=str(path),
-            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            expected="a safetensors file, or a checkpoint of tensors only",
-        ) from None
+        got = str(error).splitlines()[0] if str(error) else type(error).__name__
+        expected = "a safetensors file, or a checkpoint of tensors only"
+        raise DataError("the weights cannot be read", where=str(path), got=got, expected=expected) from None
     return states_of(content, path)
 
 
@@ -143,21 +132,21 @@ def states_of(content: Mapping[Any, Any], path: str | Path) -> dict[str, dict[st
     Raises:
         DataError: its tensors have no names.
     """
-    states = dict(_states(content, ""))
+    states = _states(content, "")
     if odd := [name for tensors in states.values() for name in tensors if not isinstance(name, str)]:
         got, expected = f"keys such as {odd[0]!r}", "tensors by name"
         raise DataError("the weights have no names", where=str(path), got=got, expected=expected)
     return {key: _unwrapped(tensors) for key, tensors in states.items()}
 
 
-def _states(content: Mapping[Any, Any], key: str) -> Iterator[tuple[str, dict[Any, Tensor]]]:
+def _states(content: Mapping[Any, Any], key: str) -> dict[str, dict[Any, Tensor]]:
     inner = [name for name, value in content.items() if isinstance(value, Mapping) and isinstance(name, str)]
-    deeper: list[tuple[str, dict[Any, Tensor]]] = []
+    deeper: dict[str, dict[Any, Tensor]] = {}
     for name in sorted(inner, key=lambda name: name not in _USUAL):
         if not _NO_STATE.search(name) and key.count(".") < DEEPEST:
-            deeper += _states(content[name], f"{key}.{name}" if key else name)
+            deeper |= _states(content[name], f"{key}.{name}" if key else name)
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    yield from deeper or ([(key, tensors)] if tensors else [])
+    return deeper or ({key: tensors} if tensors else {})
 
 
 def _unwrapped(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -179,19 +168,13 @@ def without_prefix(
     Returns:
         The tensors, and the prefix; empty if the names match best as they are.
     """
-    best, prefix = matched(tensors), ""
-    if best >= whole:
-        return tensors, prefix
-    counts = Counter(
-        f"{'.'.join(parts[:depth])}."
-        for parts in (n.split(".") for n in tensors)
-        for depth in range(1, min(len(parts), 4))
-    )
-    for candidate in (text for text, count in counts.items() if 5 * count >= len(tensors)):
-        count = matched(cut(tensors, {candidate: ""}))
-        if count > best:
-            best, prefix = count, candidate
-    return (cut(tensors, {prefix: ""}) if prefix else tensors), prefix
+    if matched(tensors) >= whole:
+        return tensors, ""
+    names = [name.split(".") for name in tensors]
+    counts = Counter(f"{'.'.join(name[:depth])}." for name in names for depth in range(1, min(len(name), 4)))
+    prefixes = ["", *(text for text, count in counts.items() if 5 * count >= len(tensors))]
+    prefix = max(prefixes, key=lambda text: matched(cut(tensors, {text: ""})))
+    return cut(tensors, {prefix: ""}), prefix
 
 
 def cut(tensors: dict[str, Tensor], prefixes: Mapping[str, str]) -> dict[str, Tensor]:
@@ -221,24 +204,18 @@ def load_tensors(
         return sum(name in some and some[name].shape == value.shape for name, value in targets.items())
 
     tensors, prefix = without_prefix(tensors, fitting, len(targets))
-    missing = [name for name in targets if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)]
     extra = [name for name in tensors if name not in targets]
     left_over = [name for name in extra if any(fnmatch.fnmatch(name, pattern) for pattern in (*unneeded, COUNTERS))]
-    unknown = [name for name in extra if name not in left_over]
-    shapes = [
-        f"{name} {tuple(tensors[name].shape)} for {tuple(targets[name].shape)}"
-        for name in targets
-        if name in tensors and tensors[name].shape != targets[name].shape
-    ]
-    if missing or unknown or shapes:
-        parts = {"missing": missing, "without a place": unknown, "of another shape": shapes}
-        raise DataError(
-            "the weights do not fit the network",
-            where=str(path),
-            got="; ".join(f"{len(names)} {what}: {', '.join(names[:5])}" for what, names in parts.items() if names),
-            expected=f"{len(targets)} tensors as in {next(iter(targets), 'nothing')}",
-            hint="check arch, layout and weights",
-        )
-    matched = {name: value for name, value in tensors.items() if name in targets}
-    module.load_state_dict(matched, strict=False)
-    return WeightsReport(str(path), file_sha256(path) if path.is_file() else "", len(matched), left_over, prefix)
+    pairs = {name: (tuple(tensors[name].shape), tuple(targets[name].shape)) for name in targets if name in tensors}
+    faults = {
+        "missing": [name for name in targets if name not in tensors and not fnmatch.fnmatch(name, COUNTERS)],
+        "without a place": [name for name in extra if name not in left_over],
+        "of another shape": [f"{name} {theirs} for {ours}" for name, (theirs, ours) in pairs.items() if theirs != ours],
+    }
+    if any(faults.values()):
+        got = "; ".join(f"{len(names)} {what}: {', '.join(names[:5])}" for what, names in faults.items() if names)
+        what, hint = "the weights do not fit the network", "check arch, layout and weights"
+        expected = f"{len(targets)} tensors as in {next(iter(targets), 'nothing')}"
+        raise DataError(what, where=str(path), got=got, expected=expected, hint=hint)
+    module.load_state_dict(tensors, strict=False)
+    return WeightsReport(str(path), file_sha256(path) if path.is_file() else "", len(pairs), left_over, prefix)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -48,12 +47,10 @@ def rank(
 def _likelihood(model: Model, seen: EncoderOutput, text: Text) -> Tensor:
     # (P,) log likelihood of whole sentences, row i about row i
     longest = int(text.mask.sum(1).max())
-    ids, mask = text.ids[:, :longest], text.mask[:, :longest]
-    hidden = model.decode(Text(ids, mask, text.special[:, :longest], text.words[:, :longest]), seen)
-    real = mask[:, 1:]
+    ids, mask, special, words = (each[:, :longest] for each in (text.ids, text.mask, text.special, text.words))
+    hidden, real = model.decode(Text(ids, mask, special, words), seen), mask[:, 1:]
     logs = model.next_words(hidden[:, :-1][real]).log_softmax(1).gather(1, ids[:, 1:][real][:, None])[:, 0]
-    rows = real.nonzero()[:, 0]
-    return logs.new_zeros(len(ids)).index_add(0, rows, logs)
+    return logs.new_zeros(len(ids)).index_add(0, real.nonzero()[:, 0], logs)
 
 
 def next_scores(model: Model, image: EncoderOutput, ids: Tensor) -> Tensor:
@@ -92,12 +89,11 @@ class Recomputed:
 
     def start(self, image: EncoderOutput, text: Text | None = None) -> _Seen:
         """Start with no words, or with ``text``, whose rows have one length."""
-        empty = torch.zeros(len(image.hidden), 0, dtype=torch.long, device=image.hidden.device)
+        rows, device = len(image.hidden), image.hidden.device
         if text is None:
-            return _Seen(image, empty)
-        first = empty.new_full((len(empty), 1), self.data_spec.cls_id)
-        said = text.ids[text.mask & ~text.special].unflatten(0, (len(text.ids), -1))
-        return _Seen(image, torch.cat([first, said], 1))
+            return _Seen(image, torch.zeros(rows, 0, dtype=torch.long, device=device))
+        first = torch.full((rows, 1), self.data_spec.cls_id, device=device)
+        return _Seen(image, torch.cat([first, text.ids[text.mask & ~text.special].view(rows, -1)], 1))
 
     def step(self, ids: Tensor, cache: _Seen) -> tuple[Tensor, _Seen]:
         """Append the word, and run the full sequence."""
@@ -120,8 +116,8 @@ class Rules:
         banned[:, self.never] = True
         if words.shape[1] < self.settings.min_length:
             banned[:, self.end] = True
-        if self.settings.no_repeat_ngram and words.shape[1] >= self.settings.no_repeat_ngram:
-            size = self.settings.no_repeat_ngram
+        size = self.settings.no_repeat_ngram
+        if size and words.shape[1] >= size:
             runs = words.unfold(1, size, 1)  # (P, T - size + 1, size)
             tail = words[:, words.shape[1] - size + 1 :]  # (P, size - 1)
             rows, numbers = (runs[..., :-1] == tail[:, None]).all(-1).nonzero(as_tuple=True)
@@ -138,9 +134,8 @@ def narrowed(scores: Tensor, settings: Generation) -> Tensor:
     if settings.top_p < 1:
         ordered, order = scores.detach().softmax(-1).sort(-1, descending=True)
         before = ordered.cumsum(-1) - ordered  # what likelier words hold: below top_p, the word is needed
-        scores = scores.masked_fill(
-            torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= settings.top_p), -torch.inf
-        )
+        beyond = torch.zeros_like(scores, dtype=torch.bool).scatter(1, order, before >= settings.top_p)
+        scores = scores.masked_fill(beyond, -torch.inf)
     return scores
 
 
@@ -160,68 +155,50 @@ def generate(
         generator: for sampling; None: torch's default.
     """
     settings = settings or Generation()
-    rows = len(image.hidden)
     if settings.decoding == "sample":
-        return sample(model, model.start(image, text), rows, settings, image.hidden.device, generator)
-    beams = 1 if settings.decoding == "greedy" else settings.beams
+        return sample(model, image, text, settings, generator)
     with torch.no_grad():
-        return beam_search(model, model.start(image, text), rows, replace(settings, beams=beams), image.hidden.device)
+        return beam_search(model, image, text, settings, 1 if settings.decoding == "greedy" else settings.beams)
 
 
-def _exact(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-class _Best:
-    def __init__(self, rows: int, longest: int, pad: int, device: torch.device) -> None:
-        self.score = torch.full((rows,), -torch.inf, device=device, dtype=_exact(device))
-        self.ids = torch.full((rows, longest), pad, device=device)
-        self.length = torch.zeros(rows, dtype=torch.long, device=device)
-
-    def offer(self, rows: Tensor, words: Tensor, scores: Tensor) -> None:
-        """Offer sentences ``words`` (A, k, T) of pictures ``rows``; a score of minus infinity: not finished."""
-        score, beam = scores.max(1)
-        better = (score > self.score[rows]).nonzero()[:, 0]
-        won, length = rows[better], words.shape[2]
-        self.score[won], self.length[won] = score[better], length
-        self.ids[won, :length] = words[better, beam[better]]
-
-    def result(self) -> Generated:
-        """Return one sentence per picture, cut to the longest."""
-        longest = max(1, int(self.length.max())) if len(self.length) else 1
-        mask = torch.arange(longest, device=self.ids.device) < self.length[:, None]
-        return Generated(self.ids[:, None, :longest], mask[:, None], self.score[:, None].float())
-
-
-def beam_search(model: Decoder, cache: Any, rows: int, settings: Generation, device: torch.device) -> Generated:
+def beam_search(model: Decoder, image: EncoderOutput, text: Text | None, settings: Generation, beams: int) -> Generated:
     """VLP's beam search: finished sentences leave the beam, and the best of all sentences is returned.
 
     A picture whose open sentences can no longer overtake its best one leaves the batch: no word adds to a log
     probability.
     """
-    data_spec, rules = model.data_spec, Rules(model.data_spec, settings, device)
-    best = _Best(rows, settings.max_length, data_spec.pad_id, device)
+    rows, device, data_spec = len(image.hidden), image.hidden.device, model.data_spec
+    rules, cache = Rules(data_spec, settings, device), model.start(image, text)
+    total = torch.zeros(rows, 1, device=device, dtype=torch.float32 if device.type == "mps" else torch.float64)
+    best = torch.full_like(total[:, 0], -torch.inf)  # of each picture's finished sentences: score, words, length
+    ids = torch.full((rows, settings.max_length), data_spec.pad_id, device=device)
+    lengths = torch.zeros(rows, dtype=torch.long, device=device)
     active = torch.arange(rows, device=device)
-    total = torch.zeros(rows, 1, device=device, dtype=_exact(device))
     words = torch.zeros(rows, 1, 0, dtype=torch.long, device=device)
     last = torch.full((rows,), data_spec.cls_id, device=device)
     for length in range(1, settings.max_length + 1):
         scores, cache = model.step(last, cache)
         chances = rules(scores.float().log_softmax(-1), words.flatten(0, 1)).unflatten(0, total.shape)  # (A, k, V)
         kept = total.shape[1]
-        total, words, parent = _best_words(total, chances, words, settings.beams)
+        total, words, parent = _best_words(total, chances, words, beams)
         ended = words[..., -1] == data_spec.sep_id
         done = torch.ones_like(ended) if length == settings.max_length else ended
-        best.offer(active, words, (total + settings.length_penalty * length).masked_fill(~done, -torch.inf))
+        score, beam = (total + settings.length_penalty * length).masked_fill(~done, -torch.inf).max(1)
+        better = (score > best[active]).nonzero()[:, 0]
+        won = active[better]
+        best[won], lengths[won] = score[better], length
+        ids[won, :length] = words[better, beam[better]]
         total = total.masked_fill(ended, -torch.inf)
         more = max(settings.length_penalty * (length + 1), settings.length_penalty * settings.max_length)
-        hopeful = (total.max(1).values + more > best.score[active]).nonzero()[:, 0]
+        hopeful = (total.max(1).values + more > best[active]).nonzero()[:, 0]
         if length == settings.max_length or not len(hopeful):
             break
         cache = cache.select((hopeful[:, None] * kept + parent[hopeful]).flatten(), parent.shape[1])
         active, total, words = active[hopeful], total[hopeful], words[hopeful]
         last = words[..., -1].flatten()
-    return best.result()
+    longest = max([1, *lengths.tolist()])
+    mask = torch.arange(longest, device=device) < lengths[:, None]
+    return Generated(ids[:, None, :longest], mask[:, None], best[:, None].float())
 
 
 def _best_words(total: Tensor, chances: Tensor, words: Tensor, beams: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -235,16 +212,12 @@ def _best_words(total: Tensor, chances: Tensor, words: Tensor, beams: int) -> tu
 
 
 def sample(
-    model: Decoder,
-    cache: Any,
-    rows: int,
-    settings: Generation,
-    device: torch.device,
-    generator: torch.Generator | None = None,
+    model: Decoder, image: EncoderOutput, text: Text | None, settings: Generation, generator: torch.Generator | None
 ) -> Generated:
     """Draw ``samples`` sentences of every picture word by word."""
-    data_spec, rules = model.data_spec, Rules(model.data_spec, settings, device)
-    scores, cache = model.step(torch.full((rows,), data_spec.cls_id, device=device), cache)
+    rows, device, data_spec = len(image.hidden), image.hidden.device, model.data_spec
+    rules, last = Rules(data_spec, settings, device), torch.full((rows,), data_spec.cls_id, device=device)
+    scores, cache = model.step(last, model.start(image, text))
     spread = torch.arange(rows, device=device).repeat_interleave(settings.samples, 0)
     scores, cache = scores[spread], cache.select(spread, settings.samples)
     open_ = torch.ones(len(spread), dtype=torch.bool, device=device)
@@ -258,12 +231,9 @@ def sample(
         words = torch.cat([words, last[:, None]], 1)
         open_ = open_ & (last != data_spec.sep_id)
         if words.shape[1] == settings.max_length or not bool(open_.any()):
-            return _drawn(words, torch.stack(chances, 1), rows, data_spec)
+            break
         scores, cache = model.step(last, cache)
-
-
-def _drawn(ids: Tensor, chances: Tensor, rows: int, data_spec: DataSpec) -> Generated:
-    end = (ids == data_spec.sep_id).long()
+    end = (words == data_spec.sep_id).long()
     mask = end.cumsum(1) == end  # up to the first end, which counts
-    by_picture = [tensor.unflatten(0, (rows, -1)) for tensor in (ids, mask, chances)]
+    by_picture = [torch.unflatten(each, 0, (rows, -1)) for each in (words, mask, torch.stack(chances, 1))]
     return Generated(by_picture[0], by_picture[1], by_picture[2].sum(-1), by_picture[2])

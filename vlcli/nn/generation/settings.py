@@ -69,9 +69,8 @@ class Generation:
             "samples": self.samples >= 1,
         }
         if wrong := [f"{name} {getattr(self, name)}" for name, fits in ranges.items() if not fits]:
-            expected = (
-                "min_length below max_length; beams, max_length and samples from 1; temperature above 0; 0 < top_p <= 1"
-            )
+            expected = "min_length below max_length; beams, max_length and samples from 1; temperature above 0; "
+            expected += "0 < top_p <= 1"
             raise ComponentError("Words cannot be chosen so.", got=", ".join(wrong), expected=expected)
 
 
@@ -93,8 +92,5 @@ class Generated(Tensors):
 
     def words(self, end: int) -> list[list[list[int]]]:
         """Return the ids of each picture's sentences, without end and padding."""
-        rows = zip(self.ids.tolist(), self.mask.tolist(), strict=True)
-        return [
-            [[word for word, real in zip(*one, strict=True) if real and word != end] for one in zip(*pair, strict=True)]
-            for pair in rows
-        ]
+        pairs = zip(self.ids.cpu(), (self.mask & (self.ids != end)).cpu(), strict=True)
+        return [[words[kept].tolist() for words, kept in zip(*pair, strict=True)] for pair in pairs]
