@@ -1,5 +1,6 @@
 """Reads a feature store: one file, several shards, or the segments of an unfinished extraction."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,43 +71,33 @@ class FeatureStore:
             self._index = {name: number for number, name in enumerate(self._ids)}
             self._starts = np.cumsum([0, *(len(part) for part in parts)])
             if len(self._index) != len(self._ids):
-                raise self._twice(parts)
+                name = Counter(self._ids).most_common(1)[0][0]
+                files = [part.path for part in parts for one in part.ids if one == name]
+                hint = "leave one of the files out, or extract again"
+                raise DataError(
+                    "the shards hold an image twice",
+                    where=self.where,
+                    got=f"{name!r} in {files[0]} and {files[1]}",
+                    expected="each image once in all files together",
+                    hint=f"{hint}; vlcli features verify STORE names every fault of a store",
+                )
             self._opened = parts
         return self._opened
-
-    def _twice(self, parts: list[SetFile]) -> DataError:
-        seen: dict[str, Path] = {}
-        for part in parts:
-            for name in part.ids:
-                if name in seen:
-                    hint = "leave one of the files out, or extract again"
-                    return DataError(
-                        "the shards hold an image twice",
-                        where=self.where,
-                        got=f"{name!r} in {seen[name]} and {part.path}",
-                        expected="each image once in all files together",
-                        hint=f"{hint}; vlcli features verify STORE names every fault of a store",
-                    )
-                seen[name] = part.path
-        raise AssertionError("no image is there twice")
 
     def _find(self, name: str) -> tuple[SetFile, int]:
         parts = self.parts()
         number = self._index.get(name)
         if number is None:
             raise self._absent([name])
-        if len(parts) == 1:
-            return parts[0], number
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         return parts[shard], number - int(self._starts[shard])
 
     def _absent(self, names: list[str]) -> DataError:
-        shown = ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
         count = "1 image" if len(names) == 1 else f"{len(names)} images"
         return DataError(
             f"the feature store lacks {count} that the annotations name",
             where=self.where,
-            got=shown,
+            got=", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else ""),
             expected=f"ids like {self._ids[0]!r}" if self._ids else "a store that is not empty",
             hint=self.hint,
         )
@@ -128,23 +119,22 @@ class FeatureStore:
     @property
     def dim(self) -> int:
         """Width D of the features."""
-        return self._width("features")
+        return self.parts()[0].widths["features"]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Float type of the features."""
-        dtype: np.dtype[Any] = np.dtype(self.parts()[0].dtypes["features"])
-        return dtype
+        return np.dtype(self.parts()[0].dtypes["features"])
 
     @property
     def classes_count(self) -> int:
         """Columns of the class distribution, 0 where there is none."""
-        return self._width("class_probs")
+        return self.parts()[0].widths.get("class_probs", 0)
 
     @property
     def attributes_count(self) -> int:
         """Columns of the attribute distribution, 0 where there is none."""
-        return self._width("attribute_probs")
+        return self.parts()[0].widths.get("attribute_probs", 0)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -160,10 +150,6 @@ class FeatureStore:
     def max_regions(self) -> int:
         """Largest number of boxes of an image."""
         return max((int(np.diff(part.offsets).max(initial=0)) for part in self.parts()), default=0)
-
-    def _width(self, name: str) -> int:
-        shape = self.parts()[0].shapes.get(name, (0, 0))
-        return int(shape[1]) if len(shape) > 1 else 0
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that the store lacks, each once, in order."""
@@ -243,10 +229,9 @@ class FeatureStore:
                 part.check(images.tolist())
             batch["mask"][into] = np.arange(width) < counts[:, None]
             batch["sizes"][into] = part.sizes[images]
-            starts = part.offsets[images].tolist()
-            ends = np.minimum(counts, width).tolist()
+            where = into.tolist(), part.offsets[images].tolist(), np.minimum(counts, width).tolist()
             for name in fields:
-                part.fill(name, batch[name], into.tolist(), starts, ends)
+                part.fill(name, batch[name], *where)
         return batch
 
     def _runs(self, names: Sequence[str]) -> list[tuple[SetFile, np.ndarray, np.ndarray, np.ndarray]]:
@@ -283,17 +268,14 @@ class FeatureStore:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        if not path.exists():
-            part = path.with_name(path.name + ".part")
-            hint = f"the extraction into {part} is unfinished: run it again" if part.is_dir() else "vlcli extract"
-            raise DataError("the feature store does not exist", where=str(path), hint=hint)
-        return [path]
-    files = sorted(path.glob("*.h5"))
+    if not path.exists():
+        part = path.with_name(path.name + ".part")
+        hint = f"the extraction into {part} is unfinished: run it again" if part.is_dir() else "vlcli extract"
+        raise DataError("the feature store does not exist", where=str(path), hint=hint)
+    files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
     if not files:
-        raise DataError(
-            "the folder holds no feature store", where=str(path), expected="files *.h5", hint="vlcli extract"
-        )
+        what, expected = "the folder holds no feature store", "files *.h5"
+        raise DataError(what, where=str(path), expected=expected, hint="vlcli extract")
     return files
 
 
