@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -194,7 +193,7 @@ class Graph(nn.Module):
         number, inputs = self.form.names().index(name), [*self.form.example(2, 5, 4, 1)]
         with torch.no_grad():
             before = self.outputs(*inputs)
-            inputs[number] = self.form.example(2, 5, 4, 2)[number] + (0 if name != "concept_ranks" else 1)
+            inputs[number] = self.form.example(2, 5, 4, 2)[number] + (name == "concept_ranks")
             after = self.outputs(*inputs)
         return all(torch.equal(before[key].nan_to_num(), after[key].nan_to_num()) for key in before)
 
@@ -245,18 +244,14 @@ def prediction(trained: Trained, name: str, stem: str, probabilities: bool = Fal
 def encoders(trained: Trained, name: str, probabilities: bool = False) -> list[Graph]:
     """Return two graphs: the vectors of sentences and of pictures, whose products rank pairs."""
     part: Objective = trained.module.objectives[name]
-    encoding, facts = [], {"temperature": temperature(part)}
     pictures = form_of(trained, alone=True, probabilities=probabilities)
-    for side in ("text", "image"):
-        form = replace(pictures, needs=InputSpec(text=True)) if side == "text" else pictures
+
+    def encoder(side: Literal["text", "image"], form: Form) -> Graph:
         about = f"vectors of {side}s by the objective {name}: products of text and image vectors rank"
-        vectors = partial(_vectors, part, side)
-        encoding.append(Graph(trained, side, form, vectors, about, facts))
-    return encoding
+        facts = {"temperature": temperature(part)}
+        return Graph(trained, side, form, lambda passes: {"vectors": part.embed(passes, side)}, about, facts)
 
-
-def _vectors(part: Objective, side: Any, step: ForwardPasses) -> Outputs:
-    return {"vectors": part.embed(step, side)}
+    return [encoder("text", replace(pictures, needs=InputSpec(text=True))), encoder("image", pictures)]
 
 
 def hidden_states(trained: Trained, probabilities: bool = False) -> Graph:
@@ -268,8 +263,7 @@ def hidden_states(trained: Trained, probabilities: bool = False) -> Graph:
 
 def _fused_states(step: ForwardPasses) -> Outputs:
     fused = step.fused()
-    words, seen = _real(fused.text), _real(fused.image)
-    return {"text_hidden": words, "image_hidden": seen, "pooled": fused.pooled}
+    return {"text_hidden": _real(fused.text), "image_hidden": _real(fused.image), "pooled": fused.pooled}
 
 
 def _image_states(step: ForwardPasses) -> Outputs:
@@ -296,10 +290,12 @@ def temperature(part: Objective) -> float | None:
 
 def predicting(trained: Trained) -> tuple[list[str], list[str]]:
     """Return the names of objectives that predict for a pair or a picture, and of those that embed."""
-    known: dict[str, Any] = dict(trained.module.objectives.items())
-    embeds = [name for name, part in known.items() if type(part).embed is not Objective.embed]
-    predict = {name for name, part in known.items() if type(part).predict is not Objective.predict}
-    able = [name for name, part in known.items() if name in predict - {*embeds} and not part.predicts_hidden]
+    able, embeds = [], []
+    for name, part in trained.module.objectives.items():
+        if type(part).embed is not Objective.embed:
+            embeds.append(name)
+        elif type(part).predict is not Objective.predict and not part.predicts_hidden:
+            able.append(name)
     return able, embeds
 
 
@@ -356,10 +352,8 @@ def _pixels(values: Outputs) -> Pixels | None:
 def _concepts(values: Outputs) -> Concepts | None:
     if "concept_ids" not in values:
         return None
-    ids = values["concept_ids"].flatten(0, 1)
+    flat = {name: values[name].flatten(0, 1) for name in CONCEPTS if name in values}
+    ids = flat["concept_ids"]
     ranks = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    scores, ranks = (
-        values[name].flatten(0, 1) if name in values else usual
-        for name, usual in (("concept_scores", torch.ones_like(ids, dtype=torch.float32)), ("concept_ranks", ranks))
-    )
-    return Concepts(ids, scores, ranks, values["concept_mask"].flatten(0, 1))
+    flat = {"concept_scores": torch.ones_like(ids, dtype=torch.float32), "concept_ranks": ranks} | flat
+    return Concepts(*(flat[name] for name in CONCEPTS))

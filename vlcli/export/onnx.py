@@ -61,22 +61,27 @@ class Onnx(Exporter):
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         trained.module.cpu().eval()
-        written_graphs, exported = graphs(trained, self.objective, self.class_probs), Exported({})
-        with progress.task("onnx", 2 * len(written_graphs), "step") as bar:
-            for graph in written_graphs:
-                if graph.stem == "start":
+        by_stem = {graph.stem: graph for graph in graphs(trained, self.objective, self.class_probs)}
+        exported = Exported({})
+        with progress.task("onnx", 2 * len(by_stem), "step") as bar:
+            for stem, graph in by_stem.items():
+                if stem == "start":
                     graph.kept = ("logits", *names_of(folder / "step.onnx")[0][1:])
                 self._one(graph, folder, exported, bar)
-        stems = {graph.stem: graph for graph in written_graphs}
-        start, step = stems.get("start"), stems.get("step")
-        if start is not None and isinstance(step, Step):
-            difference = compare_sentences(start, step, folder)
+        step = by_stem.get("step")
+        if isinstance(step, Step):
+            difference = compare_sentences(by_stem["start"], step, folder)
             exported.metrics["max_difference/sentences"] = difference
             exported.notes.append(f"start.onnx and step.onnx together: largest difference of a logit {difference:.2g}")
             self._check(difference, "start.onnx, step.onnx")
-        each = exported.metrics if len(written_graphs) > 1 else {}
+        each = exported.metrics if len(by_stem) > 1 else {}
         exported.metrics = {"max_difference": max(exported.metrics.values()), **each}
-        describe_all(written_graphs, trained, folder, exported)
+        for stem, graph in by_stem.items():
+            exported.files["signature" if stem == "model" else f"signature_{stem}"] = describe(graph, trained, folder)
+        write_json(folder / PREPROCESSING, preprocessing(trained))
+        exported.files["preprocessing"] = PREPROCESSING
+        if copy_tokenizer(trained, folder):
+            exported.files["vocabulary"] = "vocab"
         return exported
 
     def _check(self, difference: float, where: str) -> None:
@@ -92,19 +97,15 @@ class Onnx(Exporter):
             difference = compare(graph, beside)
             bar.advance()
             self._check(difference, file.name)
-        exported.files[role(graph)] = file.name
+        role = "onnx" if graph.stem == "model" else f"onnx_{graph.stem}"  # the only prediction is ``onnx``
+        exported.files[role] = file.name
         exported.metrics[f"max_difference/{graph.stem}"] = difference
         exported.notes.append(
             f"{file.name}: {graph.about}; onnxruntime agrees with PyTorch: largest difference {difference:.2g} "
             f"over {len(TRIALS)} sizes"
         )
         if self.int8:
-            exported.files[f"{role(graph)}_int8"] = quantize(file)
-
-
-def role(graph: Graph) -> str:
-    """Return the role of a file in the stage's record; the only prediction is ``onnx``."""
-    return "onnx" if graph.stem == "model" else f"onnx_{graph.stem}"
+            exported.files[f"{role}_int8"] = quantize(file)
 
 
 def graphs(trained: Trained, objective: str | None, probabilities: bool = False) -> list[Graph]:
@@ -184,10 +185,9 @@ def _prune(path: Path) -> None:
 
     model = onnx.load(str(path), load_external_data=False)
     read = {name for node in model.graph.node for name in node.input} | {one.name for one in model.graph.output}
-    idle = [one for one in model.graph.input if one.name not in read]
-    for one in idle:
-        model.graph.input.remove(one)
-    if idle:
+    if idle := [one for one in model.graph.input if one.name not in read]:
+        for one in idle:
+            model.graph.input.remove(one)
         path.write_bytes(model.SerializeToString())
 
 
@@ -206,7 +206,7 @@ def compare(graph: Graph, path: Path) -> float:
     Raises:
         VlcliError: the graph does not run at one of these sizes.
     """
-    session, worst = session_of(path), 0.0
+    session, differences = session_of(path), [0.0]
     for seed, (batch, words, regions) in enumerate(TRIALS):
         inputs = graph.example(batch, words, regions, seed)
         with torch.no_grad():
@@ -221,23 +221,22 @@ def compare(graph: Graph, path: Path) -> float:
                 expected="a graph whose batch and sequence lengths are free",
                 hint="in the model's code, use tensor.shape[0] instead of len(tensor), and no int() of a size",
             ) from error
-        pairs = zip([item.name for item in session.get_outputs()], wanted, actual, strict=True)
-        seen = [_difference(*pair) for name, *pair in pairs if graph.compared is None or name in graph.compared]
-        worst = max(worst, *seen)
-    return worst
+        for output, *pair in zip(session.get_outputs(), wanted, actual, strict=True):
+            if graph.compared is None or output.name in graph.compared:
+                differences.append(_difference(*pair))
+    return max(differences)
 
 
 def compare_sentences(start: Graph, step: Step, folder: Path, words: int = 4) -> float:
     """Return the largest difference of a logit over sentences of both files and of PyTorch."""
     first, further = session_of(folder / "start.onnx"), session_of(folder / "step.onnx")
-    worst = 0.0
+    differences = []
     for seed, size in enumerate(TRIALS):
         inputs = start.example(*size, seed)
         with torch.no_grad():
             wanted = step.say(inputs, words)
-        pairs = zip(wanted, _said(first, further, start, inputs, words), strict=True)
-        worst = max(worst, *(_difference(*pair) for pair in pairs))
-    return worst
+        differences += map(_difference, wanted, _said(first, further, start, inputs, words))
+    return max(differences)
 
 
 def _said(first: Any, further: Any, start: Graph, inputs: tuple[Tensor, ...], words: int) -> list[Tensor]:
@@ -275,17 +274,6 @@ def quantize(file: Path) -> str:
     with written(quantized) as beside, _quiet():
         quantize_dynamic(str(file), str(beside), op_types_to_quantize=["MatMul", "Gemm"], weight_type=QuantType.QInt8)
     return quantized.name
-
-
-def describe_all(every: list[Graph], trained: Trained, folder: Path, exported: Exported) -> None:
-    """Write signatures, ``preprocessing.json`` and the vocabulary."""
-    for graph in every:
-        signature = "signature" if graph.stem == "model" else f"signature_{graph.stem}"
-        exported.files[signature] = describe(graph, trained, folder)
-    write_json(folder / PREPROCESSING, preprocessing(trained))
-    exported.files["preprocessing"] = PREPROCESSING
-    if copy_tokenizer(trained, folder):
-        exported.files["vocabulary"] = "vocab"
 
 
 def describe(graph: Graph, trained: Trained, folder: Path) -> str:

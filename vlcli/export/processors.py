@@ -1,6 +1,5 @@
 """Writes the tokenizer and image processor of a trained model for transformers."""
 
-import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -23,14 +22,13 @@ PROBES = ("", "a", "Is THERE a  caf\u00e9-table, isn't it?", "two (2) <person> #
 RESAMPLE = {"bicubic": BICUBIC, "bilinear": BILINEAR}
 
 
-def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
-    """Write the files of ``AutoTokenizer``, and return notes for the user.
+def write_tokenizer(trained: Trained, folder: Path) -> None:
+    """Write the files of ``AutoTokenizer``.
 
     Raises:
         DataError: transformers' ids are not those of the trained model's data.
     """
-    ours, length = trained.tokenizer, trained.data_spec.text_length
-    ours = ours.reading(trained.text_options)
+    ours, length = trained.tokenizer.reading(trained.text_options), trained.data_spec.text_length
     ours.save(folder)
     engine = tokenizers.Tokenizer.from_str(ours.engine.to_str())
     steps = [*_steps(ours.prepare), *([] if engine.normalizer is None else [engine.normalizer])]
@@ -43,7 +41,6 @@ def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
     config["model_input_names"] = ["input_ids", *pairs, "attention_mask"]
     write_json(folder / "tokenizer_config.json", config)
     _check(ours, folder, length)
-    return []
 
 
 def _steps(rule: Preparation) -> Iterator[Any]:
@@ -74,14 +71,7 @@ def _check(ours: Any, folder: Path, length: int) -> None:
 
     theirs = AutoTokenizer.from_pretrained(folder)
     words = [piece for piece in list(ours.engine.get_vocab())[:200] if piece.isalpha()]
-    probes = [
-        "Is THERE a  caf\u00e9-table, isn't it?",
-        " ".join(words),
-        "a",
-        "two (2) <person> #~/ things\u2026 \u732b",
-        "",
-    ]
-    for probe in probes:
+    for probe in (*PROBES, " ".join(words)):
         wanted = ours.encode(probe, length=length).ids
         ids = theirs(probe, truncation=True, max_length=length)["input_ids"]
         if ids != wanted:
@@ -120,18 +110,18 @@ def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str
 
 
 def _sizes(facts: Mapping[str, Any]) -> dict[str, Any] | str:
-    steps, size = copy.copy(facts["steps"]), facts["size"]
+    steps, size = facts["steps"], facts["size"]
     names = [step["step"] for step in steps]
     if not steps and size is not None:
         return {"size": {"height": size[0], "width": size[1]}, "resample": BICUBIC}
     if names == ["shorter"] and size is None:
-        step = steps[0]
-        edges = {"shortest_edge": step["pixels"], "longest_edge": step["longest"]}
-        return {"size": edges, "resample": RESAMPLE[step["interpolation"]]}
+        edges = {"shortest_edge": steps[0]["pixels"], "longest_edge": steps[0]["longest"]}
+        return {"size": edges, "resample": RESAMPLE[steps[0]["interpolation"]]}
     if names == ["cover", "crop"] and steps[0]["height"] == steps[0]["width"]:
         cover, crop = steps
-        if (cover["height"] - crop["height"]) % 4 == 3:  # half a pixel is rounded to even here, and down there
-            return f"transformers has none for a centre crop that leaves {cover['height'] - crop['height']} pixels"
+        left = cover["height"] - crop["height"]
+        if left % 4 == 3:  # half a pixel is rounded to even here, and down there
+            return f"transformers has none for a centre crop that leaves {left} pixels"
         cut = {"do_center_crop": True, "crop_size": {"height": crop["height"], "width": crop["width"]}}
         return {"size": {"shortest_edge": cover["height"]}, "resample": RESAMPLE[cover["interpolation"]], **cut}
     named = ", ".join(str(step.get("name", step["step"])) for step in steps) or "pictures of any size"
