@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
 from vlcli.foreign import transformers_model, transformers_processor, transformers_type
 from vlcli_hf.folder import FolderExtractor, autocast
-from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked, whole_pictures
+from vlcli_hf.pictures import ProcessorPreparation, Shown, patch_inputs, stacked, whole_pictures
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ class Tower(nn.Module):
         if self.kind is None:
             return list(self.model(pixels).feature_maps[-1].permute(0, 2, 3, 1))
         if patches is not None:
-            return self._in_a_row(pixels, patches)
+            rows = self._states(**patch_inputs(pixels, patches))
+            return [row[: h * w].unflatten(0, (h, w)) for row, (h, w) in zip(rows, patches, strict=True)]
         cells = (int(pixels.shape[-2] // self.stride[0]), int(pixels.shape[-1] // self.stride[1]))
         rows = self._states(pixel_values=pixels, **self._more(pixels, cells))[:, self.skip :]
         if rows.shape[1] != cells[0] * cells[1]:
@@ -108,13 +108,6 @@ class Tower(nn.Module):
             order = torch.linspace(0, 1, cells[0] * cells[1], device=pixels.device)
             more["noise"] = order.expand(len(pixels), -1)
         return more
-
-    def _in_a_row(self, pixels: Tensor, patches: list[tuple[int, int]]) -> list[Tensor]:
-        shapes = torch.tensor(patches, device=pixels.device)
-        counts = shapes.prod(1)
-        mask = (torch.arange(pixels.shape[1], device=pixels.device) < counts[:, None]).int()
-        rows = self._states(pixel_values=pixels, pixel_attention_mask=mask, spatial_shapes=shapes)
-        return [row[: h * w].unflatten(0, (h, w)) for row, (h, w) in zip(rows, patches, strict=True)]
 
     def _states(self, **fed: Any) -> Tensor:
         out = self.model(**fed, output_hidden_states=self.layer != -1)
@@ -206,8 +199,7 @@ class TransformersExtractor(FolderExtractor):
         processor = transformers_processor(self.folder)
         if image_size or boxes != "cells":
             processor = whole_pictures(processor, image_size)
-        cells = (grid[0], grid[1])
-        self.preparation = ProcessorPreparation(0, 0, boxes, cells, limit or None, processor=processor)
+        self.preparation = ProcessorPreparation(0, 0, boxes, grid, limit or None, processor=processor)
 
     def notes(self) -> list[str]:
         down, across = (f"{side:g}" for side in self.network.stride)
@@ -230,11 +222,9 @@ class TransformersExtractor(FolderExtractor):
         if self._cells:
             return cell_record(item, rows, geometry)
         boxes = item.scaled_boxes().to(rows) / rows.new_tensor(self.network.stride[::-1] * 2)  # in cells
-        pooled = roi_align(
-            rows.float().permute(2, 0, 1)[None], [boxes.float()], self.resolution, 1.0, self.sampling, True
-        )
-        features: np.ndarray = pooled.mean((2, 3)).cpu().numpy()
-        return to_record(item, features)
+        maps = rows.float().permute(2, 0, 1)[None]
+        pooled = roi_align(maps, [boxes.float()], self.resolution, 1.0, self.sampling, True)
+        return to_record(item, pooled.mean((2, 3)).cpu().numpy())
 
 
 __all__ = ["TransformersExtractor"]

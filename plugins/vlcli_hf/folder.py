@@ -72,7 +72,17 @@ def locate(weights: str | None, hub: str | None) -> Path:
         expected = "weights: FOLDER (under the data root), or hub: OWNER/NAME (in the cache)"
         raise UsageError("This extractor takes its model from one place.", got=got, expected=expected)
     if hub is not None:
-        return _cached(hub)
+        if (snapshot := cached_repository(hub)) is not None:
+            return snapshot
+        from huggingface_hub import constants
+
+        raise DataError(
+            f"The cache of the Hugging Face hub does not hold {hub!r}, and vlcli downloads nothing.",
+            where=constants.HF_HUB_CACHE,
+            got="no snapshot of it",
+            expected=f"a folder models--{hub.replace('/', '--')} with a snapshot",
+            hint=f"hf download {hub}; or copy the repository and name its folder: weights: FOLDER",
+        )
     path = Path(str(weights))
     folder = path.parent if path.is_file() else path
     if not folder.is_dir():
@@ -80,20 +90,6 @@ def locate(weights: str | None, hub: str | None) -> Path:
         hint = "a repository in the cache of the Hugging Face hub is named by hub: OWNER/NAME"
         raise DataError("There is no such folder of transformers.", where=str(folder), expected=expected, hint=hint)
     return folder
-
-
-def _cached(name: str) -> Path:
-    from huggingface_hub import constants
-
-    if (folder := cached_repository(name)) is not None:
-        return folder
-    raise DataError(
-        f"The cache of the Hugging Face hub does not hold {name!r}, and vlcli downloads nothing.",
-        where=constants.HF_HUB_CACHE,
-        got="no snapshot of it",
-        expected=f"a folder models--{name.replace('/', '--')} with a snapshot",
-        hint=f"hf download {name}; or copy the repository and name its folder: weights: FOLDER",
-    )
 
 
 def digest(folder: Path) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -36,10 +36,14 @@ class Source:
         folder: folder (or, of timm, file) of the weights; None: they are drawn.
     """
 
-    library: Literal["timm", "transformers"]
     config: dict[str, Any]
     folder: Path | None
     where: str
+
+    @property
+    def library(self) -> str:
+        """``timm`` or ``transformers``."""
+        return "timm" if "architecture" in self.config else "transformers"
 
 
 def find(choice: Choice, where: str) -> Source:
@@ -55,7 +59,7 @@ def find(choice: Choice, where: str) -> Source:
     if isinstance(choice, Mapping):
         config = dict(choice)
         if "architecture" in config or "model_type" in config:
-            return Source("timm" if "architecture" in config else "transformers", config, None, where)
+            return Source(config, None, where)
         raise ComponentError(
             "The tower's configuration does not say of which kind it is.",
             where=where,
@@ -63,15 +67,12 @@ def find(choice: Choice, where: str) -> Source:
             expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
         )
     folder = Path(choice).expanduser()
-    if folder.is_dir():
-        return _in_folder(folder, where)
-    weights = _timm_file(choice)
-    if weights is not None:
-        return Source("timm", {"architecture": choice}, weights, where)
-    cached = cached_repository(choice)
-    if cached is None:
+    if not folder.is_dir() and (weights := _timm_file(choice)) is not None:
+        return Source({"architecture": choice}, weights, where)
+    found = folder if folder.is_dir() else cached_repository(choice)
+    if found is None:
         raise _absent(choice, where, "a folder, and a repository in the hub's cache", choice)
-    return _in_folder(cached, where)
+    return _in_folder(found, where)
 
 
 def _timm_file(name: str) -> Path | None:
@@ -93,7 +94,7 @@ def _timm_file(name: str) -> Path | None:
 def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
     return DataError(
         "This tower is neither a folder here nor in the local cache, and vlcli downloads nothing.",
-        where=f"model.{where.removeprefix('model.')}",
+        where=f"model.{where}",
         got=name,
         expected=f"looked for: {sought}",
         hint=f"fetch it where there is a network: hf download {repository}; for random weights name a configuration, "
@@ -103,8 +104,7 @@ def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
 
 def _in_folder(folder: Path, where: str) -> Source:
     config = read_json(folder / "config.json", where)
-    library: Literal["timm", "transformers"] = "timm" if "architecture" in config else "transformers"
-    if library == "transformers" and "model_type" not in config:
+    if not {"architecture", "model_type"} & config.keys():
         raise DataError(
             "The folder's config.json names no architecture that can be built.",
             where=str(folder / "config.json"),
@@ -119,7 +119,7 @@ def _in_folder(folder: Path, where: str) -> Source:
             expected=" or ".join(WEIGHTS),
             hint="fetch the whole repository, or write the configuration into the recipe for random weights",
         )
-    return Source(library, config, folder, where)
+    return Source(config, folder, where)
 
 
 def read_json(file: Path, where: str) -> dict[str, Any]:
@@ -198,15 +198,23 @@ def build(config: Any, where: str) -> Any:
             raise ComponentError(what, where=f"model.{where}", got=got, expected="sizes that fit one another") from None
 
 
-def load(config: Any, folder: Path, where: str) -> Any:
-    """Loads a network of transformers with the weights of a folder, in float32; every weight must be there.
+def network(source: Source, config: Any, part: str = "") -> Any:
+    """Loads a network of transformers in float32; its weights are drawn without a folder, or without memory.
+
+    Args:
+        config: of the network.
+        part: its name in the configuration of a dual model (``text_config``) whose weights the folder holds.
 
     Raises:
         DataError: weights are missing, of another shape, or damaged.
     """
+    if source.folder is None or on_meta():
+        return build(config, source.where)
+    whole = configuration(source) if part else config
     with quiet():
-        kind = _class_of(config, where)
-        return transformers_model(kind, folder, trains=True, config=config, **_options(kind))
+        kind = _class_of(whole, source.where)
+        loaded = transformers_model(kind, source.folder, trains=True, config=whole, **_options(kind))
+    return loaded.get_submodule(part.replace("_config", "_model"))
 
 
 _NOT_AUTO = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}

@@ -143,7 +143,7 @@ class EquippedAttention(PerBatch):
         if (times := q.shape[1] // k.shape[1]) > 1:  # grouped-query attention
             k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
         position, now, layer = self.equipment.position, self._now(q, k), self.layer
-        added, more = None, None
+        added = None
         if position is not None:
             q, k = position.rotate(q, k, now.state, layer)
             added = position.logits(q, k, now.state, layer)
@@ -154,8 +154,7 @@ class EquippedAttention(PerBatch):
             return F.scaled_dot_product_attention(q, k, v, added, dropout, scale=scale), None
         scores = (q @ k.transpose(-1, -2)) * scale
         weights = F.dropout((scores if added is None else scores + added).softmax(-1), dropout)
-        if position is not None:
-            more = position.values(weights, now.state, layer)
+        more = None if position is None else position.values(weights, now.state, layer)
         return (weights @ v if more is None else weights @ v + more), weights
 
     def _whole(self) -> int | None:

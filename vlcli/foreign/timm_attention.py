@@ -36,9 +36,7 @@ class TimmEquipper(AttentionEquipper):
         return int(module.num_heads), int(inner // module.num_heads)
 
     def projections(self, module: nn.Module) -> tuple[str, ...]:
-        return (
-            ("qkv",) if _linear(module, "qkv") else SPLIT
-        )  # timm calls a fused one with bias apart (EVA) as a function
+        return ("qkv",) if _linear(module, "qkv") else SPLIT  # timm calls EVA's fused one as a function
 
     def install(self, module: nn.Module, equipped: EquippedAttention) -> None:
         module.forward = MethodType(_forward, module)
