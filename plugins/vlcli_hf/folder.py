@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
@@ -162,11 +161,10 @@ class FolderExtractor(Extractor):
         }
 
 
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Return the context in which a network of ``precision`` runs."""
-    if precision == "float32":
-        return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    return torch.autocast(device.type, dtype, enabled=precision != "float32")
 
 
 __all__ = ["FolderExtractor", "autocast"]

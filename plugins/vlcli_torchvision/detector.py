@@ -1,7 +1,7 @@
 """The model ``faster-rcnn``: a detector that is trained on one's own boxes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 import torch
@@ -79,7 +79,7 @@ class FasterRCNN(vl.Model):
     ) -> None:
         super().__init__(data_spec)
         stage = (head, width, resolution, sampling, proposals, rpn_samples, samples, positives)
-        sizes = Sizes(backbone, norm, short, long, tuple(anchors), tuple(ratios), *stage)
+        sizes = Sizes(backbone, norm, short, long, anchors, ratios, *stage)
         self.network = faster_rcnn(sizes, data_spec.region_classes, data_spec.region_attributes if attributes else 0)
         self.width = width
         heads = self.network.roi_heads
@@ -97,8 +97,8 @@ class FasterRCNN(vl.Model):
     def detect(self, images: vl.Images) -> vl.DetectionOutput:
         pictures = pictures_of(images)
         rows = self.network(pictures)
-        sizes = [(picture.shape[1], picture.shape[2]) for picture in pictures]
-        boxes = [scaled(row["boxes"], size, (1, 1)) for row, size in zip(rows, sizes, strict=True)]
+        pairs = zip(rows, pictures, strict=True)
+        boxes = [scaled(row["boxes"], (picture.shape[1], picture.shape[2]), (1, 1)) for row, picture in pairs]
         return vl.DetectionOutput.ragged(boxes, [row["labels"] - 1 for row in rows], [row["scores"] for row in rows])
 
     def detection_losses(self, images: vl.Images) -> dict[str, tuple[Tensor, Tensor]]:
@@ -113,19 +113,15 @@ class FasterRCNN(vl.Model):
         if pixels.boxes is None or pixels.box_mask is None:
             raise DataError("The pictures come without boxes.", where="model faster-rcnn")
         seen = look(self.network, pictures)
-        boxes = [
-            scaled(rows[real], (1, 1), size)
-            for rows, real, size in zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
-        ]
-        rows = self.features(seen, boxes)
+        parts = zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
+        rows = self.features(seen, [scaled(boxes[real], (1, 1), size) for boxes, real, size in parts])
         hidden = rows.new_zeros(*pixels.box_mask.shape, rows.shape[-1])
         hidden[pixels.box_mask] = rows
         return vl.EncoderOutput(hidden, vl.Layout.for_boxes(pixels.boxes, pixels.box_mask))
 
     def features(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
         """Return the box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
-        rows: Tensor = BoxFeatures(self.network)(seen, boxes)
-        return rows
+        return BoxFeatures(self.network).forward(seen, boxes)
 
     def attribute_scores(self, rows: Tensor) -> Tensor | None:
         """Return probabilities (N, A) of attributes by box features; None without attributes."""
@@ -146,14 +142,11 @@ class FasterRCNN(vl.Model):
 @contextmanager
 def _losing(network: Any) -> Iterator[None]:
     parts = [network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor]
-    modes = [part.training for part in parts]
-    for part in parts:
-        part.training = True
-    try:
+    with ExitStack() as modes:
+        for part in parts:
+            modes.callback(setattr, part, "training", part.training)
+            part.training = True
         yield
-    finally:
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
 
 
 def _pixels(images: vl.Images) -> vl.Pixels:
@@ -175,8 +168,7 @@ def targets_of(pixels: vl.Pixels, pictures: list[Tensor]) -> list[dict[str, Tens
     """Return torchvision's targets: pixels, labels from 1; boxes without width, height or class are left out."""
     if pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
         blank = torch.zeros(0, dtype=torch.long, device=pixels.images.device)
-        empty = {"boxes": pixels.images.new_zeros(0, 4), "labels": blank, "attributes": blank}
-        return [dict(empty) for _ in pictures]
+        return [{"boxes": pixels.images.new_zeros(0, 4), "labels": blank, "attributes": blank} for _ in pictures]
     attributes = torch.full_like(pixels.classes, -1) if pixels.attributes is None else pixels.attributes
     targets = []
     for row, picture in enumerate(pictures):

@@ -1,7 +1,7 @@
 """Features at boxes from any of torchvision's detectors: what its own box head sees, else its maps."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,27 +31,25 @@ def watching(network: Any) -> Iterator[DetectorMaps]:
     seen = DetectorMaps()
 
     def note_maps(_module: nn.Module, _inputs: Any, maps: Any) -> None:
-        seen.maps = {"0": maps} if isinstance(maps, Tensor) else dict(maps)
+        seen.maps = _by_name(maps)
 
     def note_sizes(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
         seen.sizes = outputs[0].image_sizes
 
-    hooks = [
-        network.backbone.register_forward_hook(note_maps),
-        network.transform.register_forward_hook(note_sizes),
-    ]
-    try:
+    with ExitStack() as hooks:
+        hooks.callback(network.backbone.register_forward_hook(note_maps).remove)
+        hooks.callback(network.transform.register_forward_hook(note_sizes).remove)
         yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
+
+
+def _by_name(maps: Any) -> dict[str, Tensor]:
+    return {"0": maps} if isinstance(maps, Tensor) else dict(maps)
 
 
 def look(network: Any, pictures: list[Tensor]) -> DetectorMaps:
     """Run the backbone alone: maps and sizes of pictures (3, H, W) in [0, 1]."""
     images, _ = network.transform(pictures)
-    maps = network.backbone(images.tensors)
-    return DetectorMaps({"0": maps} if isinstance(maps, Tensor) else dict(maps), images.image_sizes)
+    return DetectorMaps(_by_name(network.backbone(images.tensors)), images.image_sizes)
 
 
 class BoxFeatures(nn.Module):
@@ -74,8 +72,7 @@ class BoxFeatures(nn.Module):
         width = next(iter(seen.maps.values())).shape[1]
         maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
         cells = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes)  # (sum N, C, 7, 7)
-        out: Tensor = cells.mean((2, 3))
-        return out
+        return torch.as_tensor(cells.mean((2, 3)))
 
 
 def scaled(boxes: Tensor, size: tuple[int, int], target: tuple[int, int]) -> Tensor:

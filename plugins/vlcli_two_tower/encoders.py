@@ -133,16 +133,17 @@ class Pixels:
 
 
 class ImageTower(nn.Module):
-    """An image encoder whose states are special tokens followed by the cells of one grid."""
+    """An image encoder whose states are special tokens followed by the cells of one grid.
 
-    def __init__(self, network: nn.Module, library: str, config: dict[str, Any], pixels: Pixels) -> None:
+    Args:
+        probe: an equal network that may lie on the meta device; one forward pass of it gives the sizes.
+    """
+
+    def __init__(
+        self, network: nn.Module, library: str, config: dict[str, Any], pixels: Pixels, probe: nn.Module
+    ) -> None:
         super().__init__()
         self.network, self.library, self.config, self.pixels = network, library, config, pixels
-        self.hidden = self.pooled = self.special = 0
-        self.grid = (0, 0)
-
-    def measure(self, probe: nn.Module) -> None:
-        """Sets the sizes by one forward pass of ``probe``, an equal network that may lie on the meta device."""
         device = next(probe.parameters()).device
         with torch.no_grad():
             hidden, pooled = self._run(probe, torch.zeros(1, 3, *self.pixels.size, device=device))
@@ -260,9 +261,7 @@ def _of_timm(origin: Source, image_size: int | None, statistics: tuple[Numbers |
         tuple(one or overlay.get(key) or data[key]) for one, key in zip(statistics, ("mean", "std"), strict=True)
     )
     config = {"architecture": name, **({"model_args": options} if options else {})}
-    tower = ImageTower(network, "timm", config, Pixels(_pair(side), mean, std))
-    tower.measure(probe)
-    return tower
+    return ImageTower(network, "timm", config, Pixels(_pair(side), mean, std), probe)
 
 
 def _fill_timm(network: nn.Module, name: str, origin: Source) -> None:
@@ -294,17 +293,16 @@ def _of_transformers(
     with torch.device("meta"):
         probe = source.build(config, origin.where)
     pixels = Pixels(chosen, statistics[0] or mean or IMAGENET_MEAN, statistics[1] or std or IMAGENET_STD)
-    tower = ImageTower(source.network(origin, config, part), "transformers", source.plain(config), pixels)
+    network = source.network(origin, config, part)
     try:
-        tower.measure(probe)
+        return ImageTower(network, "transformers", source.plain(config), pixels, probe)
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
         raise ComponentError(
             "The image tower does not turn pixels into hidden states.",
             where="model.image",
-            got=f"{type(tower.network).__name__}: {' '.join(str(error).split())[:200]}",
+            got=f"{type(network).__name__}: {' '.join(str(error).split())[:200]}",
             expected="an encoder with pixel_values in and last_hidden_state out",
         ) from None
-    return tower
 
 
 def processor(folder: Path | None) -> tuple[tuple[int, int] | None, Numbers | None, Numbers | None]:

@@ -66,36 +66,25 @@ def find(choice: Choice, where: str) -> Source:
             got=f"the keys {', '.join(map(str, config)) or 'of an empty mapping'}",
             expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
         )
-    folder = Path(choice).expanduser()
-    if not folder.is_dir() and (weights := _timm_file(choice)) is not None:
-        return Source({"architecture": choice}, weights, where)
-    found = folder if folder.is_dir() else cached_repository(choice)
-    if found is None:
-        raise _absent(choice, where, "a folder, and a repository in the hub's cache", choice)
-    return _in_folder(found, where)
-
-
-def _timm_file(name: str) -> Path | None:
-    # The cached weights of a timm name; None where it is none.
     import timm
     from huggingface_hub import try_to_load_from_cache
 
-    plain = name.removeprefix("timm/")
-    if "/" in plain or not timm.is_model(plain):
-        return None
-    repository = getattr(timm.get_pretrained_cfg(plain), "hf_hub_id", None)
-    file = try_to_load_from_cache(str(repository), WEIGHTS[0]) if repository else None
-    if not isinstance(file, str):
-        shown = str(repository or plain)
-        raise _absent(name, "image", f"the weights of {shown} in the hub's cache", shown)
-    return Path(file)
-
-
-def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
-    return DataError(
+    folder, plain = Path(choice).expanduser(), choice.removeprefix("timm/")
+    repository, sought = choice, "a folder, and a repository in the hub's cache"
+    if folder.is_dir():
+        return _in_folder(folder, where)
+    if "/" not in plain and timm.is_model(plain):
+        repository = getattr(timm.get_pretrained_cfg(plain), "hf_hub_id", None) or plain
+        sought = f"the weights of {repository} in the hub's cache"
+        file = try_to_load_from_cache(repository, WEIGHTS[0])
+        if isinstance(file, str):
+            return Source({"architecture": choice}, Path(file), where)
+    elif (cached := cached_repository(choice)) is not None:
+        return _in_folder(cached, where)
+    raise DataError(
         "This tower is neither a folder here nor in the local cache, and vlcli downloads nothing.",
         where=f"model.{where}",
-        got=name,
+        got=choice,
         expected=f"looked for: {sought}",
         hint=f"fetch it where there is a network: hf download {repository}; for random weights name a configuration, "
         "such as {model_type: vit} or {architecture: vit_tiny_patch16_224}",

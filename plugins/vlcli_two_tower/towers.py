@@ -173,10 +173,10 @@ class TowerModel(Model):
             network = _text_network(text, data_spec)
         else:
             dual, self.dual_config, pixels = _dual(both, data_spec, image_size, statistics)
-            image_tower = ImageTower(dual.vision_model, "transformers", source.plain(dual.vision_model.config), pixels)
+            config = dual.vision_model.config
             with torch.device("meta"):
-                probe = source.build(dual.vision_model.config, "both")
-            image_tower.measure(probe)
+                probe = source.build(config, "both")
+            image_tower = ImageTower(dual.vision_model, "transformers", source.plain(config), pixels, probe)
             network, self._dual = dual.text_model, [dual]
         text_tower = TextTower(network, text_pool)
         check_text(text_tower, data_spec, "text" if both is None else "both")

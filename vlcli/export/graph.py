@@ -185,16 +185,15 @@ class Graph(nn.Module):
         self.compared: tuple[str, ...] | None = None
         self.objective = ""
         if self.looks:
-            self.form = replace(form, without=frozenset(name for name in OPTIONAL if self._ignores(name)))
+            optional = [name for name in form.names() if name in OPTIONAL]
+            self.form = replace(form, without=frozenset(filter(self._ignores, optional)))
 
+    @torch.no_grad()
     def _ignores(self, name: str) -> bool:
-        if name not in self.form.names():
-            return False
         number, inputs = self.form.names().index(name), [*self.form.example(2, 5, 4, 1)]
-        with torch.no_grad():
-            before = self.outputs(*inputs)
-            inputs[number] = self.form.example(2, 5, 4, 2)[number] + (name == "concept_ranks")
-            after = self.outputs(*inputs)
+        before = self.outputs(*inputs)
+        inputs[number] = self.form.example(2, 5, 4, 2)[number] + (name == "concept_ranks")
+        after = self.outputs(*inputs)
         return all(torch.equal(before[key].nan_to_num(), after[key].nan_to_num()) for key in before)
 
     def names(self) -> list[str]:

@@ -307,20 +307,17 @@ def names_of(path: Path) -> tuple[list[str], dict[str, str]]:
 
 def _shape(sizes: list[Any]) -> str:
     known = ("batch", "words", "regions")
-    named = [size if isinstance(size, int) or size in known else "*" for size in sizes]
-    return ", ".join(str(size) for size in (["batch", *named[1:]] if named and named[0] == "*" else named))
+    named = [str(size) if isinstance(size, int) or size in known else "*" for size in sizes]
+    return ", ".join(["batch", *named[1:]] if named[:1] == ["*"] else named)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root", "")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)

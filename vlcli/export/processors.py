@@ -101,12 +101,12 @@ def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str
     Args:
         facts: ``pixels`` of ``preprocessing.json``.
     """
-    sized = _sizes(facts)
-    if isinstance(sized, str):
-        return sized
+    sizes = _sizes(facts)
+    if isinstance(sizes, str):
+        return sizes
     usual = {"do_resize": True, "do_center_crop": False, "do_rescale": True, "rescale_factor": 1 / 255}
-    numbers = {"do_normalize": True, "image_mean": list(facts["mean"]), "image_std": list(facts["std"])}
-    return {"image_processor_type": kind, "do_convert_rgb": True, **usual, **numbers, **sized}
+    numbers = {"do_normalize": True, "image_mean": facts["mean"], "image_std": facts["std"]}
+    return {"image_processor_type": kind, "do_convert_rgb": True, **usual, **numbers, **sizes}
 
 
 def _sizes(facts: Mapping[str, Any]) -> dict[str, Any] | str:

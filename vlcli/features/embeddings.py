@@ -47,18 +47,23 @@ class EmbeddingStore:
 
     def __init__(self, path: str | Path, key: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
-        with _opened(self.path) as file:
-            try:
+        if not self.path.is_file():
+            raise DataError("the store of embeddings does not exist", where=str(path))
+        try:
+            with h5py.File(self.path, "r") as file:
+                kind, version = file.attrs.get("format"), int(file.attrs.get("schema", 0))
+                if kind != FORMAT or version > SCHEMA:
+                    got, expected = f"format {kind!r}, schema {version}", f"format {FORMAT!r}, schema up to {SCHEMA}"
+                    what = "this file is no store of embeddings"
+                    raise DataError(what, where=str(path), got=got, expected=expected)
                 self.key: dict[str, Any] = json.loads(file.attrs["key"])
                 self.ids, self.marks = (decode_strings(file[name][()]) for name in ("ids", "marks"))
                 data = file["vectors"]
-                self.vectors: NDArray[Any] = (
-                    np.memmap(self.path, data.dtype, "c", data.id.get_offset(), data.shape)  # torch wants it writable
-                    if data.size
-                    else np.empty(data.shape, data.dtype)
-                )
-            except (KeyError, OSError, ValueError, TypeError) as error:
-                raise _damaged(self.path, error) from None
+                self.vectors: NDArray[Any] = np.empty(data.shape, data.dtype)
+                if data.size:  # torch wants it writable
+                    self.vectors = np.memmap(self.path, data.dtype, "c", data.id.get_offset(), data.shape)
+        except (KeyError, OSError, ValueError, TypeError) as error:
+            raise _damaged(self.path, error) from None
         if len({len(self.ids), len(self.marks), len(self.vectors)}) > 1:
             raise _damaged(self.path, f"{len(self.ids)} names, {len(self.vectors)} vectors")
         if key is not None and self.key != (wanted := _as_json(key)):
@@ -212,21 +217,6 @@ class EmbeddingWriter:
             for rows in blocks:
                 vectors[start : start + len(rows)] = rows
                 start += len(rows)
-
-
-def _opened(path: Path) -> h5py.File:
-    if not path.is_file():
-        raise DataError("the store of embeddings does not exist", where=str(path))
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise _damaged(path, error) from None
-    kind, version = file.attrs.get("format"), int(file.attrs.get("schema", 0))
-    if kind != FORMAT or version > SCHEMA:
-        file.close()
-        got, expected = f"format {kind!r}, schema {version}", f"format {FORMAT!r}, schema up to {SCHEMA}"
-        raise DataError("this file is no store of embeddings", where=str(path), got=got, expected=expected)
-    return file
 
 
 def _as_json(key: Mapping[str, Any]) -> dict[str, Any]:

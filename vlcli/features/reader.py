@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vlcli.errors import DataError
 from vlcli.features.file import SetFile, shards_of
@@ -43,16 +45,13 @@ class FeatureStore:
         self.hint = hint or "extract them with: vlcli extract"
         self._check = check
         self._opened: list[SetFile] | None = None
-        self._paths: list[Path] | None = None
 
-    @property
+    @cached_property
     def paths(self) -> list[Path]:
         """The files of the store; instead of an index its shards."""
-        if self._paths is None:
-            files = [file for named in self._named for file in shards_of(named)]
-            # An index may lie in a folder with its shards.
-            self._paths = list({file.resolve(): file for file in files}.values())
-        return self._paths
+        files = [file for named in self._named for file in shards_of(named)]
+        # An index may lie in a folder with its shards.
+        return list({file.resolve(): file for file in files}.values())
 
     @property
     def indexes(self) -> list[Path]:
@@ -60,18 +59,17 @@ class FeatureStore:
         return [named for named in self._named if shards_of(named) != [named]]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None, "_index": {}, "_ids": []}
+        opened = ("ids", "_index", "_starts")
+        return {name: value for name, value in vars(self).items() if name not in opened} | {"_opened": None}
 
     def parts(self) -> list[SetFile]:
         """Open and return the files of the store."""
         if self._opened is None:
             parts = [SetFile(path, self.set) for path in self.paths]
             _agree(parts, self.where)
-            self._ids = [name for part in parts for name in part.ids]
-            self._index = {name: number for number, name in enumerate(self._ids)}
-            self._starts = np.cumsum([0, *(len(part) for part in parts)])
-            if len(self._index) != len(self._ids):
-                name = Counter(self._ids).most_common(1)[0][0]
+            counts = Counter(name for part in parts for name in part.ids)
+            if counts.total() > len(counts):
+                name = counts.most_common(1)[0][0]
                 files = [part.path for part in parts for one in part.ids if one == name]
                 hint = "leave one of the files out, or extract again"
                 raise DataError(
@@ -84,13 +82,25 @@ class FeatureStore:
             self._opened = parts
         return self._opened
 
+    @cached_property
+    def ids(self) -> list[str]:
+        """Every image id, in the order of the file."""
+        return [name for part in self.parts() for name in part.ids]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.ids)}
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *(len(part) for part in self.parts())])
+
     def _find(self, name: str) -> tuple[SetFile, int]:
-        parts = self.parts()
         number = self._index.get(name)
         if number is None:
             raise self._absent([name])
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return parts[shard], number - int(self._starts[shard])
+        return self.parts()[shard], number - int(self._starts[shard])
 
     def _absent(self, names: list[str]) -> DataError:
         count = "1 image" if len(names) == 1 else f"{len(names)} images"
@@ -98,23 +108,15 @@ class FeatureStore:
             f"the feature store lacks {count} that the annotations name",
             where=self.where,
             got=", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else ""),
-            expected=f"ids like {self._ids[0]!r}" if self._ids else "a store that is not empty",
+            expected=f"ids like {self.ids[0]!r}" if self.ids else "a store that is not empty",
             hint=self.hint,
         )
 
     def __len__(self) -> int:
-        self.parts()
-        return len(self._ids)
+        return len(self.ids)
 
     def __contains__(self, name: object) -> bool:
-        self.parts()
         return name in self._index
-
-    @property
-    def ids(self) -> list[str]:
-        """Every image id, in the order of the file."""
-        self.parts()
-        return self._ids
 
     @property
     def dim(self) -> int:
@@ -153,12 +155,10 @@ class FeatureStore:
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that the store lacks, each once, in order."""
-        self.parts()
         return [name for name in dict.fromkeys(names) if name not in self._index]
 
     def id_of(self, picture: str | Path) -> str:
         """Return the store's id of a picture, by its file or its id; the file's name where it is missing."""
-        self.parts()
         return next((name for name in path_ids(picture) if name in self._index), image_id(picture))
 
     def require(self, names: Iterable[str]) -> None:
@@ -236,7 +236,6 @@ class FeatureStore:
 
     def _runs(self, names: Sequence[str]) -> list[tuple[SetFile, np.ndarray, np.ndarray, np.ndarray]]:
         """Return each file with the batch rows that it fills, its images' numbers and their counts of boxes."""
-        parts = self.parts()
         try:
             numbers = np.fromiter((self._index[name] for name in names), np.int64, len(names))
         except KeyError:
@@ -244,7 +243,7 @@ class FeatureStore:
         shards = np.searchsorted(self._starts, numbers, side="right") - 1
         runs = []
         for shard in np.unique(shards).tolist():
-            part, into = parts[shard], np.flatnonzero(shards == shard)
+            part, into = self.parts()[shard], np.flatnonzero(shards == shard)
             images = numbers[into] - self._starts[shard]
             runs.append((part, into, images, part.offsets[images + 1] - part.offsets[images]))
         return runs
@@ -280,16 +279,16 @@ def _files(path: Path) -> list[Path]:
 
 
 def _agree(parts: list[SetFile], where: str) -> None:
-    def shape(part: SetFile) -> dict[str, tuple[Any, ...]]:
-        # Strings are as long as the longest of a shard; that difference does not matter.
-        types = {name: FIELDS[name].dtype or str(part.dtypes[name]) for name in part.shapes}
-        return {name: (part.shapes[name][1:], types[name]) for name in part.shapes}
-
-    for part in parts[1:]:
-        if shape(part) != shape(parts[0]):
+    # Strings are as long as the longest of a shard; that difference does not matter.
+    layouts = [
+        {name: (shape[1:], FIELDS[name].dtype or str(part.dtypes[name])) for name, shape in part.shapes.items()}
+        for part in parts
+    ]
+    for part, layout in zip(parts, layouts, strict=True):
+        if layout != layouts[0]:
             raise DataError(
                 "the shards do not fit together",
                 where=where,
-                got=f"{part.path}: {shape(part)}",
-                expected=f"as in {parts[0].path}: {shape(parts[0])}",
+                got=f"{part.path}: {layout}",
+                expected=f"as in {parts[0].path}: {layouts[0]}",
             )

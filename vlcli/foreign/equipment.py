@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.foreign.places import PerBatch, TokenPlaces
+from vlcli.foreign.places import PerBatch, TokenPlaces, signature
 from vlcli.nn import Layout, PairwisePosition
 
 Inputs = tuple[Tensor, Tensor, Tensor]
@@ -278,3 +278,35 @@ class AttentionEquipper:
         queries = next(arguments[name] for name in QUERIES if arguments.get(name) is not None)
         keys = next((arguments[name] for name in KEYS if arguments.get(name) is not None), queries)
         return queries, keys
+
+
+class KnownEquipper(AttentionEquipper):
+    """Base of styles of which every part is known: a module that has others computes something else.
+
+    Attributes:
+        parts: names of layers and parameters.
+        arguments: of ``forward``.
+    """
+
+    parts: ClassVar[frozenset[str]]
+    arguments: ClassVar[frozenset[str]]
+
+    def resembles(self, module: nn.Module) -> bool:
+        """Returns True if a module has the layers of this style."""
+        raise NotImplementedError
+
+    def takes(self, module: nn.Module) -> bool:
+        return self.resembles(module) and not self.refusal(module)
+
+    def refusal(self, module: nn.Module) -> str:
+        if not self.resembles(module):
+            return ""
+        children = {name.partition(".")[0] for name, _ in module.named_parameters()} - self.parts
+        others = {*signature(type(module).forward).parameters} - self.arguments - {"self"}
+        names = [f"`{one}`" for one in sorted(children)] + [f"an argument `{one}`" for one in sorted(others)]
+        return f"{type(module).__name__} has {', '.join(names)}" if names else ""
+
+
+def is_linear(module: nn.Module, *names: str) -> bool:
+    """Returns True if all these parts of a module are linear layers."""
+    return all(isinstance(getattr(module, name, None), nn.Linear) for name in names)

@@ -42,16 +42,6 @@ def takes_arguments(module: nn.Module, *names: str) -> bool:
     return set(names) <= set(signature(type(module).forward).parameters)
 
 
-def unknown_parts(module: nn.Module, parts: set[str], arguments: set[str]) -> str:
-    """Returns the parts with weights and the arguments of ``forward`` that are not among the known ones, as text."""
-    children = {name for name, part in module.named_children() if any(True for _ in part.parameters())}
-    children |= {name for name, _ in module.named_parameters(recurse=False)}
-    others = set(signature(type(module).forward).parameters) - arguments - {"self"}
-    return ", ".join(
-        [f"`{one}`" for one in sorted(children - parts)] + [f"an argument `{one}`" for one in sorted(others)]
-    )
-
-
 Forget = Callable[[], None]
 
 

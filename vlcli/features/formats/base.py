@@ -49,21 +49,8 @@ class ImageNames:
             files = sorted(path for path in self.source.rglob("*") if path.suffix.lower() in PICTURES)
             self._images.update((image_id(path), path) for path in files)
         else:
-            self._images.update(self._listed_sizes())
+            self._images.update(_listed_sizes(self.source))
         self._numbered = {trailing_number(name): name for name in self._images} | {None: None}
-
-    def _listed_sizes(self) -> dict[str, tuple[int, int]]:
-        try:
-            rows = json.loads(self.source.read_text(encoding="utf-8"))
-            rows = rows["images"] if isinstance(rows, dict) else rows
-            return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                "the sizes of the pictures cannot be read",
-                where=str(self.source),
-                got=f"{type(error).__name__}: {error}",
-                expected="a folder of pictures, or a JSON file whose `images` have file_name, width and height",
-            ) from None
 
     def find(self, name: str) -> str | None:
         """Return an image's name, by that or by the number it ends in; None where it is missing."""
@@ -83,6 +70,20 @@ class ImageNames:
             return read_size(image) if isinstance(image, Path) else image
         except BadImageError as error:
             raise ValueError(f"its size is unknown: {image}: {error}") from None
+
+
+def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
+    try:
+        rows = json.loads(source.read_text(encoding="utf-8"))
+        rows = rows["images"] if isinstance(rows, dict) else rows
+        return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            "the sizes of the pictures cannot be read",
+            where=str(source),
+            got=f"{type(error).__name__}: {error}",
+            expected="a folder of pictures, or a JSON file whose `images` have file_name, width and height",
+        ) from None
 
 
 @dataclass
