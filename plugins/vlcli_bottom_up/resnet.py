@@ -1,5 +1,6 @@
 """ResNet and ResNeXt stages under detectron2's names, and the feature pyramid (Lin et al. 2017)."""
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -61,32 +62,19 @@ def stage(sizes: Architecture, number: int, family: Family, dilated: bool = Fals
     return nn.Sequential(first, *(Bottleneck(outputs, inner, outputs, stride=1, **options) for _ in range(count)))
 
 
-class Stem(nn.Module):
-    """7x7 convolution and pooling, stride 4."""
-
-    def __init__(self, channels: int, caffe_pool: bool) -> None:
-        super().__init__()
-        self.conv1 = NormedConv(3, channels, 7, stride=2, padding=3)
-        self.caffe_pool = caffe_pool
-
-    def forward(self, x: Tensor) -> Tensor:
-        # (B, 3, H, W) -> (B, channels, H / 4, W / 4)
-        x = F.relu_(self.conv1(x))
-        return F.max_pool2d(x, 3, 2, padding=0 if self.caffe_pool else 1, ceil_mode=self.caffe_pool)
-
-
 class ResNet(nn.Module):
-    """The stem and stages 2 to ``last``."""
+    """The stem (7x7 convolution and pooling, stride 4) and stages 2 to ``last``."""
 
     def __init__(self, sizes: Architecture, family: Family, last: int) -> None:
         super().__init__()
-        self.stem = Stem(sizes.stem, family.caffe_pool)
+        self.stem = nn.Sequential(OrderedDict(conv1=NormedConv(3, sizes.stem, 7, stride=2, padding=3)))
+        self.pool = nn.MaxPool2d(3, 2, padding=0 if family.caffe_pool else 1, ceil_mode=family.caffe_pool)
         self.last = last
         for number in range(2, last + 1):
             self.add_module(f"res{number}", stage(sizes, number, family))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        x, maps = self.stem(x), []
+        x, maps = self.pool(F.relu_(self.stem(x))), []
         for number in range(2, self.last + 1):
             x = self.get_submodule(f"res{number}")(x)
             maps.append(x)

@@ -66,13 +66,13 @@ def find(choice: Choice, where: str) -> Source:
             got=f"the keys {', '.join(map(str, config)) or 'of an empty mapping'}",
             expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
         )
+    folder, plain = Path(choice).expanduser(), choice.removeprefix("timm/")
+    if folder.is_dir():
+        return _in_folder(folder, where)
     import timm
     from huggingface_hub import try_to_load_from_cache
 
-    folder, plain = Path(choice).expanduser(), choice.removeprefix("timm/")
     repository, sought = choice, "a folder, and a repository in the hub's cache"
-    if folder.is_dir():
-        return _in_folder(folder, where)
     if "/" not in plain and timm.is_model(plain):
         repository = getattr(timm.get_pretrained_cfg(plain), "hf_hub_id", None) or plain
         sought = f"the weights of {repository} in the hub's cache"

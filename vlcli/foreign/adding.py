@@ -145,10 +145,7 @@ def maker_of(encoding: Any, options: dict[str, Any]) -> tuple[str, Maker]:
 
 def objection(stack: AttentionStack, part: nn.Module) -> str:
     """Returns why an encoding or attention would have no effect in a stack; empty if it has one."""
-    places, equipper = stack.places, stack.equipper
-    assert places is not None
-    assert equipper is not None
-    names = equipper.projections(stack.layers[0][1])
+    places, names = stack.places, stack.equipper.projections(stack.layers[0][1])
     if isinstance(part, Attention):
         sorts = (places.holds | places.keys) - {"special"}
         if len(sorts) < 2 or (stack.crosses and not places.both_ways):
@@ -202,7 +199,7 @@ def equip(
     for one, part in chosen:
         _add(one, part)
     _adopt(model, [(one, part) for one, part in chosen if isinstance(part, PairwisePosition)], start)
-    for equipper in dict.fromkeys(one.equipper for one, _ in chosen if one.equipper is not None):
+    for equipper in dict.fromkeys(one.equipper for one, _ in chosen):
         equipper.finish(model)
     return model
 
@@ -237,10 +234,7 @@ def _chosen(
 
 
 def _add(stack: AttentionStack, part: nn.Module) -> None:
-    assert stack.places is not None
-    assert stack.equipper is not None
-    position = part if isinstance(part, PairwisePosition) else None
-    equipment = Equipment(position, stack.places)
+    equipment = Equipment(part if isinstance(part, PairwisePosition) else None, stack.places)
     for layer, (_, module) in enumerate(stack.layers):
         equipped = EquippedAttention(equipment, layer)
         module.__dict__[SLOT] = equipped  # not a submodule

@@ -104,29 +104,28 @@ class AttentionStack:
     Attributes:
         name: path, with ``*`` for the number of the layer.
         layers: path and module of each, in order.
-        equipper: of their style; None if no style fits.
-        places: gives the layouts of the tokens; None if nothing does.
+        equipper: of their style; an instance of the base class if no style fits.
+        places: gives the layouts of the tokens; an instance of the base class if nothing does.
         crosses: cross-attention: keys are another sequence than the queries.
         refusal: why the stack cannot be equipped; empty if it can.
     """
 
     name: str
     layers: list[tuple[str, nn.Module]] = field(default_factory=list)
-    equipper: AttentionEquipper | None = None
-    places: TokenPlaces | None = None
+    equipper: AttentionEquipper = field(default_factory=AttentionEquipper)
+    places: TokenPlaces = field(default_factory=TokenPlaces)
     crosses: bool = False
     refusal: str = ""
 
     def __str__(self) -> str:
         what = f"{self.name}  {len(self.layers)} x {type(self.layers[0][1]).__name__}"
-        if self.refusal or self.places is None:
+        if self.refusal:
             return f"{what}: cannot be equipped: {self.refusal}"
         keys = f" looking at {listed(self.places.keys)}" if self.places.keys else ""
         return f"{what}: {listed(self.places.holds)}{keys}, told by {self.places.told_by}"
 
     def shape(self) -> AttentionShape:
         """Returns the sizes that an encoding is built for."""
-        assert self.equipper is not None
         heads, width = self.equipper.heads(self.layers[0][1])
         return AttentionShape(heads * width, heads, len(self.layers), cross=self.crosses)
 
@@ -139,21 +138,23 @@ def find_stacks(
     sources = Sources(model, special_ids)
     stacks: dict[str, AttentionStack] = {}
     for path, module in model.named_modules():
-        fitting = next((one for one in equippers if one.takes(module)), None)
-        reason = "" if fitting else _refusal(module, equippers)
-        if fitting is not None or reason:
-            name = re.sub(r"\d+", "*", path)
-            stacks.setdefault(name, AttentionStack(name, [], fitting, refusal=reason)).layers.append((path, module))
+        stack = AttentionStack(re.sub(r"\d+", "*", path))
+        if fitting := [one for one in equippers if one.takes(module)]:
+            stack.equipper = fitting[0]
+        else:
+            stack.refusal = _refusal(module, equippers)
+        if fitting or stack.refusal:
+            stacks.setdefault(stack.name, stack).layers.append((path, module))
     for stack in stacks.values():
-        if stack.equipper is not None:
-            _place(stack, stack.equipper, tokens, sources)
+        if not stack.refusal:
+            _place(stack, tokens, sources)
     return list(stacks.values())
 
 
-def _place(stack: AttentionStack, equipper: AttentionEquipper, tokens: TokenPlaces | None, sources: Sources) -> None:
+def _place(stack: AttentionStack, tokens: TokenPlaces | None, sources: Sources) -> None:
     path, first = stack.layers[0]
-    stack.crosses = equipper.crosses(path, first)
-    sizes = {equipper.heads(module) for _, module in stack.layers}
+    stack.crosses = stack.equipper.crosses(path, first)
+    sizes = {stack.equipper.heads(module) for _, module in stack.layers}
     if "*" not in stack.name:
         stack.refusal = "it is one attention by itself (a pooling head), no stack of layers"
     elif "decoder" in path.split(".") and any(part in path for part in ("self_attn", "encoder_attn")):
@@ -161,12 +162,12 @@ def _place(stack: AttentionStack, equipper: AttentionEquipper, tokens: TokenPlac
     elif len(sizes) > 1:
         stack.refusal = f"its layers differ in heads and width of a head: {sorted(sizes)}"
     else:
-        stack.places = sources.of(path, stack.crosses) if tokens is None or stack.crosses else tokens
-        if stack.places is None and stack.crosses:
-            stack.refusal = (
-                "it looks at tokens that the model is given, and nothing tells where they stand: give `keys`"
-            )
-        elif stack.places is None:
+        places = sources.of(path, stack.crosses) if tokens is None or stack.crosses else tokens
+        stack.places = places or stack.places
+        if places is None and stack.crosses:
+            given = "it looks at tokens that the model is given"
+            stack.refusal = f"{given}, and nothing tells where they stand: give `keys`"
+        elif places is None:
             stack.refusal = f"nothing tells where its tokens stand ({WANTED} was looked for): give `tokens`"
 
 

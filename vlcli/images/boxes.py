@@ -67,9 +67,7 @@ class BoxList:
     name: str = ""
 
     def __post_init__(self) -> None:
-        good = np.isfinite(self.boxes)
-        if not good.all():
-            row = int(np.argmin(good.reshape(len(self.boxes), -1).all(axis=1)))
+        for row in np.flatnonzero(~np.isfinite(np.reshape(self.boxes, (-1, 4))).all(axis=1)):
             name = "" if self.box_ids is None else f" ({self.box_ids[row]})"
             got = f"box {row}{name}: {np.asarray(self.boxes[row]).tolist()}"
             raise DataError("a box is not finite", got=got, expected="x1 y1 x2 y2 in pixels, all of them finite")
@@ -94,8 +92,7 @@ class BoxList:
 
     def clipped(self, size: tuple[int, int]) -> BoxList:
         """Clip the boxes to an image of ``size`` (height, width)."""
-        height, width = size
-        limit = np.array([width, height, width, height], dtype=np.float32)
+        limit = np.array([size[1], size[0]] * 2, dtype=np.float32)
         return replace(self, boxes=np.clip(self.boxes, 0, limit).astype(np.float32), size=size)
 
 

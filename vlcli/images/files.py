@@ -41,11 +41,14 @@ def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int]
         raw: see :func:`open_image`.
     """
     if isinstance(source, str):
-        head = _fetched(source, HEAD)
+        try:
+            head = read_bytes(source, HEAD)
+        except FileNotFoundError:
+            raise BadImageError("the file does not exist") from None
         if head.startswith(_JPEG):  # whose header has everything; others may say things at their end
             with suppress(BadImageError):
                 return read_size(head, max_pixels, raw)
-        source = head if len(head) < HEAD else _fetched(source)
+        source = head if len(head) < HEAD else source
     with opened(source, max_pixels) as image:
         width, height = image.size
         turned = _orientation(image) >= 5 and not _keeps(image, raw)
@@ -69,9 +72,9 @@ def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int
         return _decoded(image, raw)
 
 
-def check_image(source: Source, max_pixels: int = MAX_PIXELS) -> None:
+def check_image(source: Source) -> None:
     """Check that an image can be decoded; a JPEG at an eighth of its size, which reads all of it."""
-    with opened(source, max_pixels) as image:
+    with opened(source) as image:
         image.draft(None, (image.width // 8, image.height // 8))
         _loaded(image)
 
@@ -210,28 +213,21 @@ def opened(source: Source, max_pixels: int = MAX_PIXELS, formats: Sequence[str] 
 
 def _source(source: Source) -> Path | BinaryIO:
     """Return the file, or the bytes of an address or of a path into a shard."""
+    data = b""
     if isinstance(source, Path):
         try:
             if source.stat().st_size:
                 return source
-            data = b""
         except NotADirectoryError:
             inner = split_path(source)
             if inner is None:
                 raise FileNotFoundError(source) from None
             data = read_member(*inner)
     else:
-        data = _fetched(source) if isinstance(source, str) else source
+        data = read_bytes(source) if isinstance(source, str) else source
     if not data:
         raise BadImageError("the file is empty")
     return io.BytesIO(data)
-
-
-def _fetched(address: str, most: int | None = None) -> bytes:
-    try:
-        return read_bytes(address, most)
-    except FileNotFoundError:
-        raise BadImageError("the file does not exist") from None
 
 
 def _keeps(image: Image.Image, raw: tuple[int, int] | None) -> bool:
