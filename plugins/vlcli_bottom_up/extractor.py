@@ -47,9 +47,9 @@ class NetworkOptions:
     def family_of(self, name: FamilyName) -> Family:
         """Return the conventions with the recipe's changes."""
         family = FAMILIES[name]
-        if self.sampling is not None:
-            family = replace(family, sampling=(self.sampling,) * 2)
-        return replace(family, resolution=(self.resolution,) * 2) if self.resolution else family
+        sampling = family.sampling if self.sampling is None else (self.sampling, self.sampling)
+        resolution = (self.resolution, self.resolution) if self.resolution else family.resolution
+        return replace(family, sampling=sampling, resolution=resolution)
 
 
 def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, WeightsReport | None]:

@@ -199,7 +199,9 @@ class TransformersDetector(FolderExtractor):
             self.network.ask(asked)
         self.confidence, self.least, self.most, self.nms = confidence, min_boxes, max(min_boxes, max_boxes), nms
         self.class_probs, self.precision = class_probs, precision
-        self.dim = _width(self.network.model.config)
+        config = self.network.model.config
+        vision = getattr(config, "vision_config", config)
+        self.dim = int(getattr(vision, "d_model", None) or vision.hidden_size)
         self.preparation = ProcessorPreparation(0, 0, "none", processor=transformers_processor(self.folder))
 
     def attach(self, labels: Labels) -> None:
@@ -246,8 +248,3 @@ def original_boxes(item: Prepared, parts: Tensor) -> Tensor:
     boxes = parts * shown / parts.new_tensor([*item.scale, *item.scale])
     boxes = boxes.clamp(min=0).minimum(parts.new_tensor(item.size[::-1] * 2))
     return torch.cat([boxes[:, :2], boxes[:, 2:].maximum(boxes[:, :2])], -1)
-
-
-def _width(config: Any) -> int:
-    vision = getattr(config, "vision_config", None)
-    return int(vision.hidden_size if vision is not None else getattr(config, "d_model", None) or config.hidden_size)

@@ -203,12 +203,9 @@ class TransformersExtractor(FolderExtractor):
 
     def notes(self) -> list[str]:
         down, across = (f"{side:g}" for side in self.network.stride)
-        regions = f"patches or cells of {down} x {across} pixels" if self._cells else "RoIAlign of boxes"
+        cells = self.preparation.boxes == "cells"
+        regions = f"patches or cells of {down} x {across} pixels" if cells else "RoIAlign of boxes"
         return [f"transformers: {self.model_class} of {self.folder}, {self.dim} numbers a region, {regions}"]
-
-    @property
-    def _cells(self) -> bool:
-        return self.preparation.boxes == "cells"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         items = cast("list[Shown]", batch)
@@ -219,7 +216,7 @@ class TransformersExtractor(FolderExtractor):
 
     def _record(self, item: Shown, rows: Tensor) -> Record:
         geometry = item.geometry(self.network.stride)
-        if self._cells:
+        if self.preparation.boxes == "cells":
             return cell_record(item, rows, geometry)
         boxes = item.scaled_boxes().to(rows) / rows.new_tensor(self.network.stride[::-1] * 2)  # in cells
         maps = rows.float().permute(2, 0, 1)[None]

@@ -1,8 +1,7 @@
 """The model ``faster-rcnn``: a detector that is trained on one's own boxes."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Literal
+from contextlib import ExitStack
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -102,9 +101,12 @@ class FasterRCNN(vl.Model):
         return vl.DetectionOutput.ragged(boxes, [row["labels"] - 1 for row in rows], [row["scores"] for row in rows])
 
     def detection_losses(self, images: vl.Images) -> dict[str, tuple[Tensor, Tensor]]:
-        pixels, pictures = _pixels(images), pictures_of(images)
-        with _losing(self.network):
-            losses = self.network(pictures, targets_of(pixels, pictures))
+        pixels, pictures, network = _pixels(images), pictures_of(images), self.network
+        with ExitStack() as modes:  # torchvision computes losses in training mode only
+            for part in (network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor):
+                modes.callback(setattr, part, "training", part.training)
+                part.training = True
+            losses = network(pictures, targets_of(pixels, pictures))
         count = torch.tensor(float(len(pictures)), device=pixels.images.device)
         return {LOSSES[name]: (value * count, count) for name, value in losses.items()}
 
@@ -137,16 +139,6 @@ class FasterRCNN(vl.Model):
             report.append("the predictors are of other classes and start anew")
             kept |= {name: value for name, value in fresh.items() if "_predictor." in name and name not in kept}
         return kept
-
-
-@contextmanager
-def _losing(network: Any) -> Iterator[None]:
-    parts = [network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor]
-    with ExitStack() as modes:
-        for part in parts:
-            modes.callback(setattr, part, "training", part.training)
-            part.training = True
-        yield
 
 
 def _pixels(images: vl.Images) -> vl.Pixels:

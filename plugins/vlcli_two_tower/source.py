@@ -60,12 +60,9 @@ def find(choice: Choice, where: str) -> Source:
         config = dict(choice)
         if "architecture" in config or "model_type" in config:
             return Source(config, None, where)
-        raise ComponentError(
-            "The tower's configuration does not say of which kind it is.",
-            where=where,
-            got=f"the keys {', '.join(map(str, config)) or 'of an empty mapping'}",
-            expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
-        )
+        what, got = "The tower's configuration does not say of which kind it is.", ", ".join(map(str, config))
+        expected = "model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)"
+        raise ComponentError(what, where=where, got=f"the keys {got or 'of an empty mapping'}", expected=expected)
     folder, plain = Path(choice).expanduser(), choice.removeprefix("timm/")
     if folder.is_dir():
         return _in_folder(folder, where)

@@ -201,10 +201,10 @@ def check_plain(module: nn.Module, family: str, position: str = "position") -> N
     """
     if names := encodings(module):
         raise refused(family, f"the position encoding {' and '.join(names)}", f"{position}: none")
-    kinds = {type(part) for part in module.modules() if isinstance(part, Attention)}
-    other = sorted(kind.__name__ for kind in kinds if kind is not StandardAttention)
-    if other:
-        raise refused(family, f"the attention {' and '.join(other)}", "attention: standard")
+    kinds = {type(part) for part in module.modules() if isinstance(part, Attention)} - {StandardAttention}
+    if kinds:
+        other = " and ".join(sorted(kind.__name__ for kind in kinds))
+        raise refused(family, f"the attention {other}", "attention: standard")
 
 
 def encodings(module: nn.Module) -> list[str]:

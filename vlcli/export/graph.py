@@ -7,7 +7,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError
 from vlcli.export.base import Trained
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.forward_passes import ForwardPasses
@@ -225,8 +224,7 @@ def form_of(trained: Trained, *, pictures: int = 1, alone: bool = False, probabi
     """Return the inputs of a model, or of its image side ``alone``."""
     needs = trained.model.input_spec()
     most = getattr(getattr(trained.model, "concepts", None), "most", 0)
-    needs = replace(needs, text=False) if alone else needs
-    return Form(needs, trained.data_spec, pictures, alone, probabilities, int(most))
+    return Form(replace(needs, text=needs.text and not alone), trained.data_spec, pictures, alone, probabilities, most)
 
 
 def prediction(trained: Trained, name: str, stem: str, probabilities: bool = False) -> Graph:
@@ -296,17 +294,6 @@ def predicting(trained: Trained) -> tuple[list[str], list[str]]:
         elif type(part).predict is not Objective.predict and not part.predicts_hidden:
             able.append(name)
     return able, embeds
-
-
-def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
-    """Return the error for an objective that does not predict."""
-    return ComponentError(
-        "This objective has no prediction that can be exported.",
-        where=str(trained.folder),
-        got=repr(name),
-        expected=" or ".join(able) or "a model with an objective that predicts",
-        hint="format: {name: onnx, objective: NAME}",
-    )
 
 
 def _stored(images: Images) -> Outputs:

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vlcli.errors import VlcliError
+from vlcli.errors import ComponentError, VlcliError
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.export.generation import Step, generation
-from vlcli.export.graph import Graph, encoders, hidden_states, predicting, prediction, refuse
+from vlcli.export.graph import Graph, encoders, hidden_states, predicting, prediction
 from vlcli.export.preprocessing import FILE as PREPROCESSING
 from vlcli.export.preprocessing import copy_tokenizer, preprocessing
 from vlcli.files import write_json, written
@@ -120,7 +120,13 @@ def graphs(trained: Trained, objective: str | None, probabilities: bool = False)
     if objective in embeds:
         return encoders(trained, objective, probabilities)
     if objective is not None:
-        raise refuse(trained, objective, [*able, *embeds])
+        raise ComponentError(
+            "This objective has no prediction that can be exported.",
+            where=str(trained.folder),
+            got=repr(objective),
+            expected=" or ".join([*able, *embeds]) or "a model with an objective that predicts",
+            hint="format: {name: onnx, objective: NAME}",
+        )
     every = [prediction(trained, name, "model" if len(able) == 1 else name, probabilities) for name in able]
     every += encoders(trained, embeds[0], probabilities) if embeds else []
     if any({"generate", "decode"} & part.requires for part in trained.module.objectives.values()):
@@ -154,23 +160,19 @@ def write(graph: Graph, path: Path, opset: int) -> None:
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        raise _refused(error) from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        line = blame(cause)
+        raise VlcliError(
+            "The model cannot be written as an ONNX graph.",
+            where="" if "site-packages" in line else line,
+            got=f"{type(cause).__name__}: {str(cause).strip().split(chr(10))[0]}",
+            expected="operations that ONNX has, on tensors alone",
+            hint="write the operation with others in the code of the model or of its position encodings (torch.cdist, "
+            "for example, as a difference and a norm); -vv shows the traceback",
+        ) from error
     _prune(path)
-
-
-def _refused(error: BaseException) -> VlcliError:
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    line = blame(cause)
-    return VlcliError(
-        "The model cannot be written as an ONNX graph.",
-        where="" if "site-packages" in line else line,
-        got=f"{type(cause).__name__}: {str(cause).strip().split(chr(10))[0]}",
-        expected="operations that ONNX has, on tensors alone",
-        hint="write the operation with others in the code of the model or of its position encodings (torch.cdist, "
-        "for example, as a difference and a norm); -vv shows the traceback",
-    )
 
 
 def _sizes(graph: Graph) -> list[dict[int, Any]]:

@@ -33,7 +33,11 @@ def write_tokenizer(trained: Trained, folder: Path) -> None:
     engine = tokenizers.Tokenizer.from_str(ours.engine.to_str())
     steps = [*_steps(ours.prepare), *([] if engine.normalizer is None else [engine.normalizer])]
     engine.normalizer = None if not steps else steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
-    engine.post_processor = _template(ours, engine)
+    first, last = (str(engine.id_to_token(ours.ids[name])) for name in ("cls", "sep"))
+    parts = [*([f"{first}:0"] if ours.begun else []), "$A:0", *([f"{last}:0"] if ours.ended else [])]
+    pair = [*parts, "$B:1", *([f"{last}:1"] if ours.ended else [])]
+    known = [(token, engine.token_to_id(token)) for token in dict.fromkeys((first, last))]
+    engine.post_processor = processors.TemplateProcessing(" ".join(parts), " ".join(pair), known)
     write_text(folder / "tokenizer.json", engine.to_str(pretty=False))
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
@@ -58,14 +62,6 @@ def _steps(rule: Preparation) -> Iterator[Any]:
         yield normalizers.Replace(Regex(rf"^(?:[^ ]* ){{{rule.words - 1}}}[^ ]*\K [\s\S]*$"), "")
 
 
-def _template(ours: Any, engine: tokenizers.Tokenizer) -> Any:
-    first, last = (str(engine.id_to_token(ours.ids[name])) for name in ("cls", "sep"))
-    parts = [*([f"{first}:0"] if ours.begun else []), "$A:0", *([f"{last}:0"] if ours.ended else [])]
-    pair = [*parts, "$B:1", *([f"{last}:1"] if ours.ended else [])]
-    known = [(token, engine.token_to_id(token)) for token in dict.fromkeys((first, last))]
-    return processors.TemplateProcessing(single=" ".join(parts), pair=" ".join(pair), special_tokens=known)
-
-
 def _check(ours: Any, folder: Path, length: int) -> None:
     from transformers import AutoTokenizer
 
@@ -88,25 +84,15 @@ def write_processor(trained: Trained, folder: Path, kind: str) -> list[str]:
     Returns:
         A note if no image processor of transformers does what the model's transform does; then nothing is written.
     """
-    config = image_processor(pixels(trained, trained.model.input_spec()), kind)
-    if isinstance(config, str):
-        return [f"no image processor is written: {config}"]
-    write_json(folder / "preprocessor_config.json", config)
-    return []
-
-
-def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str:
-    """Return the content of ``preprocessor_config.json``, or the reason why there is none.
-
-    Args:
-        facts: ``pixels`` of ``preprocessing.json``.
-    """
+    facts = pixels(trained, trained.model.input_spec())
     sizes = _sizes(facts)
     if isinstance(sizes, str):
-        return sizes
+        return [f"no image processor is written: {sizes}"]
     usual = {"do_resize": True, "do_center_crop": False, "do_rescale": True, "rescale_factor": 1 / 255}
     numbers = {"do_normalize": True, "image_mean": facts["mean"], "image_std": facts["std"]}
-    return {"image_processor_type": kind, "do_convert_rgb": True, **usual, **numbers, **sizes}
+    config = {"image_processor_type": kind, "do_convert_rgb": True, **usual, **numbers, **sizes}
+    write_json(folder / "preprocessor_config.json", config)
+    return []
 
 
 def _sizes(facts: Mapping[str, Any]) -> dict[str, Any] | str:

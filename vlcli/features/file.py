@@ -57,12 +57,10 @@ def open_hdf5(path: Path) -> h5py.File:
         kind, schema = _text(file.attrs.get("format")), file.attrs.get("schema", 0)
         schema = int(schema) if isinstance(schema, int | np.integer) else -1
         if kind != FORMAT or not 0 <= schema <= SCHEMA_VERSION:
-            raise DataError(
-                "this HDF5 file is not a feature store that this version reads",
-                where=str(path),
-                got=f"format {kind!r}, schema {schema}",
-                expected=f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}",
-            )
+            what = "this HDF5 file is not a feature store that this version reads"
+            got = f"format {kind!r}, schema {schema}"
+            expected = f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}"
+            raise DataError(what, where=str(path), got=got, expected=expected)
         check_sets(file, path)
     except (DataError, KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
         file.close()
@@ -78,20 +76,6 @@ def set_names(path: Path) -> list[str]:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
-
-
-def _pick_set(there: list[str], name: str | None, path: Path) -> str:
-    # By default the only set (concepts do not count), else `boxes`.
-    regions = [one for one in there if one != CONCEPT_SET] or there
-    wanted = name or (regions[0] if len(regions) == 1 else DEFAULT_SET)
-    if wanted not in there:
-        raise DataError(
-            "the feature store has no such box set",
-            where=str(path),
-            got=repr(name) if name else "no name",
-            expected=f"one of: {', '.join(there)}",
-        )
-    return wanted
 
 
 def shards_of(path: Path) -> list[Path]:
@@ -116,7 +100,7 @@ class SetFile:
 
     Args:
         path: the HDF5 file.
-        name: the box set; None for the only one.
+        name: the box set; None: the only one (concepts do not count), else ``boxes``.
         index: whether the file is an index of shards, whose rows are virtual.
 
     Raises:
@@ -129,7 +113,12 @@ class SetFile:
         self._pid = -1
         with open_hdf5(path) as file:
             try:
-                self.name = _pick_set(list(file["sets"]), name, path)
+                there = list(file["sets"])
+                regions = [one for one in there if one != CONCEPT_SET] or there
+                self.name = name or (regions[0] if len(regions) == 1 else DEFAULT_SET)
+                if self.name not in there:
+                    what, got = "the feature store has no such box set", repr(name) if name else "no name"
+                    raise DataError(what, where=str(path), got=got, expected=f"one of: {', '.join(there)}")
                 data = datasets_of(file["sets"][self.name], path, index=index)
                 self._read_index(data)
                 if not index:

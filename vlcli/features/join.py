@@ -4,7 +4,6 @@ Any HDF5 reader sees one file. :class:`~vlcli.features.FeatureStore` opens the s
 each, because a read through a virtual data set takes twice as long.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,11 +53,9 @@ def merge(
     with written_whole(out) as draft, create_file(draft) as file:
         for name, holders in _named_holders(paths, names or {}).items():
             if len({old for _, old in holders}) > 1:
-                raise DataError(
-                    f"different box sets would become one, {name!r}",
-                    got=", ".join(f"{old} of {path}" for path, old in holders),
-                    hint="give each its own name: NAME=FILE",
-                )
+                got = ", ".join(f"{old} of {path}" for path, old in holders)
+                what, hint = f"different box sets would become one, {name!r}", "give each its own name: NAME=FILE"
+                raise DataError(what, got=got, hint=hint)
             parts, provenance = _parts(name, [path for path, _ in holders], holders[0][1])
             with (progress or Silent()).task(f"merging {name}", sum(map(len, parts)), "image") as task:
                 write_sources(file, name, parts, provenance, order=order, compression=compression, tick=task.advance)
@@ -84,11 +81,9 @@ def _parts(name: str, files: list[Path], stored_name: str) -> tuple[list[SetFile
     parts = FeatureStore(files, stored_name).parts()
     for part in parts[1:]:
         if not same_extraction(part.provenance, parts[0].provenance):
-            raise DataError(
-                f"the shards' box sets {name!r} were made by different extractions",
-                where=f"{parts[0].path}, {part.path}",
-                hint="compare them with: vlcli features info; keep both under their own names: NAME=FILE",
-            )
+            what = f"the shards' box sets {name!r} were made by different extractions"
+            hint = "compare them with: vlcli features info; keep both under their own names: NAME=FILE"
+            raise DataError(what, where=f"{parts[0].path}, {part.path}", hint=hint)
     return parts, join_provenance([part.provenance for part in parts])
 
 
@@ -103,7 +98,15 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
     """
     out = Path(out)
     shards = FeatureStore(list(paths)).paths
-    names = [_inside(shard, out) for shard in shards]
+    folder, names = out.resolve().parent, []
+    for shard in shards:
+        if not shard.resolve().is_relative_to(folder):
+            what, hint = (
+                "a shard lies outside the folder of its index",
+                "write the index into a folder above all shards",
+            )
+            raise DataError(what, where=str(shard), expected=f"a file under {folder}", hint=hint)
+        names.append(shard.resolve().relative_to(folder).as_posix())
     holders = set_holders(shards)
     for name, held in holders.items():
         if len(held) != len(shards):
@@ -118,18 +121,6 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
             _write_set(group, parts, names)
             write_provenance(group, provenance)
     return out
-
-
-def _inside(shard: Path, index: Path) -> str:
-    relative = os.path.relpath(shard.resolve(), index.resolve().parent)
-    if Path(relative).parts[0] == os.pardir:
-        raise DataError(
-            "a shard lies outside the folder of its index",
-            where=str(shard),
-            expected=f"a file under {index.resolve().parent}",
-            hint="write the index into a folder above all shards",
-        )
-    return Path(relative).as_posix()
 
 
 def _write_set(group: h5py.Group, parts: list[SetFile], names: list[str]) -> None:

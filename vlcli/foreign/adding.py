@@ -13,12 +13,11 @@ from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.foreign.equipment import AttentionEquipper, Equipment, EquippedAttention
 from vlcli.foreign.joint import CrossPlaces
-from vlcli.foreign.places import GivenPlaces, TokenPlaces, WordPlaces, bound, cache_of
+from vlcli.foreign.places import WHERE, GivenPlaces, TokenPlaces, WordPlaces, bound, cache_of
 from vlcli.foreign.stacks import AttentionStack, Sources, find_stacks
 from vlcli.nn import Attention, AttentionShape, Layout, PairwisePosition
 from vlcli.registry import Spec
 
-WHERE = "vlcli.foreign.equip"
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 # The hooks are partial functions, so that a copy of the model has hooks of its own.
@@ -37,11 +36,8 @@ def keep_tokens(
         # a cache of fixed size has room for more.
         earlier = int(cache.get_seq_length(layer))
     if equipped.reads_tokens and earlier:
-        raise ComponentError(
-            "What this model was equipped with reads all tokens, and a cache holds the earlier ones as keys only.",
-            where=WHERE,
-            hint="call the model with use_cache=False",
-        )
+        what = "What this model was equipped with reads all tokens, and a cache holds the earlier ones as keys only."
+        raise ComponentError(what, where=WHERE, hint="call the model with use_cache=False")
     equipped.begin(x, y, earlier)
 
 

@@ -11,6 +11,7 @@ from vlcli.errors import ComponentError
 from vlcli.foreign.places import (
     PICTURE,
     SENTENCE,
+    WHERE,
     Forget,
     PerBatch,
     TokenPlaces,
@@ -141,11 +142,8 @@ class WordsAndPatches(TokenPlaces):
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
         if self.drawn.result is None or self.valid is None:
-            raise ComponentError(
-                "ViLT was given embedded patches, so it is not known where they stand.",
-                where="vlcli.foreign.equip",
-                hint="give it pixel_values",
-            )
+            what = "ViLT was given embedded patches, so it is not known where they stand."
+            raise ComponentError(what, where=WHERE, hint="give it pixel_values")
         places = self.drawn.result[2][0].float()  # (B, N, 2)
         count = y.shape[1] - places.shape[1] - 1
         sentence = self.words.of(count, y.device).expand(len(places))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import IMAGE, TEXT, Layout, Slot, Sort
 
+WHERE = "vlcli.foreign.equip"
 CACHES = ("cache", "past_key_values")
 """Argument names of transformers' cache, since 5.24 and before."""
 
@@ -139,12 +140,9 @@ class GridPlaces(TokenPlaces):
         rows, columns = self.grid
         skip = y.shape[1] - rows * columns
         if skip < 0:
-            raise ComponentError(
-                "The model leaves out or merges patches, so its tokens are no full grid.",
-                where="vlcli.foreign.equip",
-                got=f"{y.shape[1]} tokens",
-                expected=f"{rows}x{columns} and special tokens before them",
-            )
+            what = "The model leaves out or merges patches, so its tokens are no full grid."
+            got, expected = f"{y.shape[1]} tokens", f"{rows}x{columns} and special tokens before them"
+            raise ComponentError(what, where=WHERE, got=got, expected=expected)
         return own_layouts(self._kept(rows, columns, skip, y.device), x)
 
     def _kept(self, rows: int, columns: int, skip: int, device: torch.device) -> Layout:
@@ -208,12 +206,9 @@ class PatchPlaces(TokenPlaces):
         else:
             raise missing("a picture")
         if layout.route.shape[1] != y.shape[1]:
-            raise ComponentError(
-                "The model leaves out patches, so it is not known where its tokens stand.",
-                where="vlcli.foreign.equip",
-                got=f"{y.shape[1]} tokens",
-                expected=f"{layout.route.shape[1]}",
-            )
+            what = "The model leaves out patches, so it is not known where its tokens stand."
+            got, expected = f"{y.shape[1]} tokens", f"{layout.route.shape[1]}"
+            raise ComponentError(what, where=WHERE, got=got, expected=expected)
         return own_layouts(layout, x)
 
 
@@ -302,12 +297,9 @@ class GivenPlaces(TokenPlaces):
         layout = (self.layout if isinstance(self.layout, Layout) else self.layout(y.shape[1])).to(y.device)
         count = layout.route.shape[1]
         if count != y.shape[1]:
-            raise ComponentError(
-                "The layout that was given is not that of the tokens.",
-                where="vlcli.foreign.equip",
-                got=f"a layout of {count} tokens, and {y.shape[1]} tokens",
-                hint="give a function of the number of tokens",
-            )
+            what, got = "The layout that was given is not that of the tokens.", f"{count}, and {y.shape[1]} tokens"
+            hint = "give a function of the number of tokens"
+            raise ComponentError(what, where=WHERE, got=f"a layout of {got}", hint=hint)
         return own_layouts(layout, x)
 
 

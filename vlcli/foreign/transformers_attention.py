@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
 from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention, KnownEquipper, is_linear
-from vlcli.foreign.places import CACHES, bound, cache_of, takes_arguments
+from vlcli.foreign.places import CACHES, WHERE, bound, cache_of, takes_arguments
 
 TRIPLES = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
 FUSED = ("Wqkv", "qkv")
 OURS = {"eager": "vlcli_eager", "sdpa": "vlcli_sdpa"}
-WHERE = "vlcli.foreign.equip"
 
 
 class TransformersEquipper(AttentionEquipper):
@@ -87,13 +86,9 @@ def _choose(model: nn.Module, *_: Any) -> None:
         if config is None or usual in OURS.values() or not hasattr(module, "position_slot"):
             continue
         if usual not in (None, *OURS):
-            raise ComponentError(
-                "An equipped model adds terms to the scores, which this attention function does not do.",
-                where=WHERE,
-                got=str(usual),
-                expected="eager or sdpa",
-                hint='call model.set_attn_implementation("sdpa")',
-            )
+            what = "An equipped model adds terms to the scores, which this attention function does not do."
+            hint = 'call model.set_attn_implementation("sdpa")'
+            raise ComponentError(what, where=WHERE, got=str(usual), expected="eager or sdpa", hint=hint)
         config._attn_implementation = OURS[usual or "eager"]
 
 

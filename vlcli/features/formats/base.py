@@ -78,12 +78,9 @@ def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
         rows = rows["images"] if isinstance(rows, dict) else rows
         return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            "the sizes of the pictures cannot be read",
-            where=str(source),
-            got=f"{type(error).__name__}: {error}",
-            expected="a folder of pictures, or a JSON file whose `images` have file_name, width and height",
-        ) from None
+        what, got = "the sizes of the pictures cannot be read", f"{type(error).__name__}: {error}"
+        expected = "a folder of pictures, or a JSON file whose `images` have file_name, width and height"
+        raise DataError(what, where=str(source), got=got, expected=expected) from None
 
 
 @dataclass

@@ -64,12 +64,9 @@ def _shards(source: Path) -> list[Path]:
         if match and prefix in (None, match["prefix"]):
             families.setdefault(match["prefix"], []).append(path)
     if len(families) != 1:
-        raise DataError(
-            "VLP's shards are not found" if not families else "there are several families of shards",
-            where=str(source),
-            got=", ".join(families) or "no file *_featSSS.h5",
-            expected="a prefix such as feat_cls_1000/coco_detection_vg_100dets_gvd_checkpoint_trainval",
-        )
+        what = "there are several families of shards" if families else "VLP's shards are not found"
+        expected = "a prefix such as feat_cls_1000/coco_detection_vg_100dets_gvd_checkpoint_trainval"
+        raise DataError(what, where=str(source), got=", ".join(families) or "no file *_featSSS.h5", expected=expected)
     return next(iter(families.values()))
 
 
