@@ -200,7 +200,7 @@ class TransformersDetector(FolderExtractor):
         self.confidence, self.least, self.most, self.nms = confidence, min_boxes, max(min_boxes, max_boxes), nms
         self.class_probs, self.precision = class_probs, precision
         config = self.network.model.config
-        vision = getattr(config, "vision_config", config)
+        vision = getattr(config, "vision_config", None) or config
         self.dim = int(getattr(vision, "d_model", None) or vision.hidden_size)
         self.preparation = ProcessorPreparation(0, 0, "none", processor=transformers_processor(self.folder))
 

@@ -101,10 +101,8 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
     folder, names = out.resolve().parent, []
     for shard in shards:
         if not shard.resolve().is_relative_to(folder):
-            what, hint = (
-                "a shard lies outside the folder of its index",
-                "write the index into a folder above all shards",
-            )
+            what = "a shard lies outside the folder of its index"
+            hint = "write the index into a folder above all shards"
             raise DataError(what, where=str(shard), expected=f"a file under {folder}", hint=hint)
         names.append(shard.resolve().relative_to(folder).as_posix())
     holders = set_holders(shards)
