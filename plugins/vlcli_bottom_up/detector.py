@@ -17,16 +17,6 @@ STRIDES = (4, 8, 16, 32, 64)
 CANONICAL_SIDE, CANONICAL_LEVEL = 224, 2
 
 
-class Predictor(nn.Module):
-    """Class scores and box deltas of a region."""
-
-    def __init__(self, sizes: Architecture, family: Family) -> None:
-        super().__init__()
-        self.cls_score = nn.Linear(sizes.dim, sizes.classes + 1)
-        boxes = 1 if sizes.one_box else sizes.classes + int(family.background_first)
-        self.bbox_pred = nn.Linear(sizes.dim, 4 * boxes)
-
-
 class TwoLayers(nn.Module):
     """The two layers on a pyramid's regions; the first one's output is the feature (fc6)."""
 
@@ -53,9 +43,10 @@ class RegionHeads(nn.Module):
             self.box_head = TwoLayers(sizes, self.resolution)
         else:
             self.res5 = stage(sizes, 5, family, family.dilated)
-        self.box_predictor = Predictor(sizes, family)
+        rows, boxes = sizes.classes + 1, 1 if sizes.one_box else sizes.classes + int(family.background_first)
+        heads = {"cls_score": nn.Linear(sizes.dim, rows), "bbox_pred": nn.Linear(sizes.dim, 4 * boxes)}
+        self.box_predictor = nn.ModuleDict(heads)
         if sizes.attributes:
-            rows = sizes.classes + 1
             self.attributes = AttributeHead(sizes.dim, rows, sizes.attributes, sizes.embedding, sizes.attribute_hidden)
 
     def forward(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -86,7 +77,7 @@ class RegionHeads(nn.Module):
 
     def classify(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return class probabilities (N, C), background (N,), attribute probabilities (N, A) or None."""
-        logits = self.box_predictor.cls_score(seen)
+        logits: Tensor = self.box_predictor["cls_score"](seen)
         probs, attributes = logits.softmax(1), None
         if self.sizes.attributes:
             scores = self.attributes(seen, logits.argmax(1))
@@ -98,7 +89,7 @@ class RegionHeads(nn.Module):
 
     def refine(self, seen: Tensor, boxes: Tensor) -> Tensor:
         """Return every class's box (N, C, 4), from proposals of the same coordinates."""
-        deltas, family = self.box_predictor.bbox_pred(seen).view(len(boxes), -1, 4), self.family
+        deltas, family = self.box_predictor["bbox_pred"](seen).view(len(boxes), -1, 4), self.family
         if family.background_first and not self.sizes.one_box:
             deltas = deltas[:, 1:]
         extra = int(family.legacy)

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torchvision.ops import batched_nms, box_convert
 
-from vlcli.detection import Prepared
+from vlcli.detection import Prepared, clip_boxes
 from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
 from vlcli.foreign import transformers_model, transformers_processor, transformers_tokenizer, transformers_type
@@ -245,6 +245,5 @@ class TransformersDetector(FolderExtractor):
 def original_boxes(item: Prepared, parts: Tensor) -> Tensor:
     """Boxes that are parts of a model's input as pixels of the original picture, cut at its borders (Q, 4)."""
     shown = parts.new_tensor([item.pixels.shape[-1], item.pixels.shape[-2]] * 2)
-    boxes = parts * shown / parts.new_tensor([*item.scale, *item.scale])
-    boxes = boxes.clamp(min=0).minimum(parts.new_tensor(item.size[::-1] * 2))
+    boxes = clip_boxes(parts * shown / parts.new_tensor([*item.scale, *item.scale]), item.size)
     return torch.cat([boxes[:, :2], boxes[:, 2:].maximum(boxes[:, :2])], -1)

@@ -9,7 +9,7 @@ from torch import Tensor
 import vlcli.nn as vl
 from vlcli.errors import DataError
 from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
-from vlcli_torchvision.pooling import BoxFeatures, DetectorMaps, look, scaled
+from vlcli_torchvision.pooling import box_features, look, scaled
 
 LOSSES = {
     "loss_objectness": "objectness",
@@ -116,14 +116,11 @@ class FasterRCNN(vl.Model):
             raise DataError("The pictures come without boxes.", where="model faster-rcnn")
         seen = look(self.network, pictures)
         parts = zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
-        rows = self.features(seen, [scaled(boxes[real], (1, 1), size) for boxes, real, size in parts])
+        boxes = [scaled(rows[real], (1, 1), size) for rows, real, size in parts]
+        rows = box_features(self.network, seen, boxes)  # (sum N, D)
         hidden = rows.new_zeros(*pixels.box_mask.shape, rows.shape[-1])
         hidden[pixels.box_mask] = rows
         return vl.EncoderOutput(hidden, vl.Layout.for_boxes(pixels.boxes, pixels.box_mask))
-
-    def features(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
-        """Return the box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
-        return BoxFeatures(self.network).forward(seen, boxes)
 
     def attribute_scores(self, rows: Tensor) -> Tensor | None:
         """Return probabilities (N, A) of attributes by box features; None without attributes."""

@@ -52,27 +52,22 @@ def look(network: Any, pictures: list[Tensor]) -> DetectorMaps:
     return DetectorMaps(_by_name(network.backbone(images.tensors)), images.image_sizes)
 
 
-class BoxFeatures(nn.Module):
-    """One row per box: the output of the box head where the detector has one, else the mean of RoIAlign's cells.
+def box_features(network: Any, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
+    """Return a row for each box: the box head's output where the detector has one, else the mean of RoIAlign's cells.
 
     Args:
         network: a detector of torchvision.
+        boxes: of each picture (N, 4), in pixels as the network saw it.
     """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.heads = [getattr(network, "roi_heads", None)]  # a list: not a submodule of its own
-
-    def forward(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
-        heads = self.heads[0]
-        if heads is not None:
-            rows: Tensor = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes))
-            return rows.flatten(1)
-        # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
+    rows: Tensor
+    if hasattr(network, "roi_heads"):
+        heads = network.roi_heads
+        rows = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes)).flatten(1)
+    else:  # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
         width = next(iter(seen.maps.values())).shape[1]
         maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
-        cells = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes)  # (sum N, C, 7, 7)
-        return torch.as_tensor(cells.mean((2, 3)))
+        rows = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes).mean((2, 3))
+    return rows
 
 
 def scaled(boxes: Tensor, size: tuple[int, int], target: tuple[int, int]) -> Tensor:
