@@ -156,16 +156,12 @@ class TowerModel(Model):
         lora_targets: list[str] | None = None,
         lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Annotated[int, Field(ge=1, le=8192)] | None = None,
-        mean: list[float] | None = None,
-        std: list[float] | None = None,
+        mean: Numbers | None = None,
+        std: Numbers | None = None,
         text_pool: Pool = "auto",
     ) -> None:
         super().__init__(data_spec)
-        for name, numbers in (("mean", mean), ("std", std)):
-            if numbers is not None and len(numbers) != 3:
-                got, expected = str(numbers), "three numbers"
-                raise ComponentError("Pixels have three channels.", where=f"model.{name}", got=got, expected=expected)
-        statistics: Any = tuple(None if one is None else tuple(one) for one in (mean, std))
+        statistics = mean, std
         self.dual_config: Any = None
         self._dual: list[Any] = [None]  # in a list: its parts are registered below
         if both is None:

@@ -86,15 +86,15 @@ class Form:
         regions = regions if self.needs.grid is None else self.needs.grid[0] * self.needs.grid[1]
         ids = torch.randint(0, self.data_spec.vocab_size, (batch, words), generator=rng)
         ids[:, 0] = self.data_spec.cls_id
-        tensors = {"ids": ids, "text_mask": _padded(batch, words)}
-        tensors |= self._regions(batch, regions, rng) | self._concepts(batch, rng)
+        tensors = {"ids": ids, "text_mask": _padded(batch, words)} | self._pictures(batch, regions, rng)
         if self.needs.pixels:
             tensors["pixels"] = torch.randn(batch, self.pictures, 3, *(self.needs.size or (224, 224)), generator=rng)
         flat = {name for name in tensors if self.alone and name not in TEXT}
         return tuple(tensors[name].flatten(0, 1) if name in flat else tensors[name] for name in self.names())
 
-    def _regions(self, batch: int, count: int, rng: torch.Generator) -> Outputs:
+    def _pictures(self, batch: int, count: int, rng: torch.Generator) -> Outputs:
         shape = (batch, self.pictures, count)
+        concepts = (batch, self.pictures, max(self.concepts, 1))
         low = torch.rand(*shape, 2, generator=rng) * 0.5
         classes = max(self.data_spec.region_classes, 1)
         whole = self.needs.grid is not None
@@ -107,16 +107,10 @@ class Form:
             "classes": torch.randint(0, classes, shape, generator=rng),
             "class_scores": torch.rand(*shape, generator=rng),
             "class_probs": torch.rand(*shape, classes, generator=rng).softmax(-1),
-        }
-
-    def _concepts(self, batch: int, rng: torch.Generator) -> Outputs:
-        count = max(self.concepts, 1)
-        shape = (batch, self.pictures, count)
-        return {
-            "concept_ids": torch.randint(0, max(len(self.data_spec.concepts), 1), shape, generator=rng),
-            "concept_scores": torch.rand(*shape, generator=rng),
-            "concept_ranks": torch.arange(count).expand(shape).clone(),
-            "concept_mask": _padded(batch, count)[:, None].repeat(1, self.pictures, 1),
+            "concept_ids": torch.randint(0, max(len(self.data_spec.concepts), 1), concepts, generator=rng),
+            "concept_scores": torch.rand(*concepts, generator=rng),
+            "concept_ranks": torch.arange(concepts[-1]).expand(concepts).clone(),
+            "concept_mask": _padded(batch, concepts[-1])[:, None].repeat(1, self.pictures, 1),
         }
 
     def batch(self, inputs: Sequence[Tensor]) -> Batch:

@@ -5,7 +5,6 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -151,11 +150,11 @@ def import_features(
         VlcliError: the disk is full.
     """
     kind, source, out = _kind(format), Path(source), Path(out)
-    further = {"boxes": boxes, "pictures": pictures, "vocabulary": vocabulary}
-    files: dict[str, Any] = {name: _existing(path) for name, path in further.items() if path is not None}
-    if pictures is not None:
-        files["pictures"] = ImageNames(pictures)
-    options = FormatOptions(**files)
+    options = FormatOptions(
+        boxes=None if boxes is None else _existing(boxes),
+        pictures=None if pictures is None else ImageNames(_existing(pictures)),
+        vocabulary=None if vocabulary is None else _existing(vocabulary),
+    )
     if not (kind.prefix and any(source.parent.glob(f"{source.name}*"))):
         _existing(source)
     if source.is_dir() and not kind.folder:
