@@ -232,7 +232,7 @@ def compare(graph: Graph, path: Path) -> float:
 def compare_sentences(start: Graph, step: Step, folder: Path, words: int = 4) -> float:
     """Return the largest difference of a logit over sentences of both files and of PyTorch."""
     first, further = session_of(folder / "start.onnx"), session_of(folder / "step.onnx")
-    differences = []
+    differences: list[float] = []
     for seed, size in enumerate(TRIALS):
         inputs = start.example(*size, seed)
         with torch.no_grad():

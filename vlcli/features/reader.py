@@ -126,7 +126,8 @@ class FeatureStore:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Float type of the features."""
-        return np.dtype(self.parts()[0].dtypes["features"])
+        dtype: np.dtype[Any] = self.parts()[0].dtypes["features"]
+        return dtype
 
     @property
     def classes_count(self) -> int:

@@ -181,7 +181,7 @@ def pixel_range(ends: tuple[float, float] | None) -> Iterator[None]:
             os.environ[RANGE] = before
 
 
-def opened(source: Source, max_pixels: int = MAX_PIXELS, formats: Sequence[str] | None = None) -> Image.Image:
+def opened(source: Source, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] | None = None) -> Image.Image:
     """Open an image, in one of ``formats`` of Pillow (None: any), and read only its header.
 
     Raises:
