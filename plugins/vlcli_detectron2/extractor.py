@@ -196,8 +196,7 @@ class TwoStages(nn.Module):
         boxes = one.proposal_boxes.tensor
 
         def regress() -> Tensor:
-            moved = predictor.box2box_transform.apply_deltas(deltas, boxes)
-            limited = Boxes(moved.reshape(-1, 4))
+            limited = Boxes(predictor.box2box_transform.apply_deltas(deltas, boxes).reshape(-1, 4))
             limited.clip(one.image_size)
             out: Tensor = limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
             return out

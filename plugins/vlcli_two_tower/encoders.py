@@ -297,12 +297,10 @@ def _of_transformers(
     try:
         return ImageTower(network, "transformers", source.plain(config), pixels, probe)
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
-        raise ComponentError(
-            "The image tower does not turn pixels into hidden states.",
-            where="model.image",
-            got=f"{type(network).__name__}: {' '.join(str(error).split())[:200]}",
-            expected="an encoder with pixel_values in and last_hidden_state out",
-        ) from None
+        got = f"{type(network).__name__}: {' '.join(str(error).split())[:200]}"
+        what = "The image tower does not turn pixels into hidden states."
+        expected = "an encoder with pixel_values in and last_hidden_state out"
+        raise ComponentError(what, where="model.image", got=got, expected=expected) from None
 
 
 def processor(folder: Path | None) -> tuple[tuple[int, int] | None, Numbers | None, Numbers | None]:

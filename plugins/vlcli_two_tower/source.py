@@ -91,12 +91,9 @@ def find(choice: Choice, where: str) -> Source:
 def _in_folder(folder: Path, where: str) -> Source:
     config = read_json(folder / "config.json", where)
     if not {"architecture", "model_type"} & config.keys():
-        raise DataError(
-            "The folder's config.json names no architecture that can be built.",
-            where=str(folder / "config.json"),
-            got=f"the keys {', '.join(list(config)[:8]) or 'none'}",
-            expected="model_type (transformers) or architecture (timm)",
-        )
+        what, got = "The folder's config.json names no architecture that can be built.", ", ".join(list(config)[:8])
+        where, expected = str(folder / "config.json"), "model_type (transformers) or architecture (timm)"
+        raise DataError(what, where=where, got=f"the keys {got or 'none'}", expected=expected)
     if not any((folder / name).is_file() for name in WEIGHTS):
         raise DataError(
             "The folder holds no weights.",
@@ -151,12 +148,10 @@ def configuration(source: Source) -> Any:
         try:
             return AutoConfig.for_model(source.config["model_type"], **options)
         except Exception as error:  # transformers raises ValueError, TypeError and classes of its validators
-            raise ComponentError(
-                "Transformers cannot make this configuration.",
-                where=f"model.{source.where}",
-                got=f"{source.config['model_type']}: {str(error).split(chr(10))[0][:200]}",
-                expected="a model_type of the installed transformers, with its own keys",
-            ) from None
+            got = f"{source.config['model_type']}: {str(error).split(chr(10))[0][:200]}"
+            what, where = "Transformers cannot make this configuration.", f"model.{source.where}"
+            expected = "a model_type of the installed transformers, with its own keys"
+            raise ComponentError(what, where=where, got=got, expected=expected) from None
 
 
 def part_of(config: Any, names: tuple[str, ...]) -> tuple[Any, str]:
@@ -215,12 +210,9 @@ def _class_of(config: Any, where: str) -> Any:
     try:
         return transformers.MODEL_MAPPING[type(config)]
     except KeyError:
-        raise ComponentError(
-            "Transformers has no plain encoder for this configuration.",
-            where=f"model.{where}",
-            got=str(config.model_type),
-            expected="a model_type that AutoModel builds, such as bert, roberta, modernbert, vit, dinov2, clip, siglip",
-        ) from None
+        what, got = "Transformers has no plain encoder for this configuration.", str(config.model_type)
+        expected = "a model_type that AutoModel builds, such as bert, roberta, modernbert, vit, dinov2, clip, siglip"
+        raise ComponentError(what, where=f"model.{where}", got=got, expected=expected) from None
 
 
 def _options(kind: Any) -> dict[str, Any]:

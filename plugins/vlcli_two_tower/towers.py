@@ -49,8 +49,7 @@ def tune(network: nn.Module, how: Tuning, options: dict[str, Any], where: str) -
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        what = "LoRA needs the package peft."
-        raise ComponentError(what, where=f"model.{where}", hint=INSTALL) from None
+        raise ComponentError("LoRA needs the package peft.", where=f"model.{where}", hint=INSTALL) from None
     targets = targeted(network, options["targets"], where)
     rank, alpha, dropout = (options[name] for name in ("rank", "alpha", "dropout"))
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets)

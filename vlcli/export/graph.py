@@ -127,8 +127,7 @@ class Form:
             ids = values["ids"]
             special = (ids == self.data_spec.cls_id) | (ids == self.data_spec.sep_id)
             text = Text(ids, values["text_mask"], special, torch.full_like(ids, -1))
-        view = View(text, images, rows, image_rows, aligned=self.pictures == 1)
-        return Batch({"clean": view}, {}, [], rows)
+        return Batch({"clean": View(text, images, rows, image_rows, aligned=self.pictures == 1)}, {}, [], rows)
 
     def inputs(self, batch: Batch, unique: bool = False) -> tuple[Tensor, ...]:
         """Return a batch's examples, or its ``unique`` texts or images, as inputs in the order of :meth:`names`."""

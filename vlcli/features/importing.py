@@ -257,10 +257,9 @@ def _rename(ids: str | None) -> Callable[[str], str]:
             raise ValueError(f"{len(parts)} fields")
         ids.format(1)
     except (ValueError, IndexError, KeyError) as error:
+        expected = "one {} for the name, or {:012d} and the like for the number it ends in"
         raise UsageError(
-            "The pattern of image ids cannot be used.",
-            got=f"{ids} ({error})",
-            expected="one {} for the name, or {:012d} and the like for the number it ends in",
+            "The pattern of image ids cannot be used.", got=f"{ids} ({error})", expected=expected
         ) from None
 
     def by_number(name: str) -> str:

@@ -287,9 +287,5 @@ def _agree(parts: list[SetFile], where: str) -> None:
     ]
     for part, layout in zip(parts, layouts, strict=True):
         if layout != layouts[0]:
-            raise DataError(
-                "the shards do not fit together",
-                where=where,
-                got=f"{part.path}: {layout}",
-                expected=f"as in {parts[0].path}: {layouts[0]}",
-            )
+            got, expected = f"{part.path}: {layout}", f"as in {parts[0].path}: {layouts[0]}"
+            raise DataError("the shards do not fit together", where=where, got=got, expected=expected)

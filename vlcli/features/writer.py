@@ -184,14 +184,11 @@ class FeatureWriter:
         check_record(record, where=str(self.path))
         if record.id in self.done:
             raise DataError("the image is in the store already", where=str(self.path), got=repr(record.id))
-        self._layout = self._layout or layout(record)
-        if layout(record) != self._layout:
-            raise DataError(
-                f"the record of image {record.id!r} has other fields or widths than those before it",
-                where=str(self.path),
-                got=str(layout(record)),
-                expected=str(self._layout),
-            )
+        fields = layout(record)
+        self._layout = self._layout or fields
+        if fields != self._layout:
+            what = f"the record of image {record.id!r} has other fields or widths than those before it"
+            raise DataError(what, where=str(self.path), got=str(fields), expected=str(self._layout))
         self._pending.append(record)
         self.bytes += sum(array.nbytes for array in record.arrays().values())
         self.done.add(record.id)

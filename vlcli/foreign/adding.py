@@ -69,12 +69,9 @@ def replace(attention: nn.Module, names: tuple[str, ...], equipped: EquippedAtte
     for number, name in enumerate(names):
         projection = by.projection(getattr(attention, name))
         if projection is None:
-            raise ComponentError(
-                "Only attentions that differ in their projections can be added to a foreign model.",
-                where=WHERE,
-                got=type(by).__name__,
-                expected="one whose `projection` returns a module, as that of 'disentangled' does",
-            )
+            what = "Only attentions that differ in their projections can be added to a foreign model."
+            expected = "one whose `projection` returns a module, as that of 'disentangled' does"
+            raise ComponentError(what, where=WHERE, got=type(by).__name__, expected=expected)
         of_keys = len(names) == 3 and number > 0
         projection.register_forward_pre_hook(partial(pass_layout, equipped, of_keys), with_kwargs=True)
         setattr(attention, name, projection)

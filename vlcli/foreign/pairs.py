@@ -98,6 +98,5 @@ def _sums(model: Any, ids: list[list[int]]) -> list[float]:
     rows = [torch.tensor(row, device=model.device) for row in ids]
     padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=ids[0][0])  # (N, T)
     known = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row[1:]) for row in rows], batch_first=True)
-    guessed = model(padded).logits[:, :-1].float().log_softmax(-1)
-    values = guessed.gather(-1, padded[:, 1:, None])[..., 0]
+    values = model(padded).logits[:, :-1].float().log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0]
     return list((values * known).sum(1).tolist())

@@ -326,12 +326,9 @@ class PictureInText(TokenPlaces):
         picture = Layout.for_grid(self.rows, self.columns, skip=self.special, device=device)
         behind = count - self.start - picture.route.shape[1]
         if behind < 0:
-            raise ComponentError(
-                "There are fewer tokens than the words and the picture that were announced.",
-                where="PictureInText",
-                got=f"{count} tokens",
-                expected=f"{self.start} words and {self.rows}x{self.columns} cells at least",
-            )
+            what = "There are fewer tokens than the words and the picture that were announced."
+            expected = f"{self.start} words and {self.rows}x{self.columns} cells at least"
+            raise ComponentError(what, where="PictureInText", got=f"{count} tokens", expected=expected)
         mask = torch.ones(1, self.start + behind, dtype=torch.bool, device=device)
         words = numbered(Layout.for_text(mask), *SENTENCE)
         around = words.cut(0, self.start), words.cut(self.start, self.start + behind)

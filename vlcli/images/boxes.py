@@ -176,16 +176,11 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     except DataError as error:  # of a box; this is the file that it is in
         raise DataError(error.what, where=str(path), got=error.got, expected=error.expected) from None
     except FileNotFoundError:
-        raise DataError(
-            "the file of boxes does not exist", where=str(path), hint="check the path given as boxes"
-        ) from None
+        what, hint = "the file of boxes does not exist", "check the path given as boxes"
+        raise DataError(what, where=str(path), hint=hint) from None
     except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError, zipfile.BadZipFile) as error:
-        raise DataError(
-            "the file of boxes cannot be read",
-            where=str(path),
-            got=f"{type(error).__name__}: {error}",
-            expected=f"one of {', '.join(FORMATS)}",
-        ) from None
+        what, got = "the file of boxes cannot be read", f"{type(error).__name__}: {error}"
+        raise DataError(what, where=str(path), got=got, expected=f"one of {', '.join(FORMATS)}") from None
 
 
 def _recognise(content: Any) -> str:
@@ -210,8 +205,7 @@ def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     for image in content["images"]:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
-            name = image.get("file_name", str(image["id"]))
-            boxes = replace(_annotated(notes, size), name=name)
+            boxes = replace(_annotated(notes, size), name=image.get("file_name", str(image["id"])))
             if index is not None:
                 boxes.attributes = np.array([index(note.get("attributes", [])) for note in notes], np.int64)
             result.append(boxes)

@@ -27,8 +27,7 @@ class Mattnet(Format):
     provenance: ClassVar = {"extractor": "imported: mattnet", "boxes": "detected"}
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        labels = class_table(ids_used(read_boxes(source, "mattnet")), {})
-        return {**size_facts(options), **labels.provenance()}
+        return {**size_facts(options), **class_table(ids_used(read_boxes(source, "mattnet")), {}).provenance()}
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         boxes = read_boxes(source, "mattnet")
