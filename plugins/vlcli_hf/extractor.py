@@ -74,7 +74,7 @@ class Tower(nn.Module):
     def __init__(self, folder: Path, layer: int = -1) -> None:
         super().__init__()
         self.kind, self.layer = TOWERS.get(transformers_type(folder)), layer
-        self.model: Any = _tower(folder, self.kind) if self.kind else _backbone(folder, layer)
+        self.model: Any = _loaded(folder, self.kind, layer)
         self.what, self.config = type(self.model).__name__, self.model.config
         if self.kind is None:
             self.skip, (self.dim, self.stride) = 0, _probe(self.model)
@@ -125,29 +125,27 @@ def _square(side: Any) -> tuple[int, int]:
     return (int(side[0]), int(side[1])) if isinstance(side, list | tuple) else (int(side), int(side))
 
 
-def _tower(folder: Path, kind: Kind) -> Any:
-    import transformers
-
-    target = getattr(transformers, kind.name, None)
-    if target is None:
-        got = f"transformers {transformers.__version__}, which has no {kind.name}"
-        raise ComponentError("The installed transformers is too old for this tower.", got=got, hint="pip install -U")
-    return transformers_model(target, folder, may_miss=("*pooler.*", "vision_model.head.*"), **dict(kind.options))
-
-
-def _backbone(folder: Path, layer: int) -> Any:
+def _loaded(folder: Path, kind: Kind | None, layer: int) -> Any:
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
 
-    kind = transformers_type(folder)
-    if kind not in MODEL_FOR_BACKBONE_MAPPING_NAMES:
-        what = f"A model of the type {kind!r} is neither a vision tower nor a backbone."
+    type_name = transformers_type(folder)
+    if kind is not None:
+        name, options = kind.name, {"may_miss": ("*pooler.*", "vision_model.head.*"), **dict(kind.options)}
+    elif type_name in MODEL_FOR_BACKBONE_MAPPING_NAMES:  # AutoBackbone itself takes names of the hub only
+        name, options = (
+            MODEL_FOR_BACKBONE_MAPPING_NAMES[type_name],
+            {"may_miss": UNTRAINED_NORMS, "out_indices": [layer]},
+        )
+    else:
+        what = f"A model of the type {type_name!r} is neither a vision tower nor a backbone."
         expected = f"{', '.join(name for name in TOWERS if '_vision_' not in name)}, or another type of AutoBackbone"
         hint = "detectors (detr, rt_detr, grounding_dino, owlv2) are read by the extractor transformers-detector"
-        raise ComponentError(what, where=str(folder / "config.json"), got=kind, expected=expected, hint=hint)
-    # AutoBackbone itself takes names of the hub only.
-    target = getattr(transformers, MODEL_FOR_BACKBONE_MAPPING_NAMES[kind])
-    return transformers_model(target, folder, may_miss=UNTRAINED_NORMS, out_indices=[layer])
+        raise ComponentError(what, where=str(folder / "config.json"), got=type_name, expected=expected, hint=hint)
+    if not hasattr(transformers, name):
+        got = f"transformers {transformers.__version__}, which has no {name}"
+        raise ComponentError("The installed transformers is too old for this tower.", got=got, hint="pip install -U")
+    return transformers_model(getattr(transformers, name), folder, **options)
 
 
 @torch.no_grad()

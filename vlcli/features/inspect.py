@@ -38,10 +38,7 @@ def info(path: str | Path) -> dict[str, Any]:
         "files": len(store.paths),
         "joined": bool(store.indexes),
         "bytes": sum(file.stat().st_size for file in store.paths),
-        "sets": {
-            name: _set_facts([SetFile(file, name) for file in files])
-            for name, files in set_holders(store.paths).items()
-        },
+        "sets": {name: _set_facts(name, files) for name, files in set_holders(store.paths).items()},
     }
 
 
@@ -54,7 +51,8 @@ def set_holders(files: Sequence[Path]) -> dict[str, list[Path]]:
     return holders
 
 
-def _set_facts(parts: list[SetFile]) -> dict[str, Any]:
+def _set_facts(name: str, files: list[Path]) -> dict[str, Any]:
+    parts = [SetFile(file, name) for file in files]
     counts = np.concatenate([np.diff(part.offsets) for part in parts])
     first = parts[0]
     return {
