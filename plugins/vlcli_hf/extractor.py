@@ -133,10 +133,8 @@ def _loaded(folder: Path, kind: Kind | None, layer: int) -> Any:
     if kind is not None:
         name, options = kind.name, {"may_miss": ("*pooler.*", "vision_model.head.*"), **dict(kind.options)}
     elif type_name in MODEL_FOR_BACKBONE_MAPPING_NAMES:  # AutoBackbone itself takes names of the hub only
-        name, options = (
-            MODEL_FOR_BACKBONE_MAPPING_NAMES[type_name],
-            {"may_miss": UNTRAINED_NORMS, "out_indices": [layer]},
-        )
+        name = MODEL_FOR_BACKBONE_MAPPING_NAMES[type_name]
+        options = {"may_miss": UNTRAINED_NORMS, "out_indices": [layer]}
     else:
         what = f"A model of the type {type_name!r} is neither a vision tower nor a backbone."
         expected = f"{', '.join(name for name in TOWERS if '_vision_' not in name)}, or another type of AutoBackbone"

@@ -258,9 +258,8 @@ def _rename(ids: str | None) -> Callable[[str], str]:
         ids.format(1)
     except (ValueError, IndexError, KeyError) as error:
         expected = "one {} for the name, or {:012d} and the like for the number it ends in"
-        raise UsageError(
-            "The pattern of image ids cannot be used.", got=f"{ids} ({error})", expected=expected
-        ) from None
+        what, got = "The pattern of image ids cannot be used.", f"{ids} ({error})"
+        raise UsageError(what, got=got, expected=expected) from None
 
     def by_number(name: str) -> str:
         number = trailing_number(name)
