@@ -91,13 +91,6 @@ def locate(weights: str | None, hub: str | None) -> Path:
     return folder
 
 
-def digest(folder: Path) -> str:
-    """Return the SHA-256 over the weights and settings of a folder: the names of the files and the SHA-256 of each."""
-    patterns = (*SETTINGS, "*.safetensors", "pytorch_model*.bin")
-    names = sorted(path.name for path in folder.iterdir() if any(fnmatch(path.name, one) for one in patterns))
-    return hashlib.sha256("".join(f"{name} {file_sha256(folder / name)}\n" for name in names).encode()).hexdigest()
-
-
 HIDDEN = ("self", "__class__", "weights", "batch_size", "words")
 """Parameters that a store does not record: the path of the folder (its hash is recorded), the batch size, and words,
 which are recorded as names of classes or concepts."""
@@ -135,7 +128,10 @@ class FolderExtractor(Extractor):
 
     @cached_property
     def _sha256(self) -> str:
-        return digest(self.folder)
+        # Over the weights and settings of the folder: the names of the files and the SHA-256 of each.
+        patterns = (*SETTINGS, "*.safetensors", "pytorch_model*.bin")
+        files = sorted(path for path in self.folder.iterdir() if any(fnmatch(path.name, one) for one in patterns))
+        return hashlib.sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in files).encode()).hexdigest()
 
     def regions(self) -> str:
         """Return what the regions are, as the store says it; called by :meth:`provenance`."""

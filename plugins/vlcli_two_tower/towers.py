@@ -160,14 +160,13 @@ class TowerModel(Model):
         text_pool: Pool = "auto",
     ) -> None:
         super().__init__(data_spec)
-        statistics = mean, std
         self.dual_config: Any = None
         self._dual: list[Any] = [None]  # in a list: its parts are registered below
         if both is None:
-            image_tower = build_image(source.find(image, "image"), image_size, statistics)
+            image_tower = build_image(source.find(image, "image"), image_size, (mean, std))
             network = _text_network(text, data_spec)
         else:
-            dual, self.dual_config, pixels = _dual(both, data_spec, image_size, statistics)
+            dual, self.dual_config, pixels = _dual(both, data_spec, image_size, (mean, std))
             config = dual.vision_model.config
             with torch.device("meta"):
                 probe = source.build(config, "both")
@@ -304,8 +303,6 @@ def _dual(
         if not isinstance(getattr(dual, name, None), nn.Module):
             got, expected = f"{type(dual).__name__} without {name}", "CLIP, SigLIP and models built as they are"
             raise ComponentError("This model's towers are not known.", where="model.both", got=got, expected=expected)
-    size, mean, std = processor(tower.folder)
-    side = image_size or int(image_config.image_size)
-    size = (side, side) if side else size
-    assert size is not None
+    _, mean, std = processor(tower.folder)
+    size = (image_size or int(image_config.image_size),) * 2
     return dual, config, Pixels(size, statistics[0] or mean or CLIP_MEAN, statistics[1] or std or CLIP_STD)

@@ -77,8 +77,8 @@ class BoxList:
 
     def rows(self, index: np.ndarray) -> BoxList:
         """Return the boxes at ``index``, in that order."""
-        columns = {name: getattr(self, name) for name in ("boxes", "scores", "classes", "attributes", "box_ids")}
-        return replace(self, **{name: column[index] for name, column in columns.items() if column is not None})
+        columns = {name: value[index] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **columns)
 
     def top(self, limit: int | None) -> BoxList:
         """Return the ``limit`` most confident boxes, best first; in file order where there are no scores."""
