@@ -24,15 +24,14 @@ ALL = "all"
 """The word that stands for every kind."""
 _WIDEST = 60
 _KIND = "models, objectives, recipes ..., or a table."
+_LISTED = Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)
 _NAME = "A component or recipe; overrides for a recipe."
 
 
 @requested("plugin", "json_")
 def ls(
     request: RunRequest,
-    kind: Annotated[
-        str | None, Argument(metavar="[KIND|TABLE|all]", help=_KIND, autocompletion=options.complete_kinds)
-    ] = None,
+    kind: Annotated[str | None, _LISTED] = None,
     check: Annotated[bool, Option("--check", help="Import every component and mark what is broken.")] = False,
 ) -> None:
     """List the kinds of components, the components of one kind or of all; or the rows of a table.
@@ -233,8 +232,8 @@ def _show_component(item: dict[str, Any]) -> None:
 
 
 def _show_recipe(recipe: dict[str, Any]) -> None:
-    for index, source in enumerate(recipe["sources"]):
-        console.out(f"# {'extends ' if index else ''}{source['name']}: {source['file']}")
+    files = [f"{source['name']}: {source['file']}" for source in recipe["sources"]]
+    console.out("# " + "\n# extends ".join(files))
     for metric, number in recipe.get("published", {}).items():
         told = Published(**number).told(metric.removesuffix(f" on {number['split']}"))
         console.out(f"# {told}" + (f" (table {number['table']})" if number["table"] else ""))

@@ -80,12 +80,13 @@ def new(
     console.err(f"next: pip install -e {folder} && vlcli plugin check {name}, then vlcli run {name}/small")
 
 
+_CHECKED = "A package, a component, or a package's folder."
+
+
 @verb(app, "check", "plugin", "json_")
 def check(
     request: RunRequest,
-    what: Annotated[
-        str | None, Argument(metavar="[NAME|FOLDER]", help="A package, a component, or a package's folder.")
-    ] = None,
+    what: Annotated[str | None, Argument(metavar="[NAME|FOLDER]", help=_CHECKED)] = None,
     quick: Annotated[bool, Option("--quick", help="Leave out the checks that trace or train.")] = False,
     against: Annotated[str | None, Option("--against", help="Compare outputs instead: transformers:ViltModel.")] = None,
     tolerance: Annotated[float, Option(min=0, help="Largest difference that --against accepts.")] = 1e-4,
@@ -107,8 +108,7 @@ def check(
         console.out_json({"checks": [vars(result) for result in results], "failed": len(wrong)})
     else:
         console.table(["kind", "name", "check", "result"], [[r.kind, r.name, r.check, r.state] for r in results])
-        for result in wrong:
-            console.err(str(result))
+        console.err_lines(map(str, wrong))
         console.err(f"{len(results) - len(wrong)} of {len(results)} checks passed or do not apply")
     leave(4 if wrong else 0)
 
