@@ -122,8 +122,8 @@ def status(kind: str | None = None) -> list[Broken]:
 def lacking(kind: str, name: str) -> str:
     """Returns what a component that can be imported lacks, and the command that installs it; empty if nothing."""
     with suppress(ComponentError):
-        for problem in _lacking(load(kind, name), name, ""):
-            return f"{problem.got}; {problem.hint}".removesuffix("; ")
+        lacks = (f"{problem.got}; {problem.hint}" for problem in _lacking(load(kind, name), name, ""))
+        return next(lacks, "").removesuffix("; ")
     return ""
 
 
