@@ -190,8 +190,7 @@ def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
     """
     spec = as_spec(value)
     target = load(kind, spec["name"])
-    problems = check(kind, spec, f"{kind[:-1]} {spec['name']}")
-    if problems:
+    if problems := check(kind, spec, f"{kind[:-1]} {spec['name']}"):
         raise ComponentError(str(problems[0]))
     options = {name: item for name, item in spec.items() if name != "name"}
     values = validator(target)(**options)
