@@ -121,11 +121,9 @@ def of_store(path: Path, name: str) -> Extraction:
 def _weights(record: StageRecord, folder: Path, named: str | None) -> str:
     if named:
         return os.path.normpath(Path(record.root or ".").absolute() / Path(named).expanduser())
-    for source in record.config.get("from") or []:
-        for artifact in _artifacts(record, folder, str(source)):
-            if (artifact / "model" / WEIGHTS).is_file():
-                return str((artifact / "model" / WEIGHTS).absolute())
-    return ""
+    artifacts = [one for word in record.config.get("from") or [] for one in _artifacts(record, folder, str(word))]
+    files = (artifact / "model" / WEIGHTS for artifact in artifacts)
+    return next((str(file.absolute()) for file in files if file.is_file()), "")
 
 
 def _artifacts(record: StageRecord, folder: Path, name: str) -> list[Path]:

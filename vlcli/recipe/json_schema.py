@@ -131,8 +131,7 @@ def _any_stage(stages: Schema) -> Schema:
             alternatives += [value] if value not in alternatives else []
     union = {key: values[0] if len(values) == 1 else {"anyOf": values} for key, values in keys.items()}
     union["kind"] = {"enum": [*stages, "eval"]}
-    cases = []
-    for kind, schema in stages.items():
-        condition = {"required": ["kind"], "properties": {"kind": schema["properties"]["kind"]}}
-        cases.append({"if": condition, "then": _ref(f"stage-{kind}")})
+    words = {kind: {"kind": schema["properties"]["kind"]} for kind, schema in stages.items()}
+    conditions = {kind: {"required": ["kind"], "properties": word} for kind, word in words.items()}
+    cases = [{"if": condition, "then": _ref(f"stage-{kind}")} for kind, condition in conditions.items()]
     return {"type": "object", "properties": union, "additionalProperties": False, "allOf": cases}

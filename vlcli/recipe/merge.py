@@ -157,9 +157,8 @@ def _merge(parent: Document, child: Document, path: Path_, places: dict[Path_, s
         if key in old and key in new:
             merged[key] = _merge(parent, child, inner, places)
         else:
-            source = child if key in new else parent
+            source, merged[key] = (child, new[key]) if key in new else (parent, old[key])
             _take(source, inner, places)
-            merged[key] = new[key] if key in new else old[key]
     return merged
 
 

@@ -150,7 +150,7 @@ class Planner:
 
     def _look_for_finished(self, step: PlannedStage) -> PlannedStage | None:
         chosen = step.name in self.chosen
-        if not self._forced(step.name):
+        if not (chosen and self.options.force):
             done = stage_record.finished(step.folder)
             if done is not None:
                 same = done[1].key == step.key
@@ -176,7 +176,7 @@ class Planner:
         if missing:
             return _with(step, "passed" if self.resolved.stages[step.name].if_missing == "skip" else "blocked", missing)
         record = stage_record.read(step.folder)
-        if self._forced(step.name):
+        if self.options.force and step.name in self.chosen:
             return _with(step, "run", "forced")
         if step.lost:
             return _with(step, "resume" if step.goes_on else "run", f"made again: {step.lost}")
@@ -204,9 +204,6 @@ class Planner:
             return f"{error.what} {error.where}".strip() if error.exit_code == 5 else ""
         lacking = next((file for file in files if not file.exists()), None)
         return "" if lacking is None else f"missing: {lacking}{keys.where_to_get(recipe, name, lacking)}"
-
-    def _forced(self, name: str) -> bool:
-        return self.options.force and name in self.chosen
 
 
 def _with(step: PlannedStage, action: Action, why: str) -> PlannedStage:

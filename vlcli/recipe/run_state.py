@@ -49,9 +49,7 @@ class Work:
     def left(self, now: float) -> float | None:
         """Returns the seconds until the step is done at its mean rate; None if unknown."""
         rate = self.rate(now)
-        if self.total is None or rate <= 0:
-            return None
-        return max(0.0, (self.total - self.done) / rate)
+        return None if self.total is None or rate <= 0 else max(0.0, (self.total - self.done) / rate)
 
 
 @dataclass
@@ -88,9 +86,7 @@ class StageState:
         if self.ended:
             return 0.0
         rest = None if self.expected is None else max(0.0, self.expected - (now - self.began if self.began else 0.0))
-        if self.status != "running" or not self.work:
-            return rest
-        outer = self.work[0].left(now)
+        outer = self.work[0].left(now) if self.status == "running" and self.work else None
         return rest if outer is None else outer
 
 

@@ -67,8 +67,7 @@ def forget(folder: str | Path) -> Path:
         UsageError: the list does not have it.
         DataError: the list cannot be read or written.
     """
-    path = Path(folder).expanduser().resolve()
-    known = trusted()
+    path, known = Path(folder).expanduser().resolve(), trusted()
     if path not in known:
         raise UsageError(
             "This is not on the list.",

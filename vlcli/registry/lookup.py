@@ -122,8 +122,8 @@ def status(kind: str | None = None) -> list[Broken]:
 def lacking(kind: str, name: str) -> str:
     """Returns what a component that can be imported lacks, and the command that installs it; empty if nothing."""
     with suppress(ComponentError):
-        for problem in _lacking(load(kind, name), name, ""):
-            return f"{problem.got}; {problem.hint}".removesuffix("; ")
+        lacks = (f"{problem.got}; {problem.hint}" for problem in _lacking(load(kind, name), name, ""))
+        return next(lacks, "").removesuffix("; ")
     return ""
 
 
@@ -190,8 +190,7 @@ def build(kind: str, value: Any, *context: Any, **extra: Any) -> Any:
     """
     spec = as_spec(value)
     target = load(kind, spec["name"])
-    problems = check(kind, spec, f"{kind[:-1]} {spec['name']}")
-    if problems:
+    if problems := check(kind, spec, f"{kind[:-1]} {spec['name']}"):
         raise ComponentError(str(problems[0]))
     options = {name: item for name, item in spec.items() if name != "name"}
     values = validator(target)(**options)
