@@ -17,7 +17,7 @@ from vlcli.engine.bundle import WEIGHTS
 from vlcli.errors import VlcliError
 from vlcli.features import FeatureStore
 from vlcli.features.concepts import CONCEPTS, WORDS, ConceptStore
-from vlcli.features.inspect import set_names
+from vlcli.features.file import set_names
 from vlcli.features.schema import DEFAULT_SET, HISTORY
 from vlcli.recipe import stage_record
 from vlcli.recipe.stage_record import StageRecord

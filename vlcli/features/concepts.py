@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlcli.errors import DataError
-from vlcli.features.inspect import set_names
+from vlcli.features.file import set_names
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import CONCEPT_SET, Record
 
@@ -78,18 +78,16 @@ class ConceptStore:
         Raises:
             DataError: the store has none, or its files were made with different words.
         """
-        known = {tuple(map(str, part.provenance.get(WORDS, ()))) for part in self.store.parts()}
-        if len(known) != 1 or known == {()}:
-            got = "no words" if known == {()} else f"{len(known)} different vocabularies"
+        first, *others = {tuple(map(str, part.provenance.get(WORDS, ()))) for part in self.store.parts()} or {()}
+        if others or not first:
+            got = f"{1 + len(others)} different vocabularies" if others else "no words"
             raise DataError("The concepts cannot be named.", where=self.store.where, got=got, expected="one vocabulary")
-        return known.pop()
+        return first
 
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         """Return ``ids`` and ``scores`` of an image, best first."""
-        record = self.store.read(name, FIELDS, copy=False)
-        assert record.classes is not None
-        assert record.class_scores is not None
-        return {"ids": record.classes[: self.top], "scores": record.class_scores[: self.top]}
+        columns = self.store.read(name, FIELDS, copy=False).arrays()
+        return {"ids": columns["classes"][: self.top], "scores": columns["class_scores"][: self.top]}
 
     def named(self, name: str) -> list[tuple[str, float]]:
         """Return the words of an image with their probabilities, best first."""

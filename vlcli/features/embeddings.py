@@ -47,18 +47,23 @@ class EmbeddingStore:
 
     def __init__(self, path: str | Path, key: Mapping[str, Any] | None = None) -> None:
         self.path = Path(path)
-        with _opened(self.path) as file:
-            try:
+        if not self.path.is_file():
+            raise DataError("the store of embeddings does not exist", where=str(path))
+        try:
+            with h5py.File(self.path, "r") as file:
+                kind, version = file.attrs.get("format"), int(file.attrs.get("schema", 0))
+                if kind != FORMAT or version > SCHEMA:
+                    got, expected = f"format {kind!r}, schema {version}", f"format {FORMAT!r}, schema up to {SCHEMA}"
+                    what = "this file is no store of embeddings"
+                    raise DataError(what, where=str(path), got=got, expected=expected)
                 self.key: dict[str, Any] = json.loads(file.attrs["key"])
                 self.ids, self.marks = (decode_strings(file[name][()]) for name in ("ids", "marks"))
                 data = file["vectors"]
-                self.vectors: NDArray[Any] = (
-                    np.memmap(self.path, data.dtype, "c", data.id.get_offset(), data.shape)  # torch wants it writable
-                    if data.size
-                    else np.empty(data.shape, data.dtype)
-                )
-            except (KeyError, OSError, ValueError, TypeError) as error:
-                raise _damaged(self.path, error) from None
+                self.vectors: NDArray[Any] = np.empty(data.shape, data.dtype)
+                if data.size:  # torch wants it writable
+                    self.vectors = np.memmap(self.path, data.dtype, "c", data.id.get_offset(), data.shape)
+        except (KeyError, OSError, ValueError, TypeError) as error:
+            raise _damaged(self.path, error) from None
         if len({len(self.ids), len(self.marks), len(self.vectors)}) > 1:
             raise _damaged(self.path, f"{len(self.ids)} names, {len(self.vectors)} vectors")
         if key is not None and self.key != (wanted := _as_json(key)):
@@ -117,28 +122,25 @@ class EmbeddingWriter:
         self.part = self.path.with_name(self.path.name + ".part")
         self._limits = flush_every, flush_seconds
         self.replaced = False
-        self._sources = self._usable(stale)
-        # Mark of each written vector, by name.
-        self.marks = dict(pair for source in self._sources for pair in zip(source.ids, source.marks, strict=True))
-        self._waiting: list[tuple[list[str], list[str], NDArray[Any]]] = []
+        self._open(stale)
+        self._waiting: list[tuple[Sequence[str], Sequence[str], NDArray[Any]]] = []
         self._count, self._since = 0, monotonic()
-        numbers = [int(file.stem.split("-")[-1]) for file in self.part.glob("*.h5")]
-        self._number = max(numbers, default=-1) + 1
+        self._number = max((int(file.stem.split("-")[-1]) for file in self.part.glob("*.h5")), default=-1) + 1
 
-    def _usable(self, stale: str) -> list[EmbeddingStore]:
+    def _open(self, stale: str) -> None:
         """Open the finished store and the parts of the same key, in the order of writing."""
-        files = [*([self.path] if self.path.exists() else []), *sorted(self.part.glob("*.h5"))]
-        usable = []
-        for file in files:
+        self._sources: list[EmbeddingStore] = []
+        for file in [*([self.path] if self.path.exists() else []), *sorted(self.part.glob("*.h5"))]:
             try:
-                usable.append(EmbeddingStore(file, self.key))
+                self._sources.append(EmbeddingStore(file, self.key))
             except DataError:
                 if stale == "refuse":
                     raise
                 self.replaced = True
                 if file != self.path and self.rank == 0:
                     file.unlink(missing_ok=True)
-        return usable
+        # Mark of each written vector, by name.
+        self.marks = dict(pair for source in self._sources for pair in zip(source.ids, source.marks, strict=True))
 
     def __contains__(self, name: object) -> bool:
         return name in self.marks
@@ -155,15 +157,6 @@ class EmbeddingWriter:
             VlcliError: the disk is full.
         """
         rows = np.ascontiguousarray(vectors, dtype=self.dtype)
-        marks = list(marks) if marks is not None else [""] * len(ids)
-        self._check(ids, rows)
-        self._waiting.append((list(ids), marks, rows))
-        self.marks.update(zip(ids, marks, strict=True))
-        self._count += len(ids)
-        if self._count >= self._limits[0] or monotonic() - self._since > self._limits[1]:
-            self.flush()
-
-    def _check(self, ids: Sequence[str], rows: NDArray[Any]) -> None:
         known = [source.dim for source in self._sources if len(source)] + [part.shape[1] for *_, part in self._waiting]
         if rows.ndim != 2 or len(rows) != len(ids) or any(width != rows.shape[1] for width in known[:1]):
             got, expected = str(rows.shape), f"({len(ids)}, {known[0] if known else 'D'})"
@@ -171,6 +164,12 @@ class EmbeddingWriter:
         if not np.isfinite(rows).all():
             bad = ids[int(np.argmin(np.isfinite(rows).all(axis=1)))]
             raise DataError("a vector is not finite", where=str(self.path), got=repr(bad))
+        marks = [""] * len(ids) if marks is None else marks
+        self._waiting.append((ids, marks, rows))
+        self.marks.update(zip(ids, marks, strict=True))
+        self._count += len(ids)
+        if self._count >= self._limits[0] or monotonic() - self._since > self._limits[1]:
+            self.flush()
 
     def flush(self) -> None:
         """Write the vectors that are held in memory."""
@@ -185,21 +184,16 @@ class EmbeddingWriter:
     def finish(self, order: Sequence[str]) -> EmbeddingStore:
         """Write the vectors of ``order``, in that order, into the finished file; drop others."""
         self.flush()
-        self._sources = self._usable("refuse" if not self.replaced else "replace")
-        if len(self._sources) == 1 and self._sources[0].path == self.path and self._sources[0].ids == list(order):
-            shutil.rmtree(self.part, ignore_errors=True)
-            return self._sources[0]
-        rows: dict[str, tuple[int, int]] = {}
-        for number, source in enumerate(self._sources):
-            rows.update((name, (number, row)) for row, name in enumerate(source.ids))
-        if missing := [name for name in order if name not in rows]:
-            raise DataError("vectors are missing", where=str(self.path), got=", ".join(missing[:3]))
-        picked = np.array([rows[name] for name in order], dtype=np.int64).reshape(-1, 2)  # (n, 2): source, row
-        marks = [self._sources[number].marks[row] for number, row in picked.tolist()]
-        width = next((source.dim for source in self._sources), 0)
-        self._write(self.path, order, marks, width, self._copied(picked, width))
+        self._open("replace" if self.replaced else "refuse")
+        if [source.path for source in self._sources] != [self.path] or self._sources[0].ids != list(order):
+            if missing := [name for name in order if name not in self.marks]:
+                raise DataError("vectors are missing", where=str(self.path), got=", ".join(missing[:3]))
+            rows = {name: (n, row) for n, source in enumerate(self._sources) for row, name in enumerate(source.ids)}
+            picked = np.array([rows[name] for name in order], dtype=np.int64).reshape(-1, 2)  # (n, 2): source, row
+            width = next((source.dim for source in self._sources), 0)
+            self._write(self.path, order, [self.marks[name] for name in order], width, self._copied(picked, width))
+            self._sources = [EmbeddingStore(self.path, self.key)]
         shutil.rmtree(self.part, ignore_errors=True)
-        self._sources = [EmbeddingStore(self.path, self.key)]
         return self._sources[0]
 
     def _copied(self, picked: NDArray[np.int64], width: int) -> Iterator[NDArray[Any]]:
@@ -223,21 +217,6 @@ class EmbeddingWriter:
             for rows in blocks:
                 vectors[start : start + len(rows)] = rows
                 start += len(rows)
-
-
-def _opened(path: Path) -> h5py.File:
-    if not path.is_file():
-        raise DataError("the store of embeddings does not exist", where=str(path))
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise _damaged(path, error) from None
-    kind, version = file.attrs.get("format"), int(file.attrs.get("schema", 0))
-    if kind != FORMAT or version > SCHEMA:
-        file.close()
-        got, expected = f"format {kind!r}, schema {version}", f"format {FORMAT!r}, schema up to {SCHEMA}"
-        raise DataError("this file is no store of embeddings", where=str(path), got=got, expected=expected)
-    return file
 
 
 def _as_json(key: Mapping[str, Any]) -> dict[str, Any]:

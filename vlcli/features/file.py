@@ -25,17 +25,18 @@ from vlcli.features.schema import (
     decode_strings,
 )
 from vlcli.features.structure import (
+    check_sets,
     damaged,
     datasets_of,
     index_problems,
-    sets_of,
     shape_problems,
-    unbounded_box,
     unlike_length,
 )
 
 # Bytes of an image's field up to which one gather for all images is faster than a copy for each.
 _SMALL = 1 << 14
+# Boxes that are read at a time to check them.
+_ROWS = 1 << 20
 # Data set of an index file: paths of the shards from its folder.
 SHARDS = "shards"
 
@@ -56,40 +57,25 @@ def open_hdf5(path: Path) -> h5py.File:
         kind, schema = _text(file.attrs.get("format")), file.attrs.get("schema", 0)
         schema = int(schema) if isinstance(schema, int | np.integer) else -1
         if kind != FORMAT or not 0 <= schema <= SCHEMA_VERSION:
-            raise DataError(
-                "this HDF5 file is not a feature store that this version reads",
-                where=str(path),
-                got=f"format {kind!r}, schema {schema}",
-                expected=f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}",
-            )
-        sets_of(file, path)
+            what = "this HDF5 file is not a feature store that this version reads"
+            got = f"format {kind!r}, schema {schema}"
+            expected = f"format {FORMAT!r}, schema up to {SCHEMA_VERSION}"
+            raise DataError(what, where=str(path), got=got, expected=expected)
+        check_sets(file, path)
     except (DataError, KeyError, OSError, RuntimeError, ValueError, TypeError) as error:
         file.close()
         raise error if isinstance(error, DataError) else damaged(path, str(error)) from None
     return file
 
 
+def set_names(path: Path) -> list[str]:
+    """Return the names of a file's box sets."""
+    with open_hdf5(path) as file:
+        return list(file["sets"])
+
+
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")
-
-
-def pick_set(file: h5py.File, name: str | None, path: Path) -> str:
-    """Return the name of the box set; by default the only one (concepts do not count), else ``boxes``.
-
-    Raises:
-        DataError: there is no such set.
-    """
-    there = list(file["sets"])
-    regions = [one for one in there if one != CONCEPT_SET] or there
-    wanted = name or (regions[0] if len(regions) == 1 else DEFAULT_SET)
-    if wanted not in there:
-        raise DataError(
-            "the feature store has no such box set",
-            where=str(path),
-            got=repr(name) if name else "no name",
-            expected=f"one of: {', '.join(there)}",
-        )
-    return wanted
 
 
 def shards_of(path: Path) -> list[Path]:
@@ -101,12 +87,12 @@ def shards_of(path: Path) -> list[Path]:
     with open_hdf5(path) as file:
         names = decode_strings(file[SHARDS][()]) if SHARDS in file else []
     folder = path.resolve().parent
-    shards = [folder / name for name in names]
+    shards = [folder / name for name in names] or [path]
     for shard in shards:
         if not shard.resolve().is_relative_to(folder) or not shard.is_file():
             hint = "put it back, or join the shards anew: vlcli features join"
             raise DataError("a shard of the feature store is missing", where=str(path), got=str(shard), hint=hint)
-    return shards or [path]
+    return shards
 
 
 class SetFile:
@@ -114,7 +100,7 @@ class SetFile:
 
     Args:
         path: the HDF5 file.
-        name: the box set; None for the only one.
+        name: the box set; None: the only one (concepts do not count), else ``boxes``.
         index: whether the file is an index of shards, whose rows are virtual.
 
     Raises:
@@ -127,16 +113,21 @@ class SetFile:
         self._pid = -1
         with open_hdf5(path) as file:
             try:
-                self.name = pick_set(file, name, path)
-                group = file["sets"][self.name]
-                self._read_index(group, datasets_of(group, path, index=index))
+                there = list(file["sets"])
+                regions = [one for one in there if one != CONCEPT_SET] or there
+                self.name = name or (regions[0] if len(regions) == 1 else DEFAULT_SET)
+                if self.name not in there:
+                    what, got = "the feature store has no such box set", repr(name) if name else "no name"
+                    raise DataError(what, where=str(path), got=got, expected=f"one of: {', '.join(there)}")
+                data = datasets_of(file["sets"][self.name], path, index=index)
+                self._read_index(data)
                 if not index:
-                    self._check_boxes(group["boxes"])
+                    self._check_boxes(data["boxes"])
             except (KeyError, OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
                 raise damaged(path, str(error) or type(error).__name__) from None
         self._sound = bytearray(len(self.ids))
 
-    def _read_index(self, group: h5py.Group, data: dict[str, h5py.Dataset]) -> None:
+    def _read_index(self, data: dict[str, h5py.Dataset]) -> None:
         self.ids = decode_strings(data["ids"][()])
         self.sizes = data["sizes"][()]  # (n, 2)
         self.offsets = data["offsets"][()]  # (n + 1,)
@@ -144,37 +135,30 @@ class SetFile:
         self.provenance: dict[str, Any] = json.loads(_text(data["provenance"][()]))
         if not isinstance(self.provenance, dict):
             raise ValueError("the provenance is no JSON object")
-        self.attributes = {
-            key: value.decode()
-            if isinstance(value, bytes)
-            else value.item()
-            if isinstance(value, np.generic)
-            else value
-            for key, value in group.attrs.items()
-        }
         self.shapes = {name: data[name].shape for name in FIELDS if name in data}
         self.dtypes = {name: data[name].dtype for name in self.shapes}
         problems = index_problems(self.ids, self.sizes, self.offsets, self.checksums)
-        problems = problems or shape_problems(self.shapes, int(self.offsets[-1]))
-        if problems:
+        if problems := problems or shape_problems(self.shapes, int(self.offsets[-1])):
             raise ValueError("; ".join(problems))
         self.rows = self._map({name: data[name] for name in self.shapes})
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """Fields with their columns (0: a vector)."""
+        return {name: shape[1] if len(shape) > 1 else 0 for name, shape in self.shapes.items()}
+
     def _check_boxes(self, stored: h5py.Dataset) -> None:
-        mapped = self.rows["boxes"]
-        bad = unbounded_box(stored if mapped is None else mapped)
-        if bad is not None:
-            image = self.ids[int(np.searchsorted(self.offsets, bad, side="right")) - 1]
-            raise ValueError(f"a box of image {image!r} is not finite: {stored[bad].tolist()}")
+        boxes = stored if self.rows["boxes"] is None else self.rows["boxes"]
+        for start in range(0, len(boxes), _ROWS):
+            for bad in np.flatnonzero(~np.isfinite(boxes[start : start + _ROWS]).all(axis=1)) + start:
+                image = self.ids[int(np.searchsorted(self.offsets, bad, side="right")) - 1]
+                raise ValueError(f"a box of image {image!r} is not finite: {stored[bad].tolist()}")
 
     def _map(self, sets: dict[str, h5py.Dataset]) -> dict[str, np.ndarray | None]:
         """Return each field as an array over the mapped file, or None where it must be read through h5py."""
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
+        with self.path.open("rb") as file:
             # The map outlives the descriptor, and a finished store is only ever replaced, never rewritten.
-            self._bytes = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(handle)
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         rows: dict[str, np.ndarray | None] = {}
         for name, data in sets.items():
             offset = data.id.get_offset() if data.chunks is None else None
@@ -213,13 +197,13 @@ class SetFile:
             if self._sound[image]:
                 continue
             if checksum(self.record(image, copy=False)) != int(self.checksums[image]):
-                again = "then delete the file and extract again"
+                verify = f"list all such records: vlcli features verify {self.path}"
                 raise DataError(
                     "the feature store is damaged: a record does not match its checksum",
                     where=str(self.path),
                     got=f"image {self.ids[image]!r}",
                     expected="the bytes that the extraction wrote",
-                    hint=f"list all such records: vlcli features verify {self.path}; {again}",
+                    hint=f"{verify}; then delete the file and extract again",
                 )
             self._sound[image] = 1
 
@@ -241,11 +225,8 @@ class SetFile:
             return
         for row, start, count in zip(into, starts, counts, strict=True):
             rows = self.block(name, start, start + count) if mapped is None else mapped[start : start + count]
-            if count == width:
-                out[row] = rows
-            else:
-                out[row, :count] = rows
-                out[row, count:] = 0
+            out[row, :count] = rows
+            out[row, count:] = 0
 
     def record(self, index: int, names: tuple[str, ...] | None = None, copy: bool = True) -> Record:
         """Return the record of image number ``index``.
@@ -254,10 +235,9 @@ class SetFile:
             names: fields to read besides ``features`` and ``boxes``; None: all.
         """
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
-        wanted = self.shapes if names is None else [n for n in self.shapes if n in names or n in ("features", "boxes")]
         arrays: dict[str, Any] = {}
-        for name in wanted:
-            block = self.block(name, start, stop)
-            arrays[name] = block.copy() if copy and not block.flags.writeable else block
-        height, width = self.sizes[index].tolist()
-        return Record(id=self.ids[index], size=(height, width), **arrays)
+        for name in self.shapes:
+            if names is None or name in names or name in ("features", "boxes"):
+                block = self.block(name, start, stop)
+                arrays[name] = block.copy() if copy and not block.flags.writeable else block
+        return Record(id=self.ids[index], size=tuple(self.sizes[index].tolist()), **arrays)

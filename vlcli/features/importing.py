@@ -1,12 +1,10 @@
 """Imports features of other formats into a store, resuming where it stopped, and exports stores."""
 
 import json
-import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,8 +12,8 @@ from vlcli import registry
 from vlcli.errors import ComponentError, DataError, UsageError
 from vlcli.features.formats import TABLES, ForeignImage, Format, FormatOptions, ImageNames
 from vlcli.features.reader import FeatureStore
-from vlcli.features.schema import Record
 from vlcli.features.writer import FeatureWriter, written_whole
+from vlcli.images.boxes import trailing_number
 from vlcli.progress import Progress, Silent
 from vlcli.version import __version__
 
@@ -109,8 +107,7 @@ class ImportReport:
     @property
     def counts(self) -> dict[str, int]:
         """Numbers for a summary."""
-        counts = {"images": self.images, "written": self.written, "resumed": self.resumed}
-        return {**counts, "errors": len(self.errors)}
+        return {"images": self.images, "written": self.written, "resumed": self.resumed, "errors": len(self.errors)}
 
 
 def import_features(
@@ -158,7 +155,7 @@ def import_features(
         pictures=None if pictures is None else ImageNames(_existing(pictures)),
         vocabulary=None if vocabulary is None else _existing(vocabulary),
     )
-    if not source.exists() and not (kind.prefix and any(source.parent.glob(f"{source.name}*"))):
+    if not (kind.prefix and any(source.parent.glob(f"{source.name}*"))):
         _existing(source)
     if source.is_dir() and not kind.folder:
         raise DataError("This is a folder.", where=str(source), expected=kind.source)
@@ -175,13 +172,11 @@ def import_features(
         out, provenance, set=report.set, dtype=dtype, compression=compression, resume=resume, background=True
     ) as writer:
         _Run(writer, report, ids, clip, skip_bad).read_all(kind, source, options, progress or Silent())
-    errors = errors_file(out)
+    errors_file(out).unlink(missing_ok=True)
     if report.errors:
         lines = [json.dumps(asdict(bad), ensure_ascii=False) for bad in report.errors]
-        with written_whole(errors) as draft:
+        with written_whole(errors_file(out)) as draft:
             draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    else:
-        errors.unlink(missing_ok=True)
     return report
 
 
@@ -217,9 +212,10 @@ class _Run:
             for entry in kind.entries(source, options):
                 try:
                     self._take(entry)
-                except (ValueError, KeyError, TypeError) as error:
-                    text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-                    self._fail(entry, text)
+                except ValueError as error:
+                    self._fail(entry, str(error))
+                except (KeyError, TypeError) as error:
+                    self._fail(entry, f"{type(error).__name__}: {error}")
                 except DataError as error:
                     self._fail(entry, f"{error.what}: {error.got}" if error.got else error.what)
                 task.advance()
@@ -237,7 +233,12 @@ class _Run:
             self.report.resumed += 1
             return
         record = replace(entry.decode(), id=name)
-        self.writer.append(clipped(record) if self.clip else record)
+        if self.clip:
+            limit = np.array([*record.size[::-1]] * 2, np.float32)
+            boxes = np.asarray(record.boxes, np.float32)
+            # A coordinate that is not finite stays, to be refused.
+            record.boxes = np.where(np.isfinite(boxes), np.clip(boxes, 0, limit), boxes)
+        self.writer.append(record)
         self.report.written += 1
 
     def _fail(self, entry: ForeignImage, reason: str) -> None:
@@ -247,37 +248,26 @@ class _Run:
         self.report.errors.append(Bad(entry.id, entry.where, reason))
 
 
-def _rename(ids: str | None) -> Any:
+def _rename(ids: str | None) -> Callable[[str], str]:
     if ids is None:
-        return lambda name: name
+        return str
     try:
         parts = [(field, spec) for _, field, spec, _ in string.Formatter().parse(ids) if field is not None]
         if len(parts) != 1 or parts[0][0] not in ("", "0"):
             raise ValueError(f"{len(parts)} fields")
         ids.format(1)
     except (ValueError, IndexError, KeyError) as error:
-        raise UsageError(
-            "The pattern of image ids cannot be used.",
-            got=f"{ids} ({error})",
-            expected="one {} for the name, or {:012d} and the like for the number it ends in",
-        ) from None
-    return (lambda name: ids.format(trailing_number(name))) if parts[0][1] else ids.format
+        expected = "one {} for the name, or {:012d} and the like for the number it ends in"
+        what, got = "The pattern of image ids cannot be used.", f"{ids} ({error})"
+        raise UsageError(what, got=got, expected=expected) from None
 
+    def by_number(name: str) -> str:
+        number = trailing_number(name)
+        if number is None:
+            raise ValueError(f"the name {name!r} does not end in a number, as the pattern of ids needs")
+        return ids.format(number)
 
-def trailing_number(name: str) -> int:
-    """Return the number that a name ends in. Raises ValueError: it does not end in one."""
-    match = re.search(r"\d+$", name)
-    if match is None:
-        raise ValueError(f"the name {name!r} does not end in a number, as the pattern of ids needs")
-    return int(match.group())
-
-
-def clipped(record: Record) -> Record:
-    """Clip a record's boxes to the image; a coordinate that is not finite stays, to be refused."""
-    height, width = record.size
-    limit = np.array([width, height, width, height], np.float32)
-    boxes = np.asarray(record.boxes, np.float32)
-    return replace(record, boxes=np.where(np.isfinite(boxes), np.clip(boxes, 0, limit), boxes))
+    return by_number if parts[0][1] else ids.format
 
 
 def errors_file(out: Path) -> Path:

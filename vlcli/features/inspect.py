@@ -1,5 +1,6 @@
 """Describes and verifies a store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.file import SetFile, open_hdf5
+from vlcli.features.file import SetFile, set_names
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import checksum, record_problems
 from vlcli.progress import Progress, Silent
@@ -32,36 +33,36 @@ def info(path: str | Path) -> dict[str, Any]:
         DataError: it is missing or damaged.
     """
     store = FeatureStore(path)
-    sets: dict[str, list[SetFile]] = {}
-    for file in store.paths:
-        for name in set_names(file):
-            sets.setdefault(name, []).append(SetFile(file, name))
     return {
         "path": str(path),
         "files": len(store.paths),
         "joined": bool(store.indexes),
         "bytes": sum(file.stat().st_size for file in store.paths),
-        "sets": {name: _set_facts(parts) for name, parts in sets.items()},
+        "sets": {name: _set_facts(name, files) for name, files in set_holders(store.paths).items()},
     }
 
 
-def set_names(path: Path) -> list[str]:
-    """Return the names of a file's box sets."""
-    with open_hdf5(path) as file:
-        return list(file["sets"])
+def set_holders(files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return the files that hold each box set."""
+    holders: dict[str, list[Path]] = {}
+    for file in files:
+        for name in set_names(file):
+            holders.setdefault(name, []).append(file)
+    return holders
 
 
-def _set_facts(parts: list[SetFile]) -> dict[str, Any]:
+def _set_facts(name: str, files: list[Path]) -> dict[str, Any]:
+    parts = [SetFile(file, name) for file in files]
     counts = np.concatenate([np.diff(part.offsets) for part in parts])
     first = parts[0]
     return {
         "images": len(counts),
         "regions": int(counts.sum()),
-        "regions_min": int(counts.min(initial=counts[0] if len(counts) else 0)),
-        "regions_max": int(counts.max(initial=0)),
-        "dim": int(first.shapes["features"][1]),
+        "regions_min": int(min(counts, default=0)),
+        "regions_max": int(max(counts, default=0)),
+        "dim": first.widths["features"],
         "dtype": str(first.dtypes["features"]),
-        "fields": {n: list(s[1:]) for n, s in first.shapes.items()},
+        "fields": {name: list(shape[1:]) for name, shape in first.shapes.items()},
         "mapped": all(rows is not None for part in parts for rows in part.rows.values()),
         "provenance": first.provenance,
     }
@@ -120,11 +121,11 @@ def _record_faults(part: SetFile, where: str, progress: Progress, limit: int) ->
                 break
             try:
                 record = part.record(index, copy=False)
+                problems = record_problems(record)
+                if checksum(record) != int(part.checksums[index]):
+                    problems.append("its checksum does not match: the file was changed or damaged")
             except DataError as error:
-                faults.append(Fault(image, f"cannot be read: {error.got}", where))
-                continue
-            faults += [Fault(image, what, where) for what in record_problems(record)]
-            if checksum(record) != int(part.checksums[index]):
-                faults.append(Fault(image, "its checksum does not match: the file was changed or damaged", where))
+                problems = [f"cannot be read: {error.got}"]
+            faults += [Fault(image, what, where) for what in problems]
             task.advance()
-    return faults[:limit]
+    return faults

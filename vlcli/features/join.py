@@ -4,18 +4,20 @@ Any HDF5 reader sees one file. :class:`~vlcli.features.FeatureStore` opens the s
 each, because a read through a virtual data set takes twice as long.
 """
 
-import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.assemble import StoredPart, create_file, write_index, write_provenance, write_sources
-from vlcli.features.file import SHARDS, SetFile, open_hdf5
+from vlcli.features.assemble import create_file, stored_dtype, write_index, write_provenance, write_sources
+from vlcli.features.file import SHARDS, SetFile
+from vlcli.features.inspect import set_holders
 from vlcli.features.reader import FeatureStore
-from vlcli.features.schema import FIELDS, encode_strings, join_provenance, same_extraction
+from vlcli.features.schema import encode_strings, join_provenance, same_extraction
 from vlcli.features.writer import written_whole
 from vlcli.progress import Progress, Silent
 
@@ -50,60 +52,39 @@ def merge(
     out = Path(out)
     with written_whole(out) as draft, create_file(draft) as file:
         for name, holders in _named_holders(paths, names or {}).items():
-            parts = _parts(name, holders)
-            check_same(name, parts)
-            provenance = join_provenance([part.provenance for part in parts])
+            if len({old for _, old in holders}) > 1:
+                got = ", ".join(f"{old} of {path}" for path, old in holders)
+                what, hint = f"different box sets would become one, {name!r}", "give each its own name: NAME=FILE"
+                raise DataError(what, got=got, hint=hint)
+            parts, provenance = _parts(name, [path for path, _ in holders], holders[0][1])
             with (progress or Silent()).task(f"merging {name}", sum(map(len, parts)), "image") as task:
-                sources = [StoredPart(part) for part in parts]
-                write_sources(file, name, sources, provenance, order=order, compression=compression, tick=task.advance)
+                write_sources(file, name, parts, provenance, order=order, compression=compression, tick=task.advance)
     return out
 
 
 def _named_holders(paths: Sequence[str | Path], names: Mapping[str | Path, str]) -> Holders:
-    named: Holders = {}
+    named: Holders = defaultdict(list)
     for path in paths:
-        new = names.get(path)
         held = set_holders(FeatureStore(path).paths)
-        if new is not None and len(held) != 1:
-            raise DataError(
-                "only a store with one box set can be renamed", where=str(path), got=", ".join(held), expected="one set"
-            )
+        if path in names and len(held) != 1:
+            what = "only a store with one box set can be renamed"
+            raise DataError(what, where=str(path), got=", ".join(held), expected="one set")
         for name, holders in held.items():
-            named.setdefault(new or name, []).extend((file, name) for file in holders)
+            named[names.get(path) or name] += [(file, name) for file in holders]
     if not named:
         raise DataError("there is nothing to merge", expected="one feature store or more")
     return named
 
 
-def set_holders(files: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the files that hold each box set."""
-    names: dict[str, list[Path]] = {}
-    for path in files:
-        with open_hdf5(path) as opened:
-            for name in opened["sets"]:
-                names.setdefault(name, []).append(path)
-    return names
-
-
-def _parts(name: str, holders: list[tuple[Path, str]]) -> list[SetFile]:
-    if len({old for _, old in holders}) == 1:
-        return FeatureStore([path for path, _ in holders], holders[0][1]).parts()
-    raise DataError(
-        f"different box sets would become one, {name!r}",
-        got=", ".join(f"{old} of {path}" for path, old in holders),
-        hint="give each its own name: NAME=FILE",
-    )
-
-
-def check_same(name: str, parts: Sequence[SetFile]) -> None:
-    """Refuse shards that different extractions made. Raises DataError: they differ."""
+def _parts(name: str, files: list[Path], stored_name: str) -> tuple[list[SetFile], dict[str, Any]]:
+    """Return a box set of every file, and their provenance; raise DataError where different extractions made them."""
+    parts = FeatureStore(files, stored_name).parts()
     for part in parts[1:]:
         if not same_extraction(part.provenance, parts[0].provenance):
-            raise DataError(
-                f"the shards' box sets {name!r} were made by different extractions",
-                where=f"{parts[0].path}, {part.path}",
-                hint="compare them with: vlcli features info; keep both under their own names: NAME=FILE",
-            )
+            what = f"the shards' box sets {name!r} were made by different extractions"
+            hint = "compare them with: vlcli features info; keep both under their own names: NAME=FILE"
+            raise DataError(what, where=f"{parts[0].path}, {part.path}", hint=hint)
+    return parts, join_provenance([part.provenance for part in parts])
 
 
 def join(paths: Sequence[str | Path], out: str | Path) -> Path:
@@ -117,7 +98,13 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
     """
     out = Path(out)
     shards = FeatureStore(list(paths)).paths
-    names = [_inside(shard, out) for shard in shards]
+    folder, names = out.resolve().parent, []
+    for shard in shards:
+        if not shard.resolve().is_relative_to(folder):
+            what = "a shard lies outside the folder of its index"
+            hint = "write the index into a folder above all shards"
+            raise DataError(what, where=str(shard), expected=f"a file under {folder}", hint=hint)
+        names.append(shard.resolve().relative_to(folder).as_posix())
     holders = set_holders(shards)
     for name, held in holders.items():
         if len(held) != len(shards):
@@ -127,22 +114,11 @@ def join(paths: Sequence[str | Path], out: str | Path) -> Path:
     with written_whole(out) as draft, create_file(draft) as file:
         file[SHARDS] = encode_strings(names)
         for name in holders:
-            parts = FeatureStore(shards, name).parts()
-            check_same(name, parts)
-            _write_set(file["sets"].create_group(name), parts, names)
+            parts, provenance = _parts(name, shards, name)
+            group = file["sets"].create_group(name)
+            _write_set(group, parts, names)
+            write_provenance(group, provenance)
     return out
-
-
-def _inside(shard: Path, index: Path) -> str:
-    relative = os.path.relpath(shard.resolve(), index.resolve().parent)
-    if Path(relative).parts[0] == os.pardir:
-        raise DataError(
-            "a shard lies outside the folder of its index",
-            where=str(shard),
-            expected=f"a file under {index.resolve().parent}",
-            hint="write the index into a folder above all shards",
-        )
-    return Path(relative).as_posix()
 
 
 def _write_set(group: h5py.Group, parts: list[SetFile], names: list[str]) -> None:
@@ -150,18 +126,13 @@ def _write_set(group: h5py.Group, parts: list[SetFile], names: list[str]) -> Non
     sizes = np.concatenate([part.sizes for part in parts])
     sums = np.concatenate([part.checksums for part in parts])
     write_index(group, [name for part in parts for name in part.ids], sizes, counts.tolist(), sums)
-    for field, shape in parts[0].shapes.items():
-        width = max(part.dtypes[field].itemsize for part in parts)
-        dtype = np.dtype(f"S{width}") if FIELDS[field].dtype == "S" else parts[0].dtypes[field]
-        layout = h5py.VirtualLayout((int(counts.sum()), *shape[1:]), dtype)
+    for field, (_, *columns) in parts[0].shapes.items():
+        layout = h5py.VirtualLayout((int(counts.sum()), *columns), stored_dtype(field, parts))
         start = 0
         for part, name in zip(parts, names, strict=True):
-            rows = part.shapes[field][0]
-            if rows:
-                source = h5py.VirtualSource(
-                    name, f"sets/{part.name}/{field}", part.shapes[field], dtype=part.dtypes[field]
-                )
-                layout[start : start + rows] = source
-            start += rows
+            shape, dtype = part.shapes[field], part.dtypes[field]
+            if shape[0]:
+                source = h5py.VirtualSource(name, f"sets/{part.name}/{field}", shape, dtype=dtype)
+                layout[start : start + shape[0]] = source
+            start += shape[0]
         group.create_virtual_dataset(field, layout)
-    write_provenance(group, join_provenance([part.provenance for part in parts]))

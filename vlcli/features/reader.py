@@ -1,10 +1,13 @@
 """Reads a feature store: one file, several shards, or the segments of an unfinished extraction."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vlcli.errors import DataError
 from vlcli.features.file import SetFile, shards_of
@@ -42,16 +45,13 @@ class FeatureStore:
         self.hint = hint or "extract them with: vlcli extract"
         self._check = check
         self._opened: list[SetFile] | None = None
-        self._paths: list[Path] | None = None
 
-    @property
+    @cached_property
     def paths(self) -> list[Path]:
         """The files of the store; instead of an index its shards."""
-        if self._paths is None:
-            files = [file for named in self._named for file in shards_of(named)]
-            # An index may lie in a folder with its shards.
-            self._paths = list({file.resolve(): file for file in files}.values())
-        return self._paths
+        files = [file for named in self._named for file in shards_of(named)]
+        # An index may lie in a folder with its shards.
+        return list({file.resolve(): file for file in files}.values())
 
     @property
     def indexes(self) -> list[Path]:
@@ -59,92 +59,85 @@ class FeatureStore:
         return [named for named in self._named if shards_of(named) != [named]]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None, "_index": {}, "_ids": []}
+        opened = ("ids", "_index", "_starts")
+        return {name: value for name, value in vars(self).items() if name not in opened} | {"_opened": None}
 
     def parts(self) -> list[SetFile]:
         """Open and return the files of the store."""
         if self._opened is None:
             parts = [SetFile(path, self.set) for path in self.paths]
             _agree(parts, self.where)
-            self._ids = [name for part in parts for name in part.ids]
-            self._index = {name: number for number, name in enumerate(self._ids)}
-            self._starts = np.cumsum([0, *(len(part) for part in parts)])
-            if len(self._index) != len(self._ids):
-                raise self._twice(parts)
+            counts = Counter(name for part in parts for name in part.ids)
+            if counts.total() > len(counts):
+                name = counts.most_common(1)[0][0]
+                files = [part.path for part in parts for one in part.ids if one == name]
+                hint = "leave one of the files out, or extract again"
+                raise DataError(
+                    "the shards hold an image twice",
+                    where=self.where,
+                    got=f"{name!r} in {files[0]} and {files[1]}",
+                    expected="each image once in all files together",
+                    hint=f"{hint}; vlcli features verify STORE names every fault of a store",
+                )
             self._opened = parts
         return self._opened
 
-    def _twice(self, parts: list[SetFile]) -> DataError:
-        seen: dict[str, Path] = {}
-        for part in parts:
-            for name in part.ids:
-                if name in seen:
-                    hint = "leave one of the files out, or extract again"
-                    return DataError(
-                        "the shards hold an image twice",
-                        where=self.where,
-                        got=f"{name!r} in {seen[name]} and {part.path}",
-                        expected="each image once in all files together",
-                        hint=f"{hint}; vlcli features verify STORE names every fault of a store",
-                    )
-                seen[name] = part.path
-        raise AssertionError("no image is there twice")
+    @cached_property
+    def ids(self) -> list[str]:
+        """Every image id, in the order of the file."""
+        return [name for part in self.parts() for name in part.ids]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.ids)}
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *(len(part) for part in self.parts())])
 
     def _find(self, name: str) -> tuple[SetFile, int]:
-        parts = self.parts()
         number = self._index.get(name)
         if number is None:
             raise self._absent([name])
-        if len(parts) == 1:
-            return parts[0], number
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return parts[shard], number - int(self._starts[shard])
+        return self.parts()[shard], number - int(self._starts[shard])
 
     def _absent(self, names: list[str]) -> DataError:
-        shown = ", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
         count = "1 image" if len(names) == 1 else f"{len(names)} images"
         return DataError(
             f"the feature store lacks {count} that the annotations name",
             where=self.where,
-            got=shown,
-            expected=f"ids like {self._ids[0]!r}" if self._ids else "a store that is not empty",
+            got=", ".join(repr(name) for name in names[:3]) + (", ..." if len(names) > 3 else ""),
+            expected=f"ids like {self.ids[0]!r}" if self.ids else "a store that is not empty",
             hint=self.hint,
         )
 
     def __len__(self) -> int:
-        self.parts()
-        return len(self._ids)
+        return len(self.ids)
 
     def __contains__(self, name: object) -> bool:
-        self.parts()
         return name in self._index
-
-    @property
-    def ids(self) -> list[str]:
-        """Every image id, in the order of the file."""
-        self.parts()
-        return self._ids
 
     @property
     def dim(self) -> int:
         """Width D of the features."""
-        return self._width("features")
+        return self.parts()[0].widths["features"]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Float type of the features."""
-        dtype: np.dtype[Any] = np.dtype(self.parts()[0].dtypes["features"])
+        dtype: np.dtype[Any] = self.parts()[0].dtypes["features"]
         return dtype
 
     @property
     def classes_count(self) -> int:
         """Columns of the class distribution, 0 where there is none."""
-        return self._width("class_probs")
+        return self.parts()[0].widths.get("class_probs", 0)
 
     @property
     def attributes_count(self) -> int:
         """Columns of the attribute distribution, 0 where there is none."""
-        return self._width("attribute_probs")
+        return self.parts()[0].widths.get("attribute_probs", 0)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -161,18 +154,12 @@ class FeatureStore:
         """Largest number of boxes of an image."""
         return max((int(np.diff(part.offsets).max(initial=0)) for part in self.parts()), default=0)
 
-    def _width(self, name: str) -> int:
-        shape = self.parts()[0].shapes.get(name, (0, 0))
-        return int(shape[1]) if len(shape) > 1 else 0
-
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that the store lacks, each once, in order."""
-        self.parts()
         return [name for name in dict.fromkeys(names) if name not in self._index]
 
     def id_of(self, picture: str | Path) -> str:
         """Return the store's id of a picture, by its file or its id; the file's name where it is missing."""
-        self.parts()
         return next((name for name in path_ids(picture) if name in self._index), image_id(picture))
 
     def require(self, names: Iterable[str]) -> None:
@@ -243,15 +230,13 @@ class FeatureStore:
                 part.check(images.tolist())
             batch["mask"][into] = np.arange(width) < counts[:, None]
             batch["sizes"][into] = part.sizes[images]
-            starts = part.offsets[images].tolist()
-            ends = np.minimum(counts, width).tolist()
+            where = into.tolist(), part.offsets[images].tolist(), np.minimum(counts, width).tolist()
             for name in fields:
-                part.fill(name, batch[name], into.tolist(), starts, ends)
+                part.fill(name, batch[name], *where)
         return batch
 
     def _runs(self, names: Sequence[str]) -> list[tuple[SetFile, np.ndarray, np.ndarray, np.ndarray]]:
         """Return each file with the batch rows that it fills, its images' numbers and their counts of boxes."""
-        parts = self.parts()
         try:
             numbers = np.fromiter((self._index[name] for name in names), np.int64, len(names))
         except KeyError:
@@ -259,7 +244,7 @@ class FeatureStore:
         shards = np.searchsorted(self._starts, numbers, side="right") - 1
         runs = []
         for shard in np.unique(shards).tolist():
-            part, into = parts[shard], np.flatnonzero(shards == shard)
+            part, into = self.parts()[shard], np.flatnonzero(shards == shard)
             images = numbers[into] - self._starts[shard]
             runs.append((part, into, images, part.offsets[images + 1] - part.offsets[images]))
         return runs
@@ -283,31 +268,24 @@ class FeatureStore:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        if not path.exists():
-            part = path.with_name(path.name + ".part")
-            hint = f"the extraction into {part} is unfinished: run it again" if part.is_dir() else "vlcli extract"
-            raise DataError("the feature store does not exist", where=str(path), hint=hint)
-        return [path]
-    files = sorted(path.glob("*.h5"))
+    if not path.exists():
+        part = path.with_name(path.name + ".part")
+        hint = f"the extraction into {part} is unfinished: run it again" if part.is_dir() else "vlcli extract"
+        raise DataError("the feature store does not exist", where=str(path), hint=hint)
+    files = sorted(path.glob("*.h5")) if path.is_dir() else [path]
     if not files:
-        raise DataError(
-            "the folder holds no feature store", where=str(path), expected="files *.h5", hint="vlcli extract"
-        )
+        what, expected = "the folder holds no feature store", "files *.h5"
+        raise DataError(what, where=str(path), expected=expected, hint="vlcli extract")
     return files
 
 
 def _agree(parts: list[SetFile], where: str) -> None:
-    def shape(part: SetFile) -> dict[str, tuple[Any, ...]]:
-        # Strings are as long as the longest of a shard; that difference does not matter.
-        types = {name: FIELDS[name].dtype or str(part.dtypes[name]) for name in part.shapes}
-        return {name: (part.shapes[name][1:], types[name]) for name in part.shapes}
-
-    for part in parts[1:]:
-        if shape(part) != shape(parts[0]):
-            raise DataError(
-                "the shards do not fit together",
-                where=where,
-                got=f"{part.path}: {shape(part)}",
-                expected=f"as in {parts[0].path}: {shape(parts[0])}",
-            )
+    # Strings are as long as the longest of a shard; that difference does not matter.
+    layouts = [
+        {name: (shape[1:], FIELDS[name].dtype or str(part.dtypes[name])) for name, shape in part.shapes.items()}
+        for part in parts
+    ]
+    for part, layout in zip(parts, layouts, strict=True):
+        if layout != layouts[0]:
+            got, expected = f"{part.path}: {layout}", f"as in {parts[0].path}: {layouts[0]}"
+            raise DataError("the shards do not fit together", where=where, got=got, expected=expected)

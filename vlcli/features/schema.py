@@ -19,7 +19,7 @@ Uncompressed data sets are contiguous, so that a reader maps them without going 
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -106,14 +106,9 @@ class Record:
         return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
 
 
-RECORD_FIELDS = tuple(field.name for field in fields(Record))
-
-
 def encode_strings(values: Iterable[Any]) -> np.ndarray:
     """Encode strings as fixed-length UTF-8 bytes, at least one byte wide."""
-    encoded = [value if isinstance(value, bytes) else str(value).encode() for value in values]
-    width = max([len(value) for value in encoded], default=1) or 1
-    return np.array(encoded, dtype=f"S{width}")
+    return np.array([value if isinstance(value, bytes) else str(value).encode() for value in values], dtype="S")
 
 
 def decode_strings(values: np.ndarray) -> list[str]:
@@ -130,8 +125,7 @@ def normalise(record: Record, dtype: str) -> Record:
         else:
             with np.errstate(over="ignore"):  # an overflow to inf is refused, with its cause, by check_record
                 changed[name] = np.ascontiguousarray(value, dtype=FIELDS[name].dtype or dtype)
-    size = (int(record.size[0]), int(record.size[1]))
-    return Record(id=record.id, size=size, **changed)
+    return Record(id=record.id, size=(int(record.size[0]), int(record.size[1])), **changed)
 
 
 def record_problems(record: Record) -> list[str]:
@@ -168,9 +162,8 @@ def _box_problems(record: Record) -> list[str]:
     outside = ((boxes < -EDGE) | (boxes > limit + EDGE)).any(axis=1)
     crossed = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
     problems = []
-    for rows, what in ((outside, "leaves"), (crossed, "has its corners crossed in")):
-        if rows.any():
-            row = int(np.flatnonzero(rows)[0])
+    for faulty, what in ((outside, "leaves"), (crossed, "has its corners crossed in")):
+        for row in np.flatnonzero(faulty)[:1]:
             problems.append(f"box {row} {boxes[row].tolist()} {what} the image of {width} x {height} pixels")
     return problems
 
@@ -188,8 +181,7 @@ def check_record(record: Record, where: str = "") -> None:
 
 def checksum(record: Record) -> int:
     """Return the CRC-32 of the id, the size and every field of a normalised record."""
-    height, width = record.size
-    value = zlib.crc32(f"{record.id}\0{height}\0{width}".encode())
+    value = zlib.crc32(f"{record.id}\0{record.size[0]}\0{record.size[1]}".encode())
     for name, array in record.arrays().items():
         # Fixed-length strings are padded to the widest of the file; their checksum must not depend on it.
         data = b"\0".join(array.tolist()) if array.dtype.kind == "S" else np.ascontiguousarray(array).data
@@ -210,8 +202,6 @@ def same_extraction(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
 
 def join_provenance(provenances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the last of several provenances of one extraction, with the sources of all."""
-    joined = dict(provenances[-1])
     sources = [source for provenance in provenances for source in provenance.get("sources", ())]
-    if sources:
-        joined["sources"] = [source for number, source in enumerate(sources) if source not in sources[:number]]
-    return joined
+    different = [source for number, source in enumerate(sources) if source not in sources[:number]]
+    return {**provenances[-1], **({"sources": different} if different else {})}

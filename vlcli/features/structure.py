@@ -10,8 +10,9 @@ from vlcli.errors import DataError
 from vlcli.features.schema import FIELDS
 
 NEEDED = ("ids", "sizes", "offsets", "checksums", "provenance", "features", "boxes")
-_KINDS = {"ids": "SO", "sizes": "iu", "offsets": "iu", "checksums": "iu", "provenance": "SO"}
-_ROWS = 1 << 20
+# Letters of ``dtype.kind`` that a data set may have.
+KINDS = {"ids": "SO", "sizes": "iu", "offsets": "iu", "checksums": "iu", "provenance": "SO"}
+KINDS |= {name: {"": "f", "float32": "f", "int32": "iu", "S": "S"}[field.dtype] for name, field in FIELDS.items()}
 # Regions of a picture that are read: of more, a small file can fill the memory.
 MOST_REGIONS = 100_000
 
@@ -27,15 +28,14 @@ def damaged(path: Path, got: str) -> DataError:
     )
 
 
-def sets_of(file: h5py.File, path: Path) -> h5py.Group:
-    """Return the group that holds the box sets."""
+def check_sets(file: h5py.File, path: Path) -> None:
+    """Refuse a file whose box sets are no groups."""
     sets = _member(file, "sets", path)
-    for name in sets if isinstance(sets, h5py.Group) else ():
-        if not isinstance(_member(sets, name, path), h5py.Group):
-            raise damaged(path, f"the box set {name!r} is no group")
     if not isinstance(sets, h5py.Group):
         raise damaged(path, "`sets` is no group")
-    return sets
+    for name in sets:
+        if not isinstance(_member(sets, name, path), h5py.Group):
+            raise damaged(path, f"the box set {name!r} is no group")
 
 
 def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[str, h5py.Dataset]:
@@ -50,16 +50,9 @@ def datasets_of(group: h5py.Group, path: Path, *, index: bool = False) -> dict[s
         if (data.is_virtual and not index) or data.external:
             raise damaged(path, f"the values of {name} lie in another file")
         strings = data.dtype.kind != "O" or h5py.check_string_dtype(data.dtype) is not None
-        if data.dtype.kind not in _kinds(name) or not strings or (data.dtype.kind in "fiu" and data.dtype.itemsize > 8):
+        if data.dtype.kind not in KINDS[name] or not strings or (data.dtype.kind in "fiu" and data.dtype.itemsize > 8):
             raise damaged(path, f"{name} holds values of type {data.dtype}")
     return members
-
-
-def _kinds(name: str) -> str:
-    """Return the ``dtype.kind`` letters that a data set may have."""
-    if name in _KINDS:
-        return _KINDS[name]
-    return "f" if FIELDS[name].dtype in ("", "float32") else ("S" if FIELDS[name].dtype == "S" else "iu")
 
 
 def _member(group: h5py.Group, name: str, path: Path) -> Any:
@@ -82,14 +75,14 @@ def index_problems(ids: list[str], sizes: np.ndarray, offsets: np.ndarray, check
     ]
     if problems:
         return problems
-    if offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
-        bad = int(np.argmax(offsets[1:] < offsets[:-1])) if offsets[0] == 0 else 0
-        problems.append(f"the offsets do not rise from 0 (at image {bad})")
+    falls = offsets[1:] < offsets[:-1]
+    if offsets[0] != 0 or falls.any():
+        problems.append(f"the offsets do not rise from 0 (at image {0 if offsets[0] else int(np.argmax(falls))})")
     elif count and (most := int(np.diff(offsets).max())) > MOST_REGIONS:
         largest = ids[int(np.argmax(np.diff(offsets)))]
         problems.append(f"image {largest!r} has {most:,} regions, more than {MOST_REGIONS:,}")
     if (sizes < 1).any():
-        bad = int(np.argmax((sizes < 1).any(axis=1)))
+        bad = int(np.argmin(sizes.min(axis=1)))
         problems.append(f"the size of image {ids[bad]!r} is {sizes[bad].tolist()}, not positive")
     return problems
 
@@ -105,15 +98,6 @@ def shape_problems(shapes: dict[str, tuple[int, ...]], rows: int) -> list[str]:
         elif shape[0] != rows:
             problems.append(f"{name} has {shape[0]} rows, the offsets end at {rows}")
     return problems
-
-
-def unbounded_box(boxes: Any) -> int | None:
-    """Return the first row of ``boxes`` (total, 4), an array or a data set, that is not finite; None without any."""
-    for start in range(0, boxes.shape[0], _ROWS):
-        good = np.isfinite(boxes[start : start + _ROWS]).all(axis=1)
-        if not good.all():
-            return start + int(np.argmin(good))
-    return None
 
 
 def unlike_length(path: Path) -> str:

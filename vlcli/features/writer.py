@@ -21,8 +21,8 @@ from time import monotonic
 from typing import Any
 
 from vlcli.errors import DataError, VlcliError
-from vlcli.features.assemble import StoredPart, copy_sets, create_file, write_records, write_sources
-from vlcli.features.file import SetFile, open_hdf5
+from vlcli.features.assemble import copy_other_sets, create_file, write_records, write_sources
+from vlcli.features.file import SetFile, set_names
 from vlcli.features.schema import (
     DEFAULT_SET,
     Record,
@@ -102,15 +102,23 @@ class FeatureWriter:
         rank: int = 0,
         background: bool = False,
     ) -> None:
-        _check_options(set, dtype, compression, flush_every)
+        if dtype not in ("float16", "float32"):
+            raise DataError("unknown type of features", got=dtype, expected="float16 or float32")
+        if compression not in (None, "gzip", "lzf"):
+            raise DataError("unknown compression", got=compression, expected="gzip, lzf or none")
+        if not set or "/" in set or set.startswith("."):
+            raise DataError("unusable name of a box set", got=repr(set), expected="a name without a slash")
+        if flush_every < 1:
+            raise DataError("flush_every must be positive", got=str(flush_every), expected="1 or more")
         self.path = Path(path)
         self.part = self.path.with_name(self.path.name + ".part")
         self.provenance = dict(provenance or {})
         self.set, self.dtype, self.compression = set, dtype, compression
-        self._flush_every, self._flush_seconds = flush_every, flush_seconds
+        # Most records and seconds of the first segment, and of those after it.
+        self._limits = min(flush_every, FIRST_RECORDS), min(flush_seconds, FIRST_SECONDS)
+        self._later_limits = flush_every, flush_seconds
         self._pending: list[Record] = []
         self._since = monotonic()
-        self._begun = False
         self._layout: dict[str, int] | None = None
         self.bytes = 0
         self.rank = rank
@@ -121,26 +129,22 @@ class FeatureWriter:
                 shutil.rmtree(self.part, ignore_errors=True)
             for draft in self.part.glob("*.tmp"):
                 draft.unlink()
-        self._kept = self._open_kept() if resume else None
-        self._segments = self._open_segments()
-        self._number = max([-1, *(int(path.stem.split("-")[-1]) for path in self.part.glob("*.h5"))]) + 1
+        self._kept: SetFile | None = None
+        if resume and self.path.exists() and self.set in set_names(self.path):
+            self._kept = self._opened(self.path)
+        self._number = max((int(path.stem.split("-")[-1]) for path in self.part.glob("*.h5")), default=-1) + 1
         self.done = {name for source in self._sources() for name in source.ids}
 
-    def _open_kept(self) -> SetFile | None:
-        if not self.path.exists():
-            return None
-        with open_hdf5(self.path) as file:
-            if self.set not in file["sets"]:
-                return None
-        return self._checked(SetFile(self.path, self.set))
-
-    def _open_segments(self) -> list[SetFile]:
-        kept = {} if self._kept is None else dict.fromkeys(self._kept.ids)
-        segments = [self._checked(SetFile(path, self.set)) for path in sorted(self.part.glob("*.h5"))]
+    def _sources(self) -> list[SetFile]:
+        """Open the segments of all processes; return them behind the finished file, if there is one."""
+        kept = [] if self._kept is None else [self._kept]
+        held = {name for source in kept for name in source.ids}
+        segments = [self._opened(path) for path in sorted(self.part.glob("*.h5"))]
         # Killed between the final rename and the clean-up: everything is in the file already.
-        return [segment for segment in segments if not all(name in kept for name in segment.ids)]
+        return kept + [segment for segment in segments if not held.issuperset(segment.ids)]
 
-    def _checked(self, source: SetFile) -> SetFile:
+    def _opened(self, path: Path) -> SetFile:
+        source = SetFile(path, self.set)
         stored = str(source.dtypes["features"])
         if stored != self.dtype or not same_extraction(source.provenance, self.provenance):
             raise DataError(
@@ -150,11 +154,8 @@ class FeatureWriter:
                 expected=f"{self.dtype} {_without_versions(self.provenance)}",
                 hint="use --force to start anew, or another output",
             )
-        self._layout = self._layout or {n: s[1] if len(s) > 1 else 0 for n, s in source.shapes.items()}
+        self._layout = self._layout or source.widths
         return source
-
-    def _sources(self) -> list[SetFile]:
-        return [*([self._kept] if self._kept else []), *self._segments]
 
     def __enter__(self) -> FeatureWriter:
         return self
@@ -183,22 +184,15 @@ class FeatureWriter:
         check_record(record, where=str(self.path))
         if record.id in self.done:
             raise DataError("the image is in the store already", where=str(self.path), got=repr(record.id))
-        if self._layout is None:
-            self._layout = layout(record)
-        if layout(record) != self._layout:
-            raise DataError(
-                f"the record of image {record.id!r} has other fields or widths than those before it",
-                where=str(self.path),
-                got=str(layout(record)),
-                expected=str(self._layout),
-            )
+        fields = layout(record)
+        self._layout = self._layout or fields
+        if fields != self._layout:
+            what = f"the record of image {record.id!r} has other fields or widths than those before it"
+            raise DataError(what, where=str(self.path), got=str(fields), expected=str(self._layout))
         self._pending.append(record)
         self.bytes += sum(array.nbytes for array in record.arrays().values())
         self.done.add(record.id)
-        most, longest = self._flush_every, self._flush_seconds
-        if not self._begun:
-            most, longest = min(most, FIRST_RECORDS), min(longest, FIRST_SECONDS)
-        if len(self._pending) >= most or monotonic() - self._since > longest:
+        if len(self._pending) >= self._limits[0] or monotonic() - self._since > self._limits[1]:
             self._spill()
 
     def flush(self) -> None:
@@ -213,7 +207,7 @@ class FeatureWriter:
     def _spill(self) -> None:
         self._settle()
         if self._pending:
-            self._begun = True
+            self._limits = self._later_limits
             path = self.part / f"{self.rank:04d}-{self._number:08d}.h5"
             if self._pool is None:
                 self._write(path, self._pending)
@@ -242,17 +236,13 @@ class FeatureWriter:
             VlcliError: the disk is full; the segments stay.
         """
         self.flush()
-        self._segments = self._open_segments()
-        if self._segments or not self.path.exists() or self._kept is None:
-            provenance = join_provenance([*(source.provenance for source in self._sources()), self.provenance])
-            sources = [StoredPart(source) for source in self._sources()]
-            others: list[str] = []
-            if self.path.exists():
-                with open_hdf5(self.path) as stored:
-                    others = [other for other in stored["sets"] if other != self.set]
+        sources = self._sources()
+        if sources != [self._kept] or not self.path.exists():
+            provenance = join_provenance([*(source.provenance for source in sources), self.provenance])
             draft = self.part / "finished"
             with written_whole(draft) as target, create_file(target) as file:
-                copy_sets(file, self.path, others)
+                if self.path.exists():
+                    copy_other_sets(file, self.path, self.set)
                 write_sources(
                     file,
                     self.set,
@@ -260,25 +250,13 @@ class FeatureWriter:
                     provenance,
                     order=order,
                     compression=self.compression,
-                    widths=self._layout,
                     dtype=self.dtype,
                     tick=tick,
                 )
             put(draft, self.path)
-        self._segments, self._kept = [], SetFile(self.path, self.set)
+        self._kept = SetFile(self.path, self.set)
         shutil.rmtree(self.part, ignore_errors=True)
         return self.path
-
-
-def _check_options(name: str, dtype: str, compression: str | None, flush_every: int) -> None:
-    if dtype not in ("float16", "float32"):
-        raise DataError("unknown type of features", got=dtype, expected="float16 or float32")
-    if compression not in (None, "gzip", "lzf"):
-        raise DataError("unknown compression", got=compression, expected="gzip, lzf or none")
-    if not name or "/" in name or name.startswith("."):
-        raise DataError("unusable name of a box set", got=repr(name), expected="a name without a slash")
-    if flush_every < 1:
-        raise DataError("flush_every must be positive", got=str(flush_every), expected="1 or more")
 
 
 def _without_versions(provenance: dict[str, Any]) -> dict[str, Any]:

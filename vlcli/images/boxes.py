@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,6 @@ from vlcli.errors import DataError
 NO_AREA = "boxes of no area (width or height not above 0)"
 FORMATS = ("coco-instances", "coco-results", "per-image", "mattnet", "npz")
 Index = Callable[[Any], int]
-_NUMBER = re.compile(r"(\d+)$")
 
 
 def image_id(path: str | Path) -> str:
@@ -34,6 +33,12 @@ def image_id(path: str | Path) -> str:
     name = str(path).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     stem, dot, _ = name.rpartition(".")
     return stem if dot and stem else name
+
+
+def trailing_number(name: str) -> int | None:
+    """Return the number that a name ends in; None where it does not end in one."""
+    match = re.search(r"\d+$", name)
+    return int(match.group()) if match else None
 
 
 @dataclass
@@ -62,9 +67,7 @@ class BoxList:
     name: str = ""
 
     def __post_init__(self) -> None:
-        good = np.isfinite(self.boxes)
-        if not good.all():
-            row = int(np.argmin(good.reshape(len(self.boxes), -1).all(axis=1)))
+        for row in np.flatnonzero(~np.isfinite(np.reshape(self.boxes, (-1, 4))).all(axis=1)):
             name = "" if self.box_ids is None else f" ({self.box_ids[row]})"
             got = f"box {row}{name}: {np.asarray(self.boxes[row]).tolist()}"
             raise DataError("a box is not finite", got=got, expected="x1 y1 x2 y2 in pixels, all of them finite")
@@ -74,8 +77,8 @@ class BoxList:
 
     def rows(self, index: np.ndarray) -> BoxList:
         """Return the boxes at ``index``, in that order."""
-        columns = {name: getattr(self, name) for name in ("boxes", "scores", "classes", "attributes", "box_ids")}
-        return replace(self, **{name: column[index] for name, column in columns.items() if column is not None})
+        columns = {name: value[index] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **columns)
 
     def top(self, limit: int | None) -> BoxList:
         """Return the ``limit`` most confident boxes, best first; in file order where there are no scores."""
@@ -89,8 +92,7 @@ class BoxList:
 
     def clipped(self, size: tuple[int, int]) -> BoxList:
         """Clip the boxes to an image of ``size`` (height, width)."""
-        height, width = size
-        limit = np.array([width, height, width, height], dtype=np.float32)
+        limit = np.array([size[1], size[0]] * 2, dtype=np.float32)
         return replace(self, boxes=np.clip(self.boxes, 0, limit).astype(np.float32), size=size)
 
 
@@ -123,8 +125,8 @@ def boxes_for(boxes: Mapping[str, BoxList], image: str) -> BoxList | None:
     Boxes whose file names another folder than the id are another image's.
     """
     names = path_ids(image) if "/" in image else [image]
-    if number := _NUMBER.search(image):
-        names.append(str(int(number.group(1))))
+    if (number := trailing_number(image)) is not None:
+        names.append(str(number))
     return next((boxes[name] for name in names if name in boxes and _same_folders(boxes[name].name, image)), None)
 
 
@@ -174,16 +176,11 @@ def read_boxes(path: str | Path, format: str | None = None, *, crowds: bool = Fa
     except DataError as error:  # of a box; this is the file that it is in
         raise DataError(error.what, where=str(path), got=error.got, expected=error.expected) from None
     except FileNotFoundError:
-        raise DataError(
-            "the file of boxes does not exist", where=str(path), hint="check the path given as boxes"
-        ) from None
+        what, hint = "the file of boxes does not exist", "check the path given as boxes"
+        raise DataError(what, where=str(path), hint=hint) from None
     except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError, zipfile.BadZipFile) as error:
-        raise DataError(
-            "the file of boxes cannot be read",
-            where=str(path),
-            got=f"{type(error).__name__}: {error}",
-            expected=f"one of {', '.join(FORMATS)}",
-        ) from None
+        what, got = "the file of boxes cannot be read", f"{type(error).__name__}: {error}"
+        raise DataError(what, where=str(path), got=got, expected=f"one of {', '.join(FORMATS)}") from None
 
 
 def _recognise(content: Any) -> str:
@@ -199,12 +196,6 @@ def _recognise(content: Any) -> str:
     raise ValueError("neither COCO instances, COCO results, MAttNet's detections, nor a list of images with boxes")
 
 
-def _corners(boxes: Iterable[Any]) -> np.ndarray:
-    array = np.asarray(list(boxes), dtype=np.float64).reshape(-1, 4)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its row, by BoxList
-        return np.concatenate([array[:, :2], array[:, :2] + array[:, 2:]], axis=1).astype(np.float32)
-
-
 def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     """Return the boxes of a COCO instances document; see :func:`read_boxes`."""
     annotations = (note for note in content["annotations"] if "bbox" in note)
@@ -214,8 +205,7 @@ def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
     for image in content["images"]:
         if notes := rows.get(image["id"]):
             size = (image["height"], image["width"]) if "height" in image else None
-            name = image.get("file_name", str(image["id"]))
-            boxes = replace(_annotated(notes, size), name=name)
+            boxes = replace(_annotated(notes, size), name=image.get("file_name", str(image["id"])))
             if index is not None:
                 boxes.attributes = np.array([index(note.get("attributes", [])) for note in notes], np.int64)
             result.append(boxes)
@@ -224,9 +214,9 @@ def from_instances(content: dict[str, Any], crowds: bool) -> BoxFile:
 
 
 def _by_image(notes: Iterable[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]]:
-    rows: dict[Any, list[dict[str, Any]]] = {}
+    rows = defaultdict(list)
     for note in notes:
-        rows.setdefault(note["image_id"], []).append(note)
+        rows[note["image_id"]].append(note)
     return rows
 
 
@@ -235,9 +225,9 @@ def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, l
 
     "red small" is red of the colours and small of the sizes; the number is -1 where a supercategory is lacking.
     """
-    kinds: dict[str, list[dict[str, Any]]] = {}
+    kinds = defaultdict(list)
     for row in categories:
-        kinds.setdefault(str(row.get("supercategory", "")), []).append(row)
+        kinds[str(row.get("supercategory", ""))].append(row)
     if not kinds:
         return None, []
     names = [""]
@@ -258,15 +248,15 @@ def attribute_product(categories: list[dict[str, Any]]) -> tuple[Index | None, l
 
 
 def _annotated(notes: list[dict[str, Any]], size: tuple[int, int] | None) -> BoxList:
-    whole = {key: all(isinstance(note.get(key), int) for note in notes) for key in ("category_id", "attribute_id")}
-    return BoxList(
-        _corners(note["bbox"] for note in notes),
-        scores=np.array([n["score"] for n in notes], np.float32) if all("score" in n for n in notes) else None,
-        classes=np.array([n["category_id"] for n in notes], np.int64) if whole["category_id"] else None,
-        attributes=np.array([n["attribute_id"] for n in notes], np.int64) if whole["attribute_id"] else None,
-        box_ids=np.array([str(n["id"]) for n in notes]) if all("id" in n for n in notes) else None,
-        size=size,
-    )
+    def column(key: str, dtype: Any, kind: type = object) -> np.ndarray | None:
+        values = [note[key] for note in notes if key in note and isinstance(note[key], kind)]
+        return np.array(values, dtype) if len(values) == len(notes) else None
+
+    boxes = np.asarray([note["bbox"] for note in notes], dtype=np.float64).reshape(-1, 4)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused, with its row, by BoxList
+        corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1).astype(np.float32)
+    ids = column("category_id", np.int64, int), column("attribute_id", np.int64, int), column("id", np.str_)
+    return BoxList(corners, column("score", np.float32), *ids, size=size)
 
 
 def _from_results(content: list[dict[str, Any]]) -> dict[str, BoxList]:
@@ -297,15 +287,13 @@ def _from_images(content: list[dict[str, Any]]) -> dict[str, BoxList]:
     result: list[BoxList] = []
     for image in content:
         boxes = np.asarray(image["boxes"], dtype=np.float32).reshape(-1, 4)
-        columns: dict[str, np.ndarray] = {}
-        for key, (name, dtype) in _COLUMNS.items():
-            if key in image:
-                columns[name] = np.asarray(image[key], dtype=dtype)
-                if columns[name].shape != (len(boxes),):
-                    shape = columns[name].shape
-                    raise ValueError(f"{image['file_name']}: {key} has shape {shape} for {len(boxes)} boxes")
+        columns = {key: np.asarray(image[key], dtype=dtype) for key, (_, dtype) in _COLUMNS.items() if key in image}
+        for key, values in columns.items():
+            if values.shape != (len(boxes),):
+                raise ValueError(f"{image['file_name']}: {key} has shape {values.shape} for {len(boxes)} boxes")
         size = (image["height"], image["width"]) if "height" in image else None
-        result.append(BoxList(boxes, size=size, name=image["file_name"], **columns))
+        fields = {_COLUMNS[key][0]: values for key, values in columns.items()}
+        result.append(BoxList(boxes, size=size, name=image["file_name"], **fields))
     return _by_id(result)
 
 

@@ -1,7 +1,6 @@
 """Defines the base class of foreign formats: images one after another, each decoded on demand."""
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,10 +9,9 @@ from typing import Any, ClassVar
 
 from vlcli.errors import DataError
 from vlcli.features.schema import DEFAULT_SET, Record
-from vlcli.images.boxes import image_id
+from vlcli.images.boxes import image_id, trailing_number
 from vlcli.images.files import BadImageError, read_size
 
-_NUMBER = re.compile(r"(\d+)$")
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
@@ -45,35 +43,18 @@ class ImageNames:
 
     def __init__(self, source: str | Path) -> None:
         self.source = Path(source)
-        self._sizes: dict[str, tuple[int, int]] = {}
-        self._files: dict[str, Path] = {}
+        # File of each image of a folder, or size of each image that a file lists.
+        self._images: dict[str, Path | tuple[int, int]] = {}
         if self.source.is_dir():
             files = sorted(path for path in self.source.rglob("*") if path.suffix.lower() in PICTURES)
-            self._files = {image_id(path): path for path in files}
+            self._images.update((image_id(path), path) for path in files)
         else:
-            self._sizes = self._listed_sizes()
-        names = [*self._files, *self._sizes]
-        self._numbered = {int(match.group(1)): name for name in names if (match := _NUMBER.search(name))}
-
-    def _listed_sizes(self) -> dict[str, tuple[int, int]]:
-        try:
-            rows = json.loads(self.source.read_text(encoding="utf-8"))
-            rows = rows["images"] if isinstance(rows, dict) else rows
-            return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                "the sizes of the pictures cannot be read",
-                where=str(self.source),
-                got=f"{type(error).__name__}: {error}",
-                expected="a folder of pictures, or a JSON file whose `images` have file_name, width and height",
-            ) from None
+            self._images.update(_listed_sizes(self.source))
+        self._numbered = {trailing_number(name): name for name in self._images} | {None: None}
 
     def find(self, name: str) -> str | None:
         """Return an image's name, by that or by the number it ends in; None where it is missing."""
-        if name in self._files or name in self._sizes:
-            return name
-        match = _NUMBER.search(name)
-        return self._numbered.get(int(match.group(1))) if match else None
+        return name if name in self._images else self._numbered.get(trailing_number(name))
 
     def size(self, name: str) -> tuple[int, int]:
         """Return height and width of an image.
@@ -84,12 +65,22 @@ class ImageNames:
         known = self.find(name)
         if known is None:
             raise ValueError(f"its size is unknown: {self.source} has no such picture")
-        if known in self._sizes:
-            return self._sizes[known]
+        image = self._images[known]
         try:
-            return read_size(self._files[known])
+            return read_size(image) if isinstance(image, Path) else image
         except BadImageError as error:
-            raise ValueError(f"its size is unknown: {self._files[known]}: {error}") from None
+            raise ValueError(f"its size is unknown: {image}: {error}") from None
+
+
+def _listed_sizes(source: Path) -> dict[str, tuple[int, int]]:
+    try:
+        rows = json.loads(source.read_text(encoding="utf-8"))
+        rows = rows["images"] if isinstance(rows, dict) else rows
+        return {image_id(row["file_name"]): (int(row["height"]), int(row["width"])) for row in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what, got = "the sizes of the pictures cannot be read", f"{type(error).__name__}: {error}"
+        expected = "a folder of pictures, or a JSON file whose `images` have file_name, width and height"
+        raise DataError(what, where=str(source), got=got, expected=expected) from None
 
 
 @dataclass
@@ -168,9 +159,9 @@ class Format(ABC):
         return None
 
 
-def size_facts(options: FormatOptions) -> dict[str, Any]:
+def size_facts(options: FormatOptions, otherwise: str = "extent of the boxes") -> dict[str, Any]:
     """Return provenance on the sizes, for a format without sizes."""
-    return {"sizes": "pictures" if options.pictures else "extent of the boxes"}
+    return {"sizes": "pictures" if options.pictures else otherwise}
 
 
 def named_size(name: str, pictures: ImageNames | None, corner: tuple[float, float]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from vlcli.errors import DataError
 from vlcli.features.concepts import CONCEPTS as SET
 from vlcli.features.concepts import WORDS, concept_record
-from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size
+from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size, size_facts
 from vlcli.features.schema import Record
 from vlcli.images.boxes import image_id
 
@@ -36,13 +36,12 @@ class ConceptFormat(Format):
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
         rows = _rows(source)
         scored = "as read" if any(scores is not None for _, _, scores in rows) else "not given: 1"
-        sizes = "pictures" if options.pictures else "not given: 1 x 1"
+        counts = Counter(word for _, words, _ in rows for word in words)
         if options.vocabulary is not None:
             words = read_words(options.vocabulary)
         else:
-            counts = Counter(word for _, words, _ in rows for word in words)
             words = sorted(counts, key=lambda word: (-counts[word], word))
-        return {WORDS: words, "scores": scored, "sizes": sizes}
+        return {WORDS: words, "scores": scored, **size_facts(options, "not given: 1 x 1")}
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
         numbers = {word: number for number, word in enumerate(self.facts(source, options)[WORDS])}

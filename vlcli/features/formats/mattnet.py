@@ -15,7 +15,7 @@ import numpy as np
 from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, ImageNames, named_size, size_facts
 from vlcli.features.schema import Record
 from vlcli.images.boxes import BoxList, read_boxes
-from vlcli.images.labels import Labels, class_table, ids_used, numbered
+from vlcli.images.labels import class_table, ids_used, numbered
 
 
 class Mattnet(Format):
@@ -27,18 +27,13 @@ class Mattnet(Format):
     provenance: ClassVar = {"extractor": "imported: mattnet", "boxes": "detected"}
 
     def facts(self, source: Path, options: FormatOptions) -> dict[str, Any]:
-        return {**size_facts(options), **_read(source)[1].provenance()}
+        return {**size_facts(options), **class_table(ids_used(read_boxes(source, "mattnet")), {}).provenance()}
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        for name, boxes in _read(source)[0].items():
+        boxes = read_boxes(source, "mattnet")
+        for name, one in numbered(boxes, class_table(ids_used(boxes), {})).items():
             image = (options.pictures.find(name) if options.pictures else None) or name
-            yield ForeignImage(image, f"{source}: image {name}", partial(_decode, image, boxes, options.pictures))
-
-
-def _read(source: Path) -> tuple[dict[str, BoxList], Labels]:
-    boxes = read_boxes(source, "mattnet")
-    labels = class_table(ids_used(boxes), {})
-    return numbered(boxes, labels), labels
+            yield ForeignImage(image, f"{source}: image {name}", partial(_decode, image, one, options.pictures))
 
 
 def _decode(name: str, boxes: BoxList, pictures: ImageNames | None) -> Record:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from vlcli.features.formats.base import ForeignImage, Format, FormatOptions, Ima
 from vlcli.features.schema import Record
 from vlcli.images.boxes import image_id
 
+ARRAYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
 LABELS = {
     "classes": "objects_id",
     "class_scores": "objects_conf",
@@ -52,21 +53,18 @@ def _files(source: Path) -> list[Path]:
 
 def _decode(path: Path, pictures: ImageNames | None) -> Record:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return _record(path, arrays, pictures)
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in (*LABELS.values(), *ARRAYS) if name in file.files}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise ValueError(f"the file is damaged: {error}") from None
-
-
-def _record(path: Path, arrays: Any, pictures: ImageNames | None) -> Record:
     boxes = np.asarray(arrays["bbox"], np.float32).reshape(-1, 4)
-    rows = int(arrays["num_bbox"]) if "num_bbox" in arrays.files else len(boxes)
+    rows = int(arrays.get("num_bbox", len(boxes)))
     if not 0 <= rows <= len(boxes):
         raise ValueError(f"num_bbox is {rows}, there are {len(boxes)} boxes")
-    features = _features(arrays["x"], len(boxes)) if "x" in arrays.files else np.zeros((len(boxes), 0), np.float32)
-    labels = {field: arrays[name][:rows] for field, name in LABELS.items() if name in arrays.files}
+    features = _features(arrays["x"], len(boxes)) if "x" in arrays else np.zeros((len(boxes), 0), np.float32)
+    labels = {field: arrays[name][:rows] for field, name in LABELS.items() if name in arrays}
     name = image_id(path)
-    if {"image_h", "image_w"} <= set(arrays.files):
+    if {"image_h", "image_w"} <= set(arrays):
         size = (int(arrays["image_h"]), int(arrays["image_w"]))
     else:
         size = named_size(name, pictures, tuple(boxes[:, 2:].max(0, initial=1).tolist()))

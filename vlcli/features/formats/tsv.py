@@ -34,12 +34,10 @@ class TSVFormat(Format):
     """A TSV format.
 
     Attributes:
-        columns: names in the file's order.
-        meaning: of each: ``id``, ``height``, ``width``, ``count``, or an array.
+        meaning: of each column, in the file's order: ``id``, ``height``, ``width``, ``count``, or an array.
     """
 
     source = "a TSV file"
-    columns: ClassVar[tuple[str, ...]]
     meaning: ClassVar[dict[str, str | Column]]
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
@@ -50,20 +48,17 @@ class TSVFormat(Format):
                     yield ForeignImage("", where, partial(_refuse, f"the line is longer than {LONGEST >> 20} MiB"))
                     return
                 cells = line.rstrip(b"\r\n").split(b"\t")
-                if number == 1 and cells[0].decode("utf-8", "replace") == self.columns[0]:
+                name = cells[list(self.meaning.values()).index("id")] if len(cells) == len(self.meaning) else b""
+                if number == 1 and cells[0].decode("utf-8", "replace") == next(iter(self.meaning)):
                     continue  # a header, which some write
                 if cells != [b""]:
-                    yield ForeignImage(self._id(cells), where, partial(self._decode, cells))
-
-    def _id(self, cells: list[bytes]) -> str:
-        column = next(number for number, name in enumerate(self.columns) if self.meaning[name] == "id")
-        return cells[column].decode("utf-8", "replace") if len(cells) == len(self.columns) else ""
+                    yield ForeignImage(name.decode("utf-8", "replace"), where, partial(self._decode, cells))
 
     def _decode(self, cells: list[bytes]) -> Record:
-        if len(cells) != len(self.columns):
-            short = "; the line is cut short" if len(cells) < len(self.columns) else ""
-            raise ValueError(f"{len(cells)} columns, expected {len(self.columns)}{short}")
-        row = dict(zip(self.columns, cells, strict=True))
+        if len(cells) != len(self.meaning):
+            short = "; the line is cut short" if len(cells) < len(self.meaning) else ""
+            raise ValueError(f"{len(cells)} columns, expected {len(self.meaning)}{short}")
+        row = dict(zip(self.meaning, cells, strict=True))
         cell_of = {what: row[name] for name, what in self.meaning.items() if isinstance(what, str)}
         size = (_whole(cell_of["height"], "height"), _whole(cell_of["width"], "width"))
         count = _whole(cell_of["count"], "number of boxes")
@@ -89,7 +84,7 @@ class TSVFormat(Format):
         values = {"id": record.id, "height": record.size[0], "width": record.size[1], "count": len(record)}
         cells = [
             str(values[what]).encode() if isinstance(what, str) else _cell(record, what)
-            for what in (self.meaning[name] for name in self.columns)
+            for what in self.meaning.values()
         ]
         return b"\t".join(cells) + b"\r\n"
 
@@ -123,9 +118,7 @@ def _array(cell: bytes, column: Column, count: int, name: str) -> np.ndarray:
 
 
 def _cell(record: Record, column: Column) -> bytes:
-    value = getattr(record, column.field)
-    if value is None:
-        value = np.zeros(len(record))
+    value = record.arrays().get(column.field, np.zeros(len(record)))
     return base64.b64encode(np.ascontiguousarray(value, dtype=column.dtype).tobytes())
 
 
@@ -135,19 +128,15 @@ class Obj36(TSVFormat):
     name = "obj36"
     about = "LXMERT's TSV: objects and attributes with confidences, boxes, features"
     provenance: ClassVar = {"extractor": "imported: obj36", "boxes": "detected"}
-    columns = (
-        "img_id", "img_h", "img_w", "objects_id", "objects_conf",
-        "attrs_id", "attrs_conf", "num_boxes", "boxes", "features",
-    )  # fmt: skip
     meaning: ClassVar = {
         "img_id": "id",
         "img_h": "height",
         "img_w": "width",
-        "num_boxes": "count",
         "objects_id": Column("classes", "<i8"),
         "objects_conf": Column("class_scores", "<f4"),
         "attrs_id": Column("attributes", "<i8"),
         "attrs_conf": Column("attribute_scores", "<f4"),
+        "num_boxes": "count",
         "boxes": Column("boxes", "<f4", 4),
         "features": Column("features", "<f4", None),
     }
@@ -159,7 +148,6 @@ class Butd(TSVFormat):
     name = "butd"
     about = "bottom-up attention's TSV: width before height, boxes, features, no labels"
     provenance: ClassVar = {"extractor": "imported: butd", "boxes": "detected"}
-    columns = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
     meaning: ClassVar = {
         "image_id": "id",
         "image_w": "width",

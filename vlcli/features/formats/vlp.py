@@ -9,7 +9,7 @@ itself does.
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,13 +37,13 @@ class Vlp(Format):
         return size_facts(options)
 
     def entries(self, source: Path, options: FormatOptions) -> Iterator[ForeignImage]:
-        shards = _shards(source)
-        for path in shards:
-            beside = path.with_name(path.name.replace("_feat", "_bbox"))
-            box_file = options.boxes or (beside if beside.is_file() else _box_file(path))
-            other = path.with_name(path.name.replace("_feat", "_cls"))
-            with _opened(path) as features, _opened(box_file) as boxes, ExitStack() as stack:
-                probs = stack.enter_context(_opened(other)) if other.is_file() else None
+        for path in _shards(source):
+            probs_file = path.with_name(path.name.replace("_feat", "_cls"))
+            with (
+                _opened(path) as features,
+                _opened(options.boxes or _box_file(path)) as boxes,
+                _opened(probs_file) if probs_file.is_file() else nullcontext() as probs,
+            ):
                 for name in features:
                     decode = partial(_decode, name, features, probs, boxes, options.pictures)
                     yield ForeignImage(name, f"{path}[{name}]", decode)
@@ -64,16 +64,16 @@ def _shards(source: Path) -> list[Path]:
         if match and prefix in (None, match["prefix"]):
             families.setdefault(match["prefix"], []).append(path)
     if len(families) != 1:
-        raise DataError(
-            "VLP's shards are not found" if not families else "there are several families of shards",
-            where=str(source),
-            got=", ".join(families) or "no file *_featSSS.h5",
-            expected="a prefix such as feat_cls_1000/coco_detection_vg_100dets_gvd_checkpoint_trainval",
-        )
+        what = "there are several families of shards" if families else "VLP's shards are not found"
+        expected = "a prefix such as feat_cls_1000/coco_detection_vg_100dets_gvd_checkpoint_trainval"
+        raise DataError(what, where=str(source), got=", ".join(families) or "no file *_featSSS.h5", expected=expected)
     return next(iter(families.values()))
 
 
 def _box_file(shard: Path) -> Path:
+    beside = shard.with_name(shard.name.replace("_feat", "_bbox"))
+    if beside.is_file():
+        return beside
     around = sorted({*shard.parent.glob("*bbox*.h5"), *shard.parent.parent.glob("*bbox*.h5")})
     if len(around) != 1:
         got = ", ".join(map(str, around)) or f"no *bbox*.h5 in {shard.parent} or above it"
