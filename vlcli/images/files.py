@@ -41,11 +41,14 @@ def read_size(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int]
         raw: see :func:`open_image`.
     """
     if isinstance(source, str):
-        head = _fetched(source, HEAD)
+        try:
+            head = read_bytes(source, HEAD)
+        except FileNotFoundError:
+            raise BadImageError("the file does not exist") from None
         if head.startswith(_JPEG):  # whose header has everything; others may say things at their end
             with suppress(BadImageError):
                 return read_size(head, max_pixels, raw)
-        source = head if len(head) < HEAD else _fetched(source)
+        source = head if len(head) < HEAD else source
     with opened(source, max_pixels) as image:
         width, height = image.size
         turned = _orientation(image) >= 5 and not _keeps(image, raw)
@@ -69,9 +72,9 @@ def open_image(source: Source, max_pixels: int = MAX_PIXELS, raw: tuple[int, int
         return _decoded(image, raw)
 
 
-def check_image(source: Source, max_pixels: int = MAX_PIXELS) -> None:
+def check_image(source: Source) -> None:
     """Check that an image can be decoded; a JPEG at an eighth of its size, which reads all of it."""
-    with opened(source, max_pixels) as image:
+    with opened(source) as image:
         image.draft(None, (image.width // 8, image.height // 8))
         _loaded(image)
 
@@ -93,7 +96,7 @@ def open_image_bytes(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     Raises:
         BadImageError: empty, truncated, no image, of another format, or too large.
     """
-    with _opened_bytes(data, max_pixels) as image:
+    with opened(data, max_pixels, FORMATS) as image:
         return _decoded(image, None)
 
 
@@ -103,15 +106,9 @@ def read_format(data: bytes, max_pixels: int = MAX_PIXELS) -> str:
     Raises:
         BadImageError: empty, no image, of another format, or too large.
     """
-    with _opened_bytes(data, max_pixels) as image:
+    with opened(data, max_pixels, FORMATS) as image:
         kind = (image.format or "").lower()
     return ".jpg" if kind in ("jpeg", "mpo") else f".{kind}"
-
-
-def _opened_bytes(data: bytes, max_pixels: int) -> Image.Image:
-    if not data:
-        raise BadImageError("the file is empty")
-    return _bounded(lambda: Image.open(io.BytesIO(data), formats=FORMATS), max_pixels)
 
 
 def _loaded(image: Image.Image) -> None:
@@ -184,21 +181,17 @@ def pixel_range(ends: tuple[float, float] | None) -> Iterator[None]:
             os.environ[RANGE] = before
 
 
-def opened(source: Source, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open an image and read only its header.
+def opened(source: Source, max_pixels: int = MAX_PIXELS, formats: tuple[str, ...] | None = None) -> Image.Image:
+    """Open an image, in one of ``formats`` of Pillow (None: any), and read only its header.
 
     Raises:
         BadImageError: missing, empty, no image, or too large.
         DataError: a remote file cannot be fetched.
     """
-    return _bounded(lambda: Image.open(_source(source)), max_pixels)
-
-
-def _bounded(begin: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = begin()
+            image = Image.open(_source(source), formats=formats)
     except FileNotFoundError:
         raise BadImageError("the file does not exist") from None
     except UnidentifiedImageError:
@@ -220,28 +213,21 @@ def _bounded(begin: Callable[[], Image.Image], max_pixels: int) -> Image.Image:
 
 def _source(source: Source) -> Path | BinaryIO:
     """Return the file, or the bytes of an address or of a path into a shard."""
+    data = b""
     if isinstance(source, Path):
         try:
             if source.stat().st_size:
                 return source
-            data = b""
         except NotADirectoryError:
             inner = split_path(source)
             if inner is None:
                 raise FileNotFoundError(source) from None
             data = read_member(*inner)
     else:
-        data = _fetched(source) if isinstance(source, str) else source
+        data = read_bytes(source) if isinstance(source, str) else source
     if not data:
         raise BadImageError("the file is empty")
     return io.BytesIO(data)
-
-
-def _fetched(address: str, most: int | None = None) -> bytes:
-    try:
-        return read_bytes(address, most)
-    except FileNotFoundError:
-        raise BadImageError("the file does not exist") from None
 
 
 def _keeps(image: Image.Image, raw: tuple[int, int] | None) -> bool:
@@ -284,18 +270,17 @@ def conversion_notes(pictures: Sequence[Path | str]) -> list[str]:
     """
     files = [path for path in pictures if isinstance(path, Path)]
     headers = [files[row] for row in spread(len(files))]
-    modes = [(path, _mode(path)) for path in headers]
-    deep = [path for path, mode in modes if is_deep(mode)]
-    texts = [_CONVERSIONS[mode] for _, mode in modes if mode in _CONVERSIONS]
-    texts += [
-        f"more than 8 bits: {_range(deep[row])} becomes 0 to 255 (images.range=[LOW,HIGH] changes it)"
-        for row in spread(len(deep), DECODED)
-    ]
+    modes = [_seen(_mode, path) for path in headers]
+    deep = [path for path, mode in zip(headers, modes, strict=True) if is_deep(mode)]
+    texts = [_CONVERSIONS[mode] for mode in modes if mode in _CONVERSIONS]
+    for row in spread(len(deep), DECODED):
+        ends = _seen(_range, deep[row]) or "a range that cannot be read"
+        texts.append(f"more than 8 bits: {ends} becomes 0 to 255 (images.range=[LOW,HIGH] changes it)")
     lines = [f"pictures with {text}" for text in dict.fromkeys(texts)]
-    shades = filter(None, (_shade(headers[row]) for row in spread(len(headers), DECODED)))
-    for shade, count in Counter(shades).items():
+    shades = Counter(_seen(_shade, headers[row]) for row in spread(len(headers), DECODED))
+    for shade in filter(None, shades):
         hint = ": images.range=[LOW,HIGH] says which values are black and white" if deep or shade == "black" else ""
-        lines.append(f"{count} of {min(len(headers), DECODED)} pictures looked at are (nearly) {shade}{hint}")
+        lines.append(f"{shades[shade]} of {min(len(headers), DECODED)} pictures looked at are (nearly) {shade}{hint}")
     return lines
 
 
@@ -304,26 +289,23 @@ def spread(count: int, most: int = LOOKED_AT) -> Sequence[int]:
     return range(count) if count <= most else [count * number // most for number in range(most)]
 
 
-def _mode(path: Path) -> str:
+def _seen(look: Callable[[Image.Image], str], path: Path) -> str:
+    """Return what ``look`` says of a picture; empty for an unreadable one."""
     try:
         with opened(path) as image:
-            return "PA" if image.mode == "P" and "transparency" in image.info else image.mode
-    except (BadImageError, DataError, OSError):
-        return ""
-
-
-def _range(path: Path) -> str:
-    try:
-        with opened(path) as image:
-            low, high = deep_range(np.asarray(image))
+            return look(image)
     except (BadImageError, DataError, OSError, ValueError, SyntaxError):
-        return "a range that cannot be read"
-    return f"{low:g} to {high:g}"
-
-
-def _shade(path: Path) -> str:
-    try:
-        values = np.asarray(open_image(path).resize((64, 64), Image.Resampling.BOX))
-    except (BadImageError, DataError, OSError):
         return ""
+
+
+def _mode(image: Image.Image) -> str:
+    return "PA" if image.mode == "P" and "transparency" in image.info else image.mode
+
+
+def _range(image: Image.Image) -> str:
+    return "{:g} to {:g}".format(*deep_range(np.asarray(image)))
+
+
+def _shade(image: Image.Image) -> str:
+    values = np.asarray(_decoded(image, None).resize((64, 64), Image.Resampling.BOX))
     return "black" if np.quantile(values, 0.99) < DARK else "white" if np.quantile(values, 0.01) > LIGHT else ""

@@ -30,8 +30,7 @@ class Labels:
 
     def provenance(self) -> dict[str, Any]:
         """Return the parts that are not empty, for the provenance of a store."""
-        parts = {name: list(getattr(self, name)) for name in self.__dataclass_fields__}
-        return {name: values for name, values in parts.items() if values}
+        return {name: list(values) for name, values in vars(self).items() if values}
 
 
 _COCO = """
@@ -69,18 +68,18 @@ def class_table(ids: Iterable[int], named: Mapping[int, str], known: Labels | No
 def numbered(boxes: Mapping[str, BoxList], labels: Labels) -> dict[str, BoxList]:
     """Replace the classes' ids of a file by the numbers of ``labels``; -1 where an id is not among them."""
     number_of = {class_id: number for number, class_id in enumerate(labels.class_ids)}
-    renumbered = dict(boxes)
-    for name, one in boxes.items():
-        if one.classes is not None:
-            classes = np.array([number_of.get(int(value), -1) for value in one.classes], np.int64)
-            renumbered[name] = replace(one, classes=classes)
-    return renumbered
+
+    def classes(ids: np.ndarray) -> np.ndarray:
+        return np.array([number_of.get(value, -1) for value in ids.tolist()], np.int64)
+
+    return {
+        name: one if one.classes is None else replace(one, classes=classes(one.classes)) for name, one in boxes.items()
+    }
 
 
 def ids_used(boxes: Mapping[str, BoxList]) -> set[int]:
     """Return every class id."""
-    columns = (one.classes for one in boxes.values())
-    return {int(value) for column in columns if column is not None for value in np.unique(column)}
+    return {value for one in boxes.values() if one.classes is not None for value in one.classes.tolist()}
 
 
 def together(parts: Sequence[tuple[Mapping[str, BoxList], Labels]]) -> tuple[dict[str, BoxList], Labels]:
@@ -92,10 +91,10 @@ def together(parts: Sequence[tuple[Mapping[str, BoxList], Labels]]) -> tuple[dic
     known = [labels for boxes, labels in parts if boxes and labels != Labels()]
     if all(labels == known[0] for labels in known):
         return {name: one for boxes, _ in parts for name, one in boxes.items()}, known[0] if known else Labels()
-    if any(not labels.classes for labels in known):
-        first = next(labels for labels in known if not labels.classes)
-        got = f"ids {', '.join(map(str, first.class_ids[:5]))} ... without names"
-        raise DataError("The classes of some boxes have names, others have none.", got=got)
+    for labels in known:
+        if not labels.classes:
+            got = f"ids {', '.join(map(str, labels.class_ids[:5]))} ... without names"
+            raise DataError("The classes of some boxes have names, others have none.", got=got)
     classes = list(dict.fromkeys(name for labels in known for name in labels.classes))
     attributes = list(dict.fromkeys(name for labels in known for name in labels.attributes))
     joined: dict[str, BoxList] = {}

@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,7 +117,10 @@ def local_copy(address: str) -> Path:
     info = _tried(address, lambda: system.info(path))
     marks: dict[str, Any] = {name: info[name] if name == "size" else str(info[name]) for name in _MARKS if name in info}
     with locked(folder, f"name another folder for copies: {CACHE}=FOLDER"):
-        if not copy.is_file() or _noted(note) != marks:
+        fetched = None
+        with suppress(OSError, ValueError):
+            fetched = json.loads(note.read_bytes())
+        if not copy.is_file() or fetched != marks:
             _tried(address, lambda: _fetch(system, path, copy, marks.get("size")))
             write_json(note, marks)
     _checked[address] = copy
@@ -134,13 +138,6 @@ def _tried(address: str, act: Callable[[], T]) -> T:
         return tried(address, act)
     except FileNotFoundError:
         raise DataError("There is no such remote file.", where=address, hint="check the address") from None
-
-
-def _noted(note: Path) -> Any:
-    try:
-        return json.loads(note.read_bytes())
-    except (OSError, ValueError):
-        return None
 
 
 def _fetch(system: Any, path: str, copy: Path, size: int | None) -> None:
