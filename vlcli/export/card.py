@@ -48,7 +48,7 @@ def front_matter(
     results = [
         {
             "task": {"type": task},
-            "dataset": {"name": _data(record) or "evaluation", "type": "other"},
+            "dataset": {"name": ", ".join(_data(record)) or "evaluation", "type": "other"},
             "metrics": [{"type": one.name, "value": one.value} for one in measures],
         }
         for record, measures in scores
@@ -57,7 +57,7 @@ def front_matter(
         "license": licence,
         "library_name": "vlcli",
         "tags": ["vision-language", model_name(trained), task],
-        "datasets": sorted({name for record in chain for name in _data(record).split(", ") if name}),
+        "datasets": sorted({name for record in chain for name in _data(record)}),
     }
     if results:
         fields["model-index"] = [{"name": model_name(trained), "results": results}]
@@ -87,39 +87,36 @@ def _sources(record: StageRecord) -> list[str]:
 
 def evaluations(stage: Path) -> list[tuple[StageRecord, list[Measured]]]:
     """Return the evaluations of a stage's model in the same run, with intervals if there are predictions."""
-    records = [(folder, stage_record.read(folder)) for folder in sorted(stage.parent.glob("*")) if folder.is_dir()]
-    return [
-        (record, measured(record.metrics, read_lines(folder / PREDICTIONS)[0], read_clusters(folder)))
-        for folder, record in records
-        if record is not None
-        and record.kind == "evaluate"
-        and record.status == "done"
-        and record.metrics
-        and stage.name in _sources(record)
-    ]
+    scores = []
+    for folder in sorted(path for path in stage.parent.glob("*") if path.is_dir()):
+        record = stage_record.read(folder)
+        if record is None or record.kind != "evaluate" or record.status != "done" or not record.metrics:
+            continue
+        if stage.name in _sources(record):
+            rows = read_lines(folder / PREDICTIONS)[0]
+            scores.append((record, measured(record.metrics, rows, read_clusters(folder))))
+    return scores
 
 
-def _data(record: StageRecord) -> str:
+def _data(record: StageRecord) -> list[str]:
     rows = record.config.get("data") or []
     rows = rows if isinstance(rows, list) else [rows]
-    return ", ".join(dict.fromkeys(str(as_spec(row)["name"]) for row in rows if row))
+    return list(dict.fromkeys(str(as_spec(row)["name"]) for row in rows if row))
 
 
 def _about(trained: Trained, chain: Sequence[StageRecord], licence: str) -> str:
     count = sum(value.numel() for value in trained.model.parameters())
     task = as_spec(getattr(trained, "task_spec", None) or "none")["name"]
     steps = " → ".join(f"{record.stage} ({record.kind})" for record in chain) or "not recorded"
-    paper = getattr(type(trained.model), "paper", "") or "not named"
-    lines = [
-        f"- model: `{model_name(trained)}`, {count:,} parameters (heads not counted)",
-        f"- after: {paper}",
-        f"- task: {task}",
-        f"- trained by: {steps}",
-        f"- licence: {licence}"
-        + ("" if licence != "other" else " (nobody named one: `format: {name: hub, license: ...}`)"),
-        f"- made by: vlcli {__version__}; `recipe.yaml` repeats it",
-    ]
-    return "\n".join(lines) + "\n"
+    unnamed = " (nobody named one: `format: {name: hub, license: ...}`)" if licence == "other" else ""
+    return (
+        f"- model: `{model_name(trained)}`, {count:,} parameters (heads not counted)\n"
+        f"- after: {trained.model.paper or 'not named'}\n"
+        f"- task: {task}\n"
+        f"- trained by: {steps}\n"
+        f"- licence: {licence}{unnamed}\n"
+        f"- made by: vlcli {__version__}; `recipe.yaml` repeats it\n"
+    )
 
 
 def _scores(scores: Sequence[tuple[StageRecord, list[Measured]]]) -> str:
@@ -144,6 +141,7 @@ def _training(chain: Sequence[StageRecord]) -> str:
     for record in chain:
         chosen = {key: record.config[key] for key in SETTINGS if record.config.get(key) not in (None, [], {})}
         versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-        facts = f"data: {_data(record) or 'of the task'}; seed {record.seed}; {record.seconds:.0f} s; {versions}"
+        data = ", ".join(_data(record)) or "of the task"
+        facts = f"data: {data}; seed {record.seed}; {record.seconds:.0f} s; {versions}"
         parts.append(f"### {record.stage}\n\n{facts}\n\n```yaml\n{to_yaml(chosen)}```\n")
     return "\n".join(parts) or "No record of the training is there.\n"

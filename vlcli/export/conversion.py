@@ -108,9 +108,6 @@ class Transformers(Exporter):
         architecture: class of the family, if its exporter has the option; ``auto`` lets it choose.
     """
 
-    packages: ClassVar[tuple[str, ...]] = TransformersExporter.packages
-    install: ClassVar[str] = TransformersExporter.install
-
     def __init__(self, *, architecture: str = "auto") -> None:
         self.architecture = architecture
 
@@ -124,60 +121,48 @@ def exporter_of(trained: Trained, architecture: str = "auto") -> Exporter:
     Raises:
         ComponentError: there is none; the message names the models that can be converted.
     """
-    known = converters()
     wanted = str(as_spec(getattr(trained, "model_spec", None) or "")["name"]).rpartition(":")[2]
-    for name, kind in known.items():
-        if wanted in kind.models:
-            choice = {} if architecture == "auto" else {"architecture": architecture}
-            exporter: Exporter = registry.of(Exporter).build({"name": name, **choice})
-            return exporter
-    raise ComponentError(
-        f"vlcli knows no class of transformers that equals {type(trained.model).__name__}.",
-        where="exporter transformers",
-        got=f"model: {wanted}",
-        expected="; ".join(f"{' or '.join(kind.models)} ({', '.join(kind.classes)})" for kind in known.values()),
-        hint="format: safetensors or onnx",
-    )
-
-
-def converters() -> dict[str, type[TransformersExporter]]:
-    """Return the registered exporters that convert models, by name, except those that cannot be imported."""
-    known = {}
+    convertible = []
     for name in registry.names("exporters"):
-        with suppress(ComponentError):
+        with suppress(ComponentError):  # it cannot be imported
             kind = registry.load("exporters", name)
             if isinstance(kind, type) and issubclass(kind, TransformersExporter):
-                known[name] = kind
-    return known
+                if wanted in kind.models:
+                    choice = {} if architecture == "auto" else {"architecture": architecture}
+                    break
+                convertible.append(f"{' or '.join(kind.models)} ({', '.join(kind.classes)})")
+    else:
+        raise ComponentError(
+            f"vlcli knows no class of transformers that equals {type(trained.model).__name__}.",
+            where="exporter transformers",
+            got=f"model: {wanted}",
+            expected="; ".join(convertible),
+            hint="format: safetensors or onnx",
+        )
+    return registry.of(Exporter).build({"name": name, **choice})
 
 
 def _write(part: Converted, trained: Trained, folder: Path) -> tuple[float, list[str]]:
     folder.mkdir(parents=True, exist_ok=True)
-    notes = []
+    notes, kind = [], type(part.network)
     with quiet_transformers():
         part.network.save_pretrained(folder)
         if part.text and trained.tokenizer is not None:
-            notes += write_tokenizer(trained, folder)
+            write_tokenizer(trained, folder)
         if part.processor:
             notes += write_processor(trained, folder, part.processor)
-        loaded, drawn = _loaded(type(part.network), folder)
-    if drawn:
-        notes.append(f"{part.folder or 'model'}: its pooler has no weights: read last_hidden_state, not pooler_output")
-    lost = part.difference(loaded)
-    if not lost < CLOSE:
-        what, name = "What was written gives other outputs.", type(part.network).__name__
-        raise DataError(what, where=f"{folder} ({name})", got=f"{lost:.3g}", expected=f"less than {CLOSE}")
-    return lost, notes
-
-
-def _loaded(kind: Any, folder: Path) -> tuple[Any, bool]:
-    network, report = kind.from_pretrained(folder, output_loading_info=True)
+        loaded, report = kind.from_pretrained(folder, output_loading_info=True)
     lost = [name for name in report["missing_keys"] if "pooler." not in name]
-    lost += [*report["unexpected_keys"], *map(str, report["mismatched_keys"])]
-    if lost:
+    if lost := [*lost, *report["unexpected_keys"], *map(str, report["mismatched_keys"])]:
         what = "transformers does not read back the weights that it wrote."
         raise DataError(what, where=str(folder), got=", ".join(lost[:4]), expected=f"all weights of {kind.__name__}")
-    return network.eval(), bool(report["missing_keys"])
+    if report["missing_keys"]:
+        notes.append(f"{part.folder or 'model'}: its pooler has no weights: read last_hidden_state, not pooler_output")
+    difference = part.difference(loaded.eval())
+    if not difference < CLOSE:
+        what, where = "What was written gives other outputs.", f"{folder} ({kind.__name__})"
+        raise DataError(what, where=where, got=f"{difference:.3g}", expected=f"less than {CLOSE}")
+    return difference, notes
 
 
 def refused(family: str, got: str, expected: str) -> ComponentError:
@@ -216,10 +201,10 @@ def check_plain(module: nn.Module, family: str, position: str = "position") -> N
     """
     if names := encodings(module):
         raise refused(family, f"the position encoding {' and '.join(names)}", f"{position}: none")
-    kinds = {type(part) for part in module.modules() if isinstance(part, Attention)}
-    other = sorted(kind.__name__ for kind in kinds if kind is not StandardAttention)
-    if other:
-        raise refused(family, f"the attention {' and '.join(other)}", "attention: standard")
+    kinds = {type(part) for part in module.modules() if isinstance(part, Attention)} - {StandardAttention}
+    if kinds:
+        other = " and ".join(sorted(kind.__name__ for kind in kinds))
+        raise refused(family, f"the attention {other}", "attention: standard")
 
 
 def encodings(module: nn.Module) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -20,28 +21,22 @@ STEPS = 2
 
 def generation(trained: Trained, probabilities: bool = False) -> tuple[Graph, Step]:
     """Return the graphs ``start`` and ``step`` of a model that generates."""
-    asks = "decode" in trained.model.capabilities
-    form = form_of(trained, alone=not asks, probabilities=probabilities)
-    about = "logits of the first word piece, and the cache"
-    start = Graph(trained, "start", form, _Start(trained, asks), about)
+    form = form_of(trained, alone="decode" not in trained.model.capabilities, probabilities=probabilities)
+
+    def compute(passes: ForwardPasses) -> Outputs:
+        logits, cache = first_state(passes)
+        return {"logits": logits} | dict(flatten(cache))
+
+    start = Graph(trained, "start", form, compute, "logits of the first word piece, and the cache")
     start.compared = ("logits",)
     return start, Step(trained, start)
 
 
-class _Start:
-    def __init__(self, trained: Trained, asks: bool) -> None:
-        self.model, self.asks = trained.model, asks
-        self.cls_id = trained.data_spec.cls_id
-
-    def __call__(self, step: ForwardPasses) -> Outputs:
-        logits, cache = self.state(step)
-        return {"logits": logits} | dict(flatten(cache))
-
-    def state(self, step: ForwardPasses) -> tuple[Tensor, Any]:
-        """Return the logits of the first word piece (B, V) and the model's cache."""
-        seen = step.fused().text if self.asks else step.pictures()
-        first = torch.full_like(step.batch.seeds, self.cls_id)
-        return self.model.step(first, self.model.start(seen))
+def first_state(passes: ForwardPasses) -> tuple[Tensor, Any]:
+    """Return the logits of the first word piece (B, V) and the model's cache."""
+    model = passes.model
+    seen = passes.fused().text if "decode" in model.capabilities else passes.pictures()
+    return model.step(torch.full_like(passes.batch.seeds, model.data_spec.cls_id), model.start(seen))
 
 
 class Step(Graph):
@@ -55,8 +50,6 @@ class Step(Graph):
 
     def __init__(self, trained: Trained, start: Graph) -> None:
         super().__init__(trained, "step", start.form, start.compute, "logits of the next word piece, and the cache")
-        first: Any = start.compute
-        self.form, self.start = start.form, first
         self.model = trained.model
         with torch.no_grad():
             self.template = self._cache(3, 7, 5, STEPS)
@@ -67,12 +60,15 @@ class Step(Graph):
         self.sizes = [[axis for axis, sizes in enumerate(each) if len({*sizes}) > 1] for each in shapes]
 
     def _cache(self, batch: int, words: int, regions: int, steps: int, seed: int = 0) -> Any:
-        inputs = self.form.example(batch, words, regions, seed)
-        passes = ForwardPasses(self.model, self.form.batch(inputs), training=False)
-        logits, cache = self.start.state(passes)
-        for _ in range(steps):
+        states = self._states(self.form.example(batch, words, regions, seed))
+        return next(islice(states, steps, None))[1]
+
+    def _states(self, inputs: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, Any]]:
+        """Yield logits and cache of the first word and of those after it, each the likeliest."""
+        logits, cache = first_state(ForwardPasses(self.model, self.form.batch(inputs), training=False))
+        while True:
+            yield logits, cache
             logits, cache = self.model.step(logits.argmax(-1), cache)
-        return cache
 
     def names(self) -> list[str]:
         return ["ids", *self.tensors]
@@ -91,12 +87,7 @@ class Step(Graph):
 
     def say(self, inputs: tuple[Tensor, ...], words: int) -> list[Tensor]:
         """Return the model's logits (B, V) of the first word and of ``words`` more, each the likeliest."""
-        logits, cache = self.start.state(ForwardPasses(self.model, self.form.batch(inputs), training=False))
-        every = [logits]
-        for _ in range(words):
-            logits, cache = self.model.step(logits.argmax(-1), cache)
-            every.append(logits)
-        return every
+        return [logits for logits, _ in islice(self._states(inputs), words + 1)]
 
     def outputs(self, *inputs: Tensor) -> Outputs:
         ids, *tensors = inputs

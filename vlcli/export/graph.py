@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError
 from vlcli.export.base import Trained
 from vlcli.nn.batch import Batch, Concepts, Images, Pixels, Regions, Text, View
 from vlcli.nn.forward_passes import ForwardPasses
@@ -88,15 +86,15 @@ class Form:
         regions = regions if self.needs.grid is None else self.needs.grid[0] * self.needs.grid[1]
         ids = torch.randint(0, self.data_spec.vocab_size, (batch, words), generator=rng)
         ids[:, 0] = self.data_spec.cls_id
-        tensors = {"ids": ids, "text_mask": _padded(batch, words)}
-        tensors |= self._regions(batch, regions, rng) | self._concepts(batch, rng)
+        tensors = {"ids": ids, "text_mask": _padded(batch, words)} | self._pictures(batch, regions, rng)
         if self.needs.pixels:
             tensors["pixels"] = torch.randn(batch, self.pictures, 3, *(self.needs.size or (224, 224)), generator=rng)
         flat = {name for name in tensors if self.alone and name not in TEXT}
         return tuple(tensors[name].flatten(0, 1) if name in flat else tensors[name] for name in self.names())
 
-    def _regions(self, batch: int, count: int, rng: torch.Generator) -> Outputs:
+    def _pictures(self, batch: int, count: int, rng: torch.Generator) -> Outputs:
         shape = (batch, self.pictures, count)
+        concepts = (batch, self.pictures, max(self.concepts, 1))
         low = torch.rand(*shape, 2, generator=rng) * 0.5
         classes = max(self.data_spec.region_classes, 1)
         whole = self.needs.grid is not None
@@ -109,16 +107,10 @@ class Form:
             "classes": torch.randint(0, classes, shape, generator=rng),
             "class_scores": torch.rand(*shape, generator=rng),
             "class_probs": torch.rand(*shape, classes, generator=rng).softmax(-1),
-        }
-
-    def _concepts(self, batch: int, rng: torch.Generator) -> Outputs:
-        count = max(self.concepts, 1)
-        shape = (batch, self.pictures, count)
-        return {
-            "concept_ids": torch.randint(0, max(len(self.data_spec.concepts), 1), shape, generator=rng),
-            "concept_scores": torch.rand(*shape, generator=rng),
-            "concept_ranks": torch.arange(count).expand(shape).clone(),
-            "concept_mask": _padded(batch, count)[:, None].repeat(1, self.pictures, 1),
+            "concept_ids": torch.randint(0, max(len(self.data_spec.concepts), 1), concepts, generator=rng),
+            "concept_scores": torch.rand(*concepts, generator=rng),
+            "concept_ranks": torch.arange(concepts[-1]).expand(concepts).clone(),
+            "concept_mask": _padded(batch, concepts[-1])[:, None].repeat(1, self.pictures, 1),
         }
 
     def batch(self, inputs: Sequence[Tensor]) -> Batch:
@@ -135,8 +127,7 @@ class Form:
             ids = values["ids"]
             special = (ids == self.data_spec.cls_id) | (ids == self.data_spec.sep_id)
             text = Text(ids, values["text_mask"], special, torch.full_like(ids, -1))
-        view = View(text, images, rows, image_rows, aligned=self.pictures == 1)
-        return Batch({"clean": view}, {}, [], rows)
+        return Batch({"clean": View(text, images, rows, image_rows, aligned=self.pictures == 1)}, {}, [], rows)
 
     def inputs(self, batch: Batch, unique: bool = False) -> tuple[Tensor, ...]:
         """Return a batch's examples, or its ``unique`` texts or images, as inputs in the order of :meth:`names`."""
@@ -186,16 +177,15 @@ class Graph(nn.Module):
         self.compared: tuple[str, ...] | None = None
         self.objective = ""
         if self.looks:
-            self.form = replace(form, without=frozenset(name for name in OPTIONAL if self._ignores(name)))
+            optional = [name for name in form.names() if name in OPTIONAL]
+            self.form = replace(form, without=frozenset(filter(self._ignores, optional)))
 
+    @torch.no_grad()
     def _ignores(self, name: str) -> bool:
-        if name not in self.form.names():
-            return False
         number, inputs = self.form.names().index(name), [*self.form.example(2, 5, 4, 1)]
-        with torch.no_grad():
-            before = self.outputs(*inputs)
-            inputs[number] = self.form.example(2, 5, 4, 2)[number] + (0 if name != "concept_ranks" else 1)
-            after = self.outputs(*inputs)
+        before = self.outputs(*inputs)
+        inputs[number] = self.form.example(2, 5, 4, 2)[number] + (name == "concept_ranks")
+        after = self.outputs(*inputs)
         return all(torch.equal(before[key].nan_to_num(), after[key].nan_to_num()) for key in before)
 
     def names(self) -> list[str]:
@@ -227,8 +217,7 @@ def form_of(trained: Trained, *, pictures: int = 1, alone: bool = False, probabi
     """Return the inputs of a model, or of its image side ``alone``."""
     needs = trained.model.input_spec()
     most = getattr(getattr(trained.model, "concepts", None), "most", 0)
-    needs = replace(needs, text=False) if alone else needs
-    return Form(needs, trained.data_spec, pictures, alone, probabilities, int(most))
+    return Form(replace(needs, text=needs.text and not alone), trained.data_spec, pictures, alone, probabilities, most)
 
 
 def prediction(trained: Trained, name: str, stem: str, probabilities: bool = False) -> Graph:
@@ -245,18 +234,14 @@ def prediction(trained: Trained, name: str, stem: str, probabilities: bool = Fal
 def encoders(trained: Trained, name: str, probabilities: bool = False) -> list[Graph]:
     """Return two graphs: the vectors of sentences and of pictures, whose products rank pairs."""
     part: Objective = trained.module.objectives[name]
-    encoding, facts = [], {"temperature": temperature(part)}
     pictures = form_of(trained, alone=True, probabilities=probabilities)
-    for side in ("text", "image"):
-        form = replace(pictures, needs=InputSpec(text=True)) if side == "text" else pictures
+
+    def encoder(side: Literal["text", "image"], form: Form) -> Graph:
         about = f"vectors of {side}s by the objective {name}: products of text and image vectors rank"
-        vectors = partial(_vectors, part, side)
-        encoding.append(Graph(trained, side, form, vectors, about, facts))
-    return encoding
+        facts = {"temperature": temperature(part)}
+        return Graph(trained, side, form, lambda passes: {"vectors": part.embed(passes, side)}, about, facts)
 
-
-def _vectors(part: Objective, side: Any, step: ForwardPasses) -> Outputs:
-    return {"vectors": part.embed(step, side)}
+    return [encoder("text", replace(pictures, needs=InputSpec(text=True))), encoder("image", pictures)]
 
 
 def hidden_states(trained: Trained, probabilities: bool = False) -> Graph:
@@ -268,8 +253,7 @@ def hidden_states(trained: Trained, probabilities: bool = False) -> Graph:
 
 def _fused_states(step: ForwardPasses) -> Outputs:
     fused = step.fused()
-    words, seen = _real(fused.text), _real(fused.image)
-    return {"text_hidden": words, "image_hidden": seen, "pooled": fused.pooled}
+    return {"text_hidden": _real(fused.text), "image_hidden": _real(fused.image), "pooled": fused.pooled}
 
 
 def _image_states(step: ForwardPasses) -> Outputs:
@@ -296,22 +280,13 @@ def temperature(part: Objective) -> float | None:
 
 def predicting(trained: Trained) -> tuple[list[str], list[str]]:
     """Return the names of objectives that predict for a pair or a picture, and of those that embed."""
-    known: dict[str, Any] = dict(trained.module.objectives.items())
-    embeds = [name for name, part in known.items() if type(part).embed is not Objective.embed]
-    predict = {name for name, part in known.items() if type(part).predict is not Objective.predict}
-    able = [name for name, part in known.items() if name in predict - {*embeds} and not part.predicts_hidden]
+    able, embeds = [], []
+    for name, part in trained.module.objectives.items():
+        if type(part).embed is not Objective.embed:
+            embeds.append(name)
+        elif type(part).predict is not Objective.predict and not part.predicts_hidden:
+            able.append(name)
     return able, embeds
-
-
-def refuse(trained: Trained, name: str, able: Sequence[str]) -> ComponentError:
-    """Return the error for an objective that does not predict."""
-    return ComponentError(
-        "This objective has no prediction that can be exported.",
-        where=str(trained.folder),
-        got=repr(name),
-        expected=" or ".join(able) or "a model with an objective that predicts",
-        hint="format: {name: onnx, objective: NAME}",
-    )
 
 
 def _stored(images: Images) -> Outputs:
@@ -356,10 +331,8 @@ def _pixels(values: Outputs) -> Pixels | None:
 def _concepts(values: Outputs) -> Concepts | None:
     if "concept_ids" not in values:
         return None
-    ids = values["concept_ids"].flatten(0, 1)
+    flat = {name: values[name].flatten(0, 1) for name in CONCEPTS if name in values}
+    ids = flat["concept_ids"]
     ranks = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    scores, ranks = (
-        values[name].flatten(0, 1) if name in values else usual
-        for name, usual in (("concept_scores", torch.ones_like(ids, dtype=torch.float32)), ("concept_ranks", ranks))
-    )
-    return Concepts(ids, scores, ranks, values["concept_mask"].flatten(0, 1))
+    flat = {"concept_scores": torch.ones_like(ids, dtype=torch.float32), "concept_ranks": ranks} | flat
+    return Concepts(*(flat[name] for name in CONCEPTS))

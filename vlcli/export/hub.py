@@ -58,9 +58,8 @@ class Hub(Exporter):
             page = card(trained, title=title, licence=self.license, loads=[*LOAD, *lines(classes, beside)])
             write_text(beside / "README.md", page)
         notes = [f"{final}: upload it with: vlcli push {final} NAME", *lines_of]
-        notes += ["the card says `license: other`: name yours, format: {name: hub, license: apache-2.0}"] * (
-            self.license == "other"
-        )
+        if self.license == "other":
+            notes.append("the card says `license: other`: name yours, format: {name: hub, license: apache-2.0}")
         return Exported({"hub": FOLDER}, notes, weights.metrics)
 
 

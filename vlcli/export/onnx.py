@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vlcli.errors import VlcliError
+from vlcli.errors import ComponentError, VlcliError
 from vlcli.export.base import Exported, Exporter, Trained
 from vlcli.export.generation import Step, generation
-from vlcli.export.graph import Graph, encoders, hidden_states, predicting, prediction, refuse
+from vlcli.export.graph import Graph, encoders, hidden_states, predicting, prediction
 from vlcli.export.preprocessing import FILE as PREPROCESSING
 from vlcli.export.preprocessing import copy_tokenizer, preprocessing
 from vlcli.files import write_json, written
@@ -61,22 +61,27 @@ class Onnx(Exporter):
 
     def export(self, trained: Trained, folder: Path, progress: Progress) -> Exported:
         trained.module.cpu().eval()
-        written_graphs, exported = graphs(trained, self.objective, self.class_probs), Exported({})
-        with progress.task("onnx", 2 * len(written_graphs), "step") as bar:
-            for graph in written_graphs:
-                if graph.stem == "start":
+        by_stem = {graph.stem: graph for graph in graphs(trained, self.objective, self.class_probs)}
+        exported = Exported({})
+        with progress.task("onnx", 2 * len(by_stem), "step") as bar:
+            for stem, graph in by_stem.items():
+                if stem == "start":
                     graph.kept = ("logits", *names_of(folder / "step.onnx")[0][1:])
                 self._one(graph, folder, exported, bar)
-        stems = {graph.stem: graph for graph in written_graphs}
-        start, step = stems.get("start"), stems.get("step")
-        if start is not None and isinstance(step, Step):
-            difference = compare_sentences(start, step, folder)
+        step = by_stem.get("step")
+        if isinstance(step, Step):
+            difference = compare_sentences(by_stem["start"], step, folder)
             exported.metrics["max_difference/sentences"] = difference
             exported.notes.append(f"start.onnx and step.onnx together: largest difference of a logit {difference:.2g}")
             self._check(difference, "start.onnx, step.onnx")
-        each = exported.metrics if len(written_graphs) > 1 else {}
+        each = exported.metrics if len(by_stem) > 1 else {}
         exported.metrics = {"max_difference": max(exported.metrics.values()), **each}
-        describe_all(written_graphs, trained, folder, exported)
+        for stem, graph in by_stem.items():
+            exported.files["signature" if stem == "model" else f"signature_{stem}"] = describe(graph, trained, folder)
+        write_json(folder / PREPROCESSING, preprocessing(trained))
+        exported.files["preprocessing"] = PREPROCESSING
+        if copy_tokenizer(trained, folder):
+            exported.files["vocabulary"] = "vocab"
         return exported
 
     def _check(self, difference: float, where: str) -> None:
@@ -92,19 +97,15 @@ class Onnx(Exporter):
             difference = compare(graph, beside)
             bar.advance()
             self._check(difference, file.name)
-        exported.files[role(graph)] = file.name
+        role = "onnx" if graph.stem == "model" else f"onnx_{graph.stem}"  # the only prediction is ``onnx``
+        exported.files[role] = file.name
         exported.metrics[f"max_difference/{graph.stem}"] = difference
         exported.notes.append(
             f"{file.name}: {graph.about}; onnxruntime agrees with PyTorch: largest difference {difference:.2g} "
             f"over {len(TRIALS)} sizes"
         )
         if self.int8:
-            exported.files[f"{role(graph)}_int8"] = quantize(file)
-
-
-def role(graph: Graph) -> str:
-    """Return the role of a file in the stage's record; the only prediction is ``onnx``."""
-    return "onnx" if graph.stem == "model" else f"onnx_{graph.stem}"
+            exported.files[f"{role}_int8"] = quantize(file)
 
 
 def graphs(trained: Trained, objective: str | None, probabilities: bool = False) -> list[Graph]:
@@ -119,7 +120,13 @@ def graphs(trained: Trained, objective: str | None, probabilities: bool = False)
     if objective in embeds:
         return encoders(trained, objective, probabilities)
     if objective is not None:
-        raise refuse(trained, objective, [*able, *embeds])
+        raise ComponentError(
+            "This objective has no prediction that can be exported.",
+            where=str(trained.folder),
+            got=repr(objective),
+            expected=" or ".join([*able, *embeds]) or "a model with an objective that predicts",
+            hint="format: {name: onnx, objective: NAME}",
+        )
     every = [prediction(trained, name, "model" if len(able) == 1 else name, probabilities) for name in able]
     every += encoders(trained, embeds[0], probabilities) if embeds else []
     if any({"generate", "decode"} & part.requires for part in trained.module.objectives.values()):
@@ -153,23 +160,19 @@ def write(graph: Graph, path: Path, opset: int) -> None:
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        raise _refused(error) from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        line = blame(cause)
+        raise VlcliError(
+            "The model cannot be written as an ONNX graph.",
+            where="" if "site-packages" in line else line,
+            got=f"{type(cause).__name__}: {str(cause).strip().split(chr(10))[0]}",
+            expected="operations that ONNX has, on tensors alone",
+            hint="write the operation with others in the code of the model or of its position encodings (torch.cdist, "
+            "for example, as a difference and a norm); -vv shows the traceback",
+        ) from error
     _prune(path)
-
-
-def _refused(error: BaseException) -> VlcliError:
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    line = blame(cause)
-    return VlcliError(
-        "The model cannot be written as an ONNX graph.",
-        where="" if "site-packages" in line else line,
-        got=f"{type(cause).__name__}: {str(cause).strip().split(chr(10))[0]}",
-        expected="operations that ONNX has, on tensors alone",
-        hint="write the operation with others in the code of the model or of its position encodings (torch.cdist, "
-        "for example, as a difference and a norm); -vv shows the traceback",
-    )
 
 
 def _sizes(graph: Graph) -> list[dict[int, Any]]:
@@ -184,10 +187,9 @@ def _prune(path: Path) -> None:
 
     model = onnx.load(str(path), load_external_data=False)
     read = {name for node in model.graph.node for name in node.input} | {one.name for one in model.graph.output}
-    idle = [one for one in model.graph.input if one.name not in read]
-    for one in idle:
-        model.graph.input.remove(one)
-    if idle:
+    if idle := [one for one in model.graph.input if one.name not in read]:
+        for one in idle:
+            model.graph.input.remove(one)
         path.write_bytes(model.SerializeToString())
 
 
@@ -206,7 +208,7 @@ def compare(graph: Graph, path: Path) -> float:
     Raises:
         VlcliError: the graph does not run at one of these sizes.
     """
-    session, worst = session_of(path), 0.0
+    session, differences = session_of(path), [0.0]
     for seed, (batch, words, regions) in enumerate(TRIALS):
         inputs = graph.example(batch, words, regions, seed)
         with torch.no_grad():
@@ -221,23 +223,22 @@ def compare(graph: Graph, path: Path) -> float:
                 expected="a graph whose batch and sequence lengths are free",
                 hint="in the model's code, use tensor.shape[0] instead of len(tensor), and no int() of a size",
             ) from error
-        pairs = zip([item.name for item in session.get_outputs()], wanted, actual, strict=True)
-        seen = [_difference(*pair) for name, *pair in pairs if graph.compared is None or name in graph.compared]
-        worst = max(worst, *seen)
-    return worst
+        for output, *pair in zip(session.get_outputs(), wanted, actual, strict=True):
+            if graph.compared is None or output.name in graph.compared:
+                differences.append(_difference(*pair))
+    return max(differences)
 
 
 def compare_sentences(start: Graph, step: Step, folder: Path, words: int = 4) -> float:
     """Return the largest difference of a logit over sentences of both files and of PyTorch."""
     first, further = session_of(folder / "start.onnx"), session_of(folder / "step.onnx")
-    worst = 0.0
+    differences: list[float] = []
     for seed, size in enumerate(TRIALS):
         inputs = start.example(*size, seed)
         with torch.no_grad():
             wanted = step.say(inputs, words)
-        pairs = zip(wanted, _said(first, further, start, inputs, words), strict=True)
-        worst = max(worst, *(_difference(*pair) for pair in pairs))
-    return worst
+        differences += map(_difference, wanted, _said(first, further, start, inputs, words))
+    return max(differences)
 
 
 def _said(first: Any, further: Any, start: Graph, inputs: tuple[Tensor, ...], words: int) -> list[Tensor]:
@@ -277,17 +278,6 @@ def quantize(file: Path) -> str:
     return quantized.name
 
 
-def describe_all(every: list[Graph], trained: Trained, folder: Path, exported: Exported) -> None:
-    """Write signatures, ``preprocessing.json`` and the vocabulary."""
-    for graph in every:
-        signature = "signature" if graph.stem == "model" else f"signature_{graph.stem}"
-        exported.files[signature] = describe(graph, trained, folder)
-    write_json(folder / PREPROCESSING, preprocessing(trained))
-    exported.files["preprocessing"] = PREPROCESSING
-    if copy_tokenizer(trained, folder):
-        exported.files["vocabulary"] = "vocab"
-
-
 def describe(graph: Graph, trained: Trained, folder: Path) -> str:
     """Write the meaning of inputs and outputs, and return the file's name."""
     needs, data_spec, file = graph.form.needs, graph.form.data_spec, f"{graph.stem}.onnx"
@@ -319,20 +309,17 @@ def names_of(path: Path) -> tuple[list[str], dict[str, str]]:
 
 def _shape(sizes: list[Any]) -> str:
     known = ("batch", "words", "regions")
-    named = [size if isinstance(size, int) or size in known else "*" for size in sizes]
-    return ", ".join(str(size) for size in (["batch", *named[1:]] if named and named[0] == "*" else named))
+    named = [str(size) if isinstance(size, int) or size in known else "*" for size in sizes]
+    return ", ".join(["batch", *named[1:]] if named[:1] == ["*"] else named)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "root", "")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)

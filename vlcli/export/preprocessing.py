@@ -22,17 +22,26 @@ def preprocessing(trained: Trained) -> dict[str, Any]:
     """Return the content of ``preprocessing.json``: text, pixels, regions, answers, generation (docs/onnx.md)."""
     needs = trained.model.input_spec()
     losses = {getattr(part, "loss", None) for part in trained.module.objectives.values()}
+    task = getattr(trained, "task_spec", None)
+    settings = getattr(registry.build("tasks", task), "settings", None) if task else None
+    regions = {
+        "width": trained.data_spec.region_dim,
+        "count": trained.data_spec.regions,
+        "boxes": BOXES,
+        "grid": None if needs.grid is None else list(needs.grid),
+        "extractor": getattr(trained, "info", {}).get("extractor"),
+    }
     return {
         "format": FORMAT,
         "version": VERSION,
         "vlcli": __version__,
         "text": text(trained) if needs.text and trained.tokenizer is not None else None,
         "pixels": pixels(trained, needs) if needs.pixels else None,
-        "regions": regions(trained, needs) if needs.regions else None,
+        "regions": regions if needs.regions else None,
         "concepts": list(trained.data_spec.concepts) if needs.concepts else None,
         "answers": list(trained.data_spec.answers),
         "probabilities": "sigmoid" if "bce" in losses else "softmax",
-        "generation": generation(trained),
+        "generation": None if settings is None else asdict(settings),
     }
 
 
@@ -66,24 +75,6 @@ def pixels(trained: Trained, needs: InputSpec) -> dict[str, Any]:
         "mean": list(needs.mean),
         "std": list(needs.std),
     }
-
-
-def regions(trained: Trained, needs: InputSpec) -> dict[str, Any]:
-    """Describe region features: width, boxes, order, extractor."""
-    return {
-        "width": trained.data_spec.region_dim,
-        "count": trained.data_spec.regions,
-        "boxes": BOXES,
-        "grid": None if needs.grid is None else list(needs.grid),
-        "extractor": getattr(trained, "info", {}).get("extractor"),
-    }
-
-
-def generation(trained: Trained) -> dict[str, Any] | None:
-    """Return the task's settings of generation, or None."""
-    task = getattr(trained, "task_spec", None)
-    settings = getattr(registry.build("tasks", task), "settings", None) if task else None
-    return None if settings is None else asdict(settings)
 
 
 def copy_tokenizer(trained: Trained, folder: Path) -> bool:

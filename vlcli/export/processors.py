@@ -1,6 +1,5 @@
 """Writes the tokenizer and image processor of a trained model for transformers."""
 
-import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -23,19 +22,22 @@ PROBES = ("", "a", "Is THERE a  caf\u00e9-table, isn't it?", "two (2) <person> #
 RESAMPLE = {"bicubic": BICUBIC, "bilinear": BILINEAR}
 
 
-def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
-    """Write the files of ``AutoTokenizer``, and return notes for the user.
+def write_tokenizer(trained: Trained, folder: Path) -> None:
+    """Write the files of ``AutoTokenizer``.
 
     Raises:
         DataError: transformers' ids are not those of the trained model's data.
     """
-    ours, length = trained.tokenizer, trained.data_spec.text_length
-    ours = ours.reading(trained.text_options)
+    ours, length = trained.tokenizer.reading(trained.text_options), trained.data_spec.text_length
     ours.save(folder)
     engine = tokenizers.Tokenizer.from_str(ours.engine.to_str())
     steps = [*_steps(ours.prepare), *([] if engine.normalizer is None else [engine.normalizer])]
     engine.normalizer = None if not steps else steps[0] if len(steps) == 1 else normalizers.Sequence(steps)
-    engine.post_processor = _template(ours, engine)
+    first, last = (str(engine.id_to_token(ours.ids[name])) for name in ("cls", "sep"))
+    parts = [*([f"{first}:0"] if ours.begun else []), "$A:0", *([f"{last}:0"] if ours.ended else [])]
+    pair = [*parts, "$B:1", *([f"{last}:1"] if ours.ended else [])]
+    known = [(token, engine.token_to_id(token)) for token in dict.fromkeys((first, last))]
+    engine.post_processor = processors.TemplateProcessing(" ".join(parts), " ".join(pair), known)
     write_text(folder / "tokenizer.json", engine.to_str(pretty=False))
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
@@ -43,7 +45,6 @@ def write_tokenizer(trained: Trained, folder: Path) -> list[str]:
     config["model_input_names"] = ["input_ids", *pairs, "attention_mask"]
     write_json(folder / "tokenizer_config.json", config)
     _check(ours, folder, length)
-    return []
 
 
 def _steps(rule: Preparation) -> Iterator[Any]:
@@ -61,27 +62,12 @@ def _steps(rule: Preparation) -> Iterator[Any]:
         yield normalizers.Replace(Regex(rf"^(?:[^ ]* ){{{rule.words - 1}}}[^ ]*\K [\s\S]*$"), "")
 
 
-def _template(ours: Any, engine: tokenizers.Tokenizer) -> Any:
-    first, last = (str(engine.id_to_token(ours.ids[name])) for name in ("cls", "sep"))
-    parts = [*([f"{first}:0"] if ours.begun else []), "$A:0", *([f"{last}:0"] if ours.ended else [])]
-    pair = [*parts, "$B:1", *([f"{last}:1"] if ours.ended else [])]
-    known = [(token, engine.token_to_id(token)) for token in dict.fromkeys((first, last))]
-    return processors.TemplateProcessing(single=" ".join(parts), pair=" ".join(pair), special_tokens=known)
-
-
 def _check(ours: Any, folder: Path, length: int) -> None:
     from transformers import AutoTokenizer
 
     theirs = AutoTokenizer.from_pretrained(folder)
     words = [piece for piece in list(ours.engine.get_vocab())[:200] if piece.isalpha()]
-    probes = [
-        "Is THERE a  caf\u00e9-table, isn't it?",
-        " ".join(words),
-        "a",
-        "two (2) <person> #~/ things\u2026 \u732b",
-        "",
-    ]
-    for probe in probes:
+    for probe in (*PROBES, " ".join(words)):
         wanted = ours.encode(probe, length=length).ids
         ids = theirs(probe, truncation=True, max_length=length)["input_ids"]
         if ids != wanted:
@@ -98,40 +84,30 @@ def write_processor(trained: Trained, folder: Path, kind: str) -> list[str]:
     Returns:
         A note if no image processor of transformers does what the model's transform does; then nothing is written.
     """
-    config = image_processor(pixels(trained, trained.model.input_spec()), kind)
-    if isinstance(config, str):
-        return [f"no image processor is written: {config}"]
+    facts = pixels(trained, trained.model.input_spec())
+    sizes = _sizes(facts)
+    if isinstance(sizes, str):
+        return [f"no image processor is written: {sizes}"]
+    usual = {"do_resize": True, "do_center_crop": False, "do_rescale": True, "rescale_factor": 1 / 255}
+    numbers = {"do_normalize": True, "image_mean": facts["mean"], "image_std": facts["std"]}
+    config = {"image_processor_type": kind, "do_convert_rgb": True, **usual, **numbers, **sizes}
     write_json(folder / "preprocessor_config.json", config)
     return []
 
 
-def image_processor(facts: Mapping[str, Any], kind: str) -> dict[str, Any] | str:
-    """Return the content of ``preprocessor_config.json``, or the reason why there is none.
-
-    Args:
-        facts: ``pixels`` of ``preprocessing.json``.
-    """
-    sized = _sizes(facts)
-    if isinstance(sized, str):
-        return sized
-    usual = {"do_resize": True, "do_center_crop": False, "do_rescale": True, "rescale_factor": 1 / 255}
-    numbers = {"do_normalize": True, "image_mean": list(facts["mean"]), "image_std": list(facts["std"])}
-    return {"image_processor_type": kind, "do_convert_rgb": True, **usual, **numbers, **sized}
-
-
 def _sizes(facts: Mapping[str, Any]) -> dict[str, Any] | str:
-    steps, size = copy.copy(facts["steps"]), facts["size"]
+    steps, size = facts["steps"], facts["size"]
     names = [step["step"] for step in steps]
     if not steps and size is not None:
         return {"size": {"height": size[0], "width": size[1]}, "resample": BICUBIC}
     if names == ["shorter"] and size is None:
-        step = steps[0]
-        edges = {"shortest_edge": step["pixels"], "longest_edge": step["longest"]}
-        return {"size": edges, "resample": RESAMPLE[step["interpolation"]]}
+        edges = {"shortest_edge": steps[0]["pixels"], "longest_edge": steps[0]["longest"]}
+        return {"size": edges, "resample": RESAMPLE[steps[0]["interpolation"]]}
     if names == ["cover", "crop"] and steps[0]["height"] == steps[0]["width"]:
         cover, crop = steps
-        if (cover["height"] - crop["height"]) % 4 == 3:  # half a pixel is rounded to even here, and down there
-            return f"transformers has none for a centre crop that leaves {cover['height'] - crop['height']} pixels"
+        left = cover["height"] - crop["height"]
+        if left % 4 == 3:  # half a pixel is rounded to even here, and down there
+            return f"transformers has none for a centre crop that leaves {left} pixels"
         cut = {"do_center_crop": True, "crop_size": {"height": crop["height"], "width": crop["width"]}}
         return {"size": {"shortest_edge": cover["height"]}, "resample": RESAMPLE[cover["interpolation"]], **cut}
     named = ", ".join(str(step.get("name", step["step"])) for step in steps) or "pictures of any size"

@@ -41,9 +41,15 @@ class Safetensors(Exporter):
         chosen: dict[str, Tensor] = {}
         for name, value in kept.items():
             chosen |= self._stored(name, value) if value.is_floating_point() else {name: value}
+        config = json.loads((trained.folder / "config.json").read_text(encoding="utf-8"))
+        config.pop("files", None)  # size and checksum of the weights it was made from
+        if not self.objectives:
+            config |= {"objectives": [], "task": None}
         with new_folder(final) as beside:
             save_file(chosen, beside / WEIGHTS, {"format": "pt"})
-            self._copy_rest(trained.folder, beside)
+            write_json(beside / "config.json", config)
+            if (trained.folder / "vocab").is_dir():
+                shutil.copytree(trained.folder / "vocab", beside / "vocab")
         size = (final / WEIGHTS).stat().st_size / 2**20
         written = {name: value for name, value in unscaled(load_file(final / WEIGHTS)).items() if value.numel()}
         changes = [(original[name].float() - value.float()).abs().max().item() for name, value in written.items()]
@@ -56,12 +62,3 @@ class Safetensors(Exporter):
             return {name: value.to(KINDS.get(self.dtype, torch.float16))}
         scale = value.abs().amax(tuple(range(1, value.dim())), keepdim=True).clamp_min(1e-12) / 127
         return {name: (value / scale).round().to(torch.int8), name + SCALE: scale}
-
-    def _copy_rest(self, source: Path, folder: Path) -> None:
-        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-        config.pop("files", None)  # size and checksum of the weights it was made from
-        if not self.objectives:
-            config |= {"objectives": [], "task": None}
-        write_json(folder / "config.json", config)
-        if (source / "vocab").is_dir():
-            shutil.copytree(source / "vocab", folder / "vocab")
