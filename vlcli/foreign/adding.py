@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -12,80 +13,51 @@ from vlcli import registry
 from vlcli.errors import ComponentError
 from vlcli.foreign.equipment import AttentionEquipper, Equipment, EquippedAttention
 from vlcli.foreign.joint import CrossPlaces
-from vlcli.foreign.places import GivenPlaces, TokenPlaces, WordPlaces, bound, cache_of
+from vlcli.foreign.places import WHERE, GivenPlaces, TokenPlaces, WordPlaces, bound, cache_of
 from vlcli.foreign.stacks import AttentionStack, Sources, find_stacks
 from vlcli.nn import Attention, AttentionShape, Layout, PairwisePosition
 from vlcli.registry import Spec
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+# The hooks are partial functions, so that a copy of the model has hooks of its own.
 
-class Arrival:
+
+def keep_tokens(
+    equipper: AttentionEquipper, equipped: EquippedAttention, module: nn.Module, args: Args, kwargs: Kwargs
+) -> None:
     """Forward pre-hook of an equipped attention that keeps the tokens that enter it."""
-
-    def __init__(self, equipper: AttentionEquipper, equipped: EquippedAttention) -> None:
-        self.equipper, self.equipped = equipper, equipped
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        arguments = bound(module, args, kwargs)
-        x, y = self.equipper.tokens(module, arguments)
-        layer, cache = getattr(module, "layer_idx", None), cache_of(arguments)
-        earlier = None
-        if x is y and cache is not None and layer is not None:
-            # Asked of this layer: earlier ones have counted this call. A sliding window holds fewer keys than that, and
-            # a cache of fixed size has room for more.
-            earlier = int(cache.get_seq_length(layer))
-        if self.equipped.reads_tokens and earlier:
-            raise ComponentError(
-                "What this model was equipped with reads all tokens, and a cache holds the earlier ones as keys only.",
-                where="vlcli.foreign.equip",
-                hint="call the model with use_cache=False",
-            )
-        self.equipped.begin(x, y, earlier)
+    arguments = bound(module, args, kwargs)
+    x, y = equipper.tokens(module, arguments)
+    layer, cache = getattr(module, "layer_idx", None), cache_of(arguments)
+    earlier = None
+    if x is y and cache is not None and layer is not None:
+        # Asked of this layer: earlier ones have counted this call. A sliding window holds fewer keys than that, and
+        # a cache of fixed size has room for more.
+        earlier = int(cache.get_seq_length(layer))
+    if equipped.reads_tokens and earlier:
+        what = "What this model was equipped with reads all tokens, and a cache holds the earlier ones as keys only."
+        raise ComponentError(what, where=WHERE, hint="call the model with use_cache=False")
+    equipped.begin(x, y, earlier)
 
 
-class Shift:
+def shift_input(equipped: EquippedAttention, role: int, _: nn.Module, args: Args) -> Args:
     """Forward pre-hook of one projection that replaces its input; role 0 is for queries, 1 for keys, 2 for values."""
-
-    def __init__(self, equipped: EquippedAttention, role: int) -> None:
-        self.equipped, self.role = equipped, role
-
-    def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (self.equipped.inputs()[self.role], *args[1:])
+    return (equipped.inputs()[role], *args[1:])
 
 
-class FusedShift:
+def shift_fused(equipped: EquippedAttention, module: nn.Linear, args: Args, output: Tensor) -> Tensor:
     """Forward hook of a fused projection that adds the projection of each input's change."""
-
-    def __init__(self, equipped: EquippedAttention) -> None:
-        self.equipped = equipped
-
-    def __call__(self, module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        assert isinstance(module, nn.Linear)
-        weights = module.weight.chunk(3)
-        parts = [F.linear(one - args[0], weight) for one, weight in zip(self.equipped.inputs(), weights, strict=True)]
-        return output + torch.cat(parts, -1)
+    weights = module.weight.chunk(3)
+    parts = [F.linear(one - args[0], weight) for one, weight in zip(equipped.inputs(), weights, strict=True)]
+    return output + torch.cat(parts, -1)
 
 
-def shift(attention: nn.Module, names: tuple[str, ...], equipped: EquippedAttention) -> None:
-    """Makes the projections of an attention read the inputs that the encoding shifts."""
-    layers = [getattr(attention, name) for name in names]
-    if len(layers) == 1:
-        layers[0].register_forward_hook(FusedShift(equipped))
-    else:
-        for role, layer in enumerate(layers):
-            layer.register_forward_pre_hook(Shift(equipped, role))
-
-
-class Placed:
+def pass_layout(
+    equipped: EquippedAttention, of_keys: bool, _: nn.Module, args: Args, kwargs: Kwargs
+) -> tuple[Args, Kwargs]:
     """Forward pre-hook that passes a projection by modality the layout of its tokens."""
-
-    def __init__(self, equipped: EquippedAttention, of_keys: bool) -> None:
-        self.equipped, self.of_keys = equipped, of_keys
-
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        layout: Layout = self.equipped.during().layouts[self.of_keys]
-        return args, {**kwargs, "layout": layout}
+    return args, {**kwargs, "layout": equipped.during().layouts[of_keys]}
 
 
 def replace(attention: nn.Module, names: tuple[str, ...], equipped: EquippedAttention, by: Attention) -> None:
@@ -97,18 +69,15 @@ def replace(attention: nn.Module, names: tuple[str, ...], equipped: EquippedAtte
     for number, name in enumerate(names):
         projection = by.projection(getattr(attention, name))
         if projection is None:
-            raise ComponentError(
-                "Only attentions that differ in their projections can be added to a foreign model.",
-                where="vlcli.foreign.equip",
-                got=type(by).__name__,
-                expected="one whose `projection` returns a module, as that of 'disentangled' does",
-            )
-        projection.register_forward_pre_hook(Placed(equipped, len(names) == 3 and number > 0), with_kwargs=True)
+            what = "Only attentions that differ in their projections can be added to a foreign model."
+            expected = "one whose `projection` returns a module, as that of 'disentangled' does"
+            raise ComponentError(what, where=WHERE, got=type(by).__name__, expected=expected)
+        of_keys = len(names) == 3 and number > 0
+        projection.register_forward_pre_hook(partial(pass_layout, equipped, of_keys), with_kwargs=True)
         setattr(attention, name, projection)
 
 
 Tokens = TokenPlaces | Layout | None
-WHERE = "vlcli.foreign.equip"
 Maker = Callable[[AttentionShape], nn.Module]
 
 
@@ -148,10 +117,11 @@ def placed_stacks(
     """Returns all stacks with the positions that the caller or the model gives."""
     of_tokens, of_keys = (GivenPlaces(one) if isinstance(one, Layout) else one for one in (tokens, keys))
     every = find_stacks(model, of_tokens, special)
-    for stack in every if of_keys is not None else ():
-        words = Sources(model, special).nearest(stack.layers[0][0], True) if stack.crosses else None
-        if isinstance(words, WordPlaces) and of_keys is not None:
-            stack.places, stack.refusal = CrossPlaces(words, of_keys), ""
+    for stack in every:
+        if stack.crosses and of_keys is not None:
+            words = Sources(model, special).nearest(stack.layers[0][0], True)
+            if isinstance(words, WordPlaces):
+                stack.places, stack.refusal = CrossPlaces(words, of_keys), ""
     return every
 
 
@@ -168,10 +138,7 @@ def maker_of(encoding: Any, options: dict[str, Any]) -> tuple[str, Maker]:
 
 def objection(stack: AttentionStack, part: nn.Module) -> str:
     """Returns why an encoding or attention would have no effect in a stack; empty if it has one."""
-    places, equipper = stack.places, stack.equipper
-    assert places is not None
-    assert equipper is not None
-    names = equipper.projections(stack.layers[0][1])
+    places, names = stack.places, stack.equipper.projections(stack.layers[0][1])
     if isinstance(part, Attention):
         sorts = (places.holds | places.keys) - {"special"}
         if len(sorts) < 2 or (stack.crosses and not places.both_ways):
@@ -225,8 +192,7 @@ def equip(
     for one, part in chosen:
         _add(one, part)
     _adopt(model, [(one, part) for one, part in chosen if isinstance(part, PairwisePosition)], start)
-    for equipper in {id(one.equipper): one.equipper for one, _ in chosen}.values():
-        assert equipper is not None
+    for equipper in dict.fromkeys(one.equipper for one, _ in chosen):
         equipper.finish(model)
     return model
 
@@ -234,17 +200,17 @@ def equip(
 def _chosen(
     model: nn.Module, stacks: list[AttentionStack], stack_names: str | Sequence[str] | None, name: str, maker: Maker
 ) -> list[tuple[AttentionStack, nn.Module]]:
-    patterns = [stack_names] if isinstance(stack_names, str) else stack_names
+    patterns = [stack_names] if isinstance(stack_names, str) else ["*"] if stack_names is None else stack_names
     chosen, reasons = [], []
     for stack in stacks:
-        if patterns is not None and not any(stack.name == one or fnmatchcase(stack.name, one) for one in patterns):
+        if not any(stack.name == one or fnmatchcase(stack.name, one) for one in patterns):
             continue
-        reason = stack.refusal
-        if not reason:
-            part = maker(stack.shape())
-            reason = objection(stack, part)
-            chosen += [] if reason else [(stack, part)]
-        reasons += [f"{stack.name} ({type(stack.layers[0][1]).__name__}): {reason}"] if reason else []
+        part = None if stack.refusal else maker(stack.shape())
+        reason = stack.refusal if part is None else objection(stack, part)
+        if part is not None and not reason:
+            chosen.append((stack, part))
+        else:
+            reasons.append(f"{stack.name} ({type(stack.layers[0][1]).__name__}): {reason}")
     if not chosen:
         styles = [registry.of(AttentionEquipper).load(one).looks_for for one in registry.names("equippers")]
         raise ComponentError(
@@ -261,21 +227,21 @@ def _chosen(
 
 
 def _add(stack: AttentionStack, part: nn.Module) -> None:
-    assert stack.places is not None
-    assert stack.equipper is not None
-    position = part if isinstance(part, PairwisePosition) else None
-    equipment = Equipment(position, stack.places)
+    equipment = Equipment(part if isinstance(part, PairwisePosition) else None, stack.places)
     for layer, (_, module) in enumerate(stack.layers):
         equipped = EquippedAttention(equipment, layer)
         module.__dict__[SLOT] = equipped  # not a submodule
-        module.register_forward_pre_hook(Arrival(stack.equipper, equipped), with_kwargs=True)
+        module.register_forward_pre_hook(partial(keep_tokens, stack.equipper, equipped), with_kwargs=True)
         names = stack.equipper.projections(module)
         if isinstance(part, Attention):
             replace(module, names, equipped, part)
             continue
         stack.equipper.install(module, equipped)
-        if equipment.shifts:
-            shift(module, names, equipped)
+        if equipment.shifts and len(names) == 1:
+            getattr(module, names[0]).register_forward_hook(partial(shift_fused, equipped))
+        elif equipment.shifts:
+            for role, name in enumerate(names):
+                getattr(module, name).register_forward_pre_hook(partial(shift_input, equipped, role))
 
 
 def _adopt(model: nn.Module, added: list[tuple[AttentionStack, PairwisePosition]], start: str) -> None:

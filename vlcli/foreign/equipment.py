@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.foreign.places import PerBatch, TokenPlaces
+from vlcli.foreign.places import PerBatch, TokenPlaces, signature
 from vlcli.nn import Layout, PairwisePosition
 
 Inputs = tuple[Tensor, Tensor, Tensor]
@@ -143,7 +143,7 @@ class EquippedAttention(PerBatch):
         if (times := q.shape[1] // k.shape[1]) > 1:  # grouped-query attention
             k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
         position, now, layer = self.equipment.position, self._now(q, k), self.layer
-        added, more = None, None
+        added = None
         if position is not None:
             q, k = position.rotate(q, k, now.state, layer)
             added = position.logits(q, k, now.state, layer)
@@ -154,8 +154,7 @@ class EquippedAttention(PerBatch):
             return F.scaled_dot_product_attention(q, k, v, added, dropout, scale=scale), None
         scores = (q @ k.transpose(-1, -2)) * scale
         weights = F.dropout((scores if added is None else scores + added).softmax(-1), dropout)
-        if position is not None:
-            more = position.values(weights, now.state, layer)
+        more = None if position is None else position.values(weights, now.state, layer)
         return (weights @ v if more is None else weights @ v + more), weights
 
     def _whole(self) -> int | None:
@@ -279,3 +278,35 @@ class AttentionEquipper:
         queries = next(arguments[name] for name in QUERIES if arguments.get(name) is not None)
         keys = next((arguments[name] for name in KEYS if arguments.get(name) is not None), queries)
         return queries, keys
+
+
+class KnownEquipper(AttentionEquipper):
+    """Base of styles of which every part is known: a module that has others computes something else.
+
+    Attributes:
+        parts: names of layers and parameters.
+        arguments: of ``forward``.
+    """
+
+    parts: ClassVar[frozenset[str]]
+    arguments: ClassVar[frozenset[str]]
+
+    def resembles(self, module: nn.Module) -> bool:
+        """Returns True if a module has the layers of this style."""
+        raise NotImplementedError
+
+    def takes(self, module: nn.Module) -> bool:
+        return self.resembles(module) and not self.refusal(module)
+
+    def refusal(self, module: nn.Module) -> str:
+        if not self.resembles(module):
+            return ""
+        children = {name.partition(".")[0] for name, _ in module.named_parameters()} - self.parts
+        others = {*signature(type(module).forward).parameters} - self.arguments - {"self"}
+        names = [f"`{one}`" for one in sorted(children)] + [f"an argument `{one}`" for one in sorted(others)]
+        return f"{type(module).__name__} has {', '.join(names)}" if names else ""
+
+
+def is_linear(module: nn.Module, *names: str) -> bool:
+    """Returns True if all these parts of a module are linear layers."""
+    return all(isinstance(getattr(module, name, None), nn.Linear) for name in names)

@@ -1,6 +1,7 @@
 """Reads where the tokens of transformers' vision-language models lie: words with patches or regions."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,15 +11,16 @@ from vlcli.errors import ComponentError
 from vlcli.foreign.places import (
     PICTURE,
     SENTENCE,
+    WHERE,
     Forget,
     PerBatch,
     TokenPlaces,
-    Watcher,
     WordPlaces,
     missing,
     numbered,
     own_layouts,
     patch_layout,
+    watch,
 )
 from vlcli.nn import Layout, Sort
 
@@ -57,14 +59,13 @@ class RegionPlaces(TokenPlaces):
         self.model, self.words, self.layers = model, words, layers
         self.both_ways = bool(layers)
         boxes: frozenset[Sort] = frozenset({"box"})
-        self.holds = boxes if words is None else words.holds
-        self.keys = boxes if words is not None else frozenset()
+        self.holds, self.keys = (boxes, frozenset()) if words is None else (words.holds, boxes)
         self.boxes: Tensor | None = None
         self.mask: Tensor | None = None
         self.pictures: Tensor | None = None
 
     def watch(self, forget: Forget) -> None:
-        Watcher(self.see, forget).before(self.model)
+        self.model.register_forward_pre_hook(partial(watch, self.see, forget), with_kwargs=True)
         for layer in self.layers:
             layer.register_forward_pre_hook(self.see_pair, with_kwargs=True)
         if self.words is not None:
@@ -84,9 +85,8 @@ class RegionPlaces(TokenPlaces):
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
         if self.boxes is None:
             raise missing("boxes")
-        mask = torch.ones(self.boxes.shape[:2], dtype=torch.bool, device=self.boxes.device)
-        mask = mask if self.mask is None else self.mask.bool()
-        regions = numbered(Layout.for_boxes(self.boxes[..., :4], mask), *PICTURE)
+        mask = torch.ones_like(self.boxes[..., 0]) if self.mask is None else self.mask
+        regions = numbered(Layout.for_boxes(self.boxes[..., :4], mask.bool()), *PICTURE)
         if self.words is None:
             return regions, regions
         words = numbered(self.words.of((y if turned else x).shape[1], x.device), *SENTENCE)
@@ -123,19 +123,18 @@ class WordsAndPatches(TokenPlaces):
 
     holds = frozenset({"word", "cell"})
 
-    def __init__(self, embeds: nn.Module, name: str, special: tuple[int, ...]) -> None:
+    def __init__(self, embeds: Any, name: str, special: tuple[int, ...]) -> None:
         self.embeds, self.told_by = embeds, f"the words and patches of {name}"
         self.words = WordPlaces(embeds, name, special)
         self.drawn: Any = None
         self.valid: Tensor | None = None
 
     def watch(self, forget: Forget) -> None:
-        embeds: Any = self.embeds
-        if not isinstance(embeds.visual_embed, Kept):
-            embeds.visual_embed = Kept(embeds.visual_embed)
-        self.drawn = embeds.visual_embed
+        if not isinstance(self.embeds.visual_embed, Kept):
+            self.embeds.visual_embed = Kept(self.embeds.visual_embed)
+        self.drawn = self.embeds.visual_embed
         self.words.watch(forget)
-        Watcher(self.see, forget).after(self.embeds)
+        self.embeds.register_forward_hook(partial(watch, self.see, forget), with_kwargs=True)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
         """Reads what ViltEmbeddings returns: tokens, and the mask of all of them."""
@@ -143,11 +142,8 @@ class WordsAndPatches(TokenPlaces):
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
         if self.drawn.result is None or self.valid is None:
-            raise ComponentError(
-                "ViLT was given embedded patches, so it is not known where they stand.",
-                where="vlcli.foreign.equip",
-                hint="give it pixel_values",
-            )
+            what = "ViLT was given embedded patches, so it is not known where they stand."
+            raise ComponentError(what, where=WHERE, hint="give it pixel_values")
         places = self.drawn.result[2][0].float()  # (B, N, 2)
         count = y.shape[1] - places.shape[1] - 1
         sentence = self.words.of(count, y.device).expand(len(places))

@@ -53,18 +53,14 @@ class PairScorer:
         """
         rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
         images = self.processor(images=[pictures[name] for name in rows], return_tensors="pt").to(self.device)
-        score = self._matched if self.matches else self._compared
-        return list(score(texts, images, [rows[name] for name in names]).tolist())
-
-    def _matched(self, texts: Sequence[str], images: Any, places: list[int]) -> Tensor:
-        said = self._read(list(texts))
-        logits: Tensor = self.model(pixel_values=images["pixel_values"][places], **said).itm_score.float()  # (P, 2)
-        return logits[:, 1] - logits[:, 0]
-
-    def _compared(self, texts: Sequence[str], images: Any, places: list[int]) -> Tensor:
+        picked = [rows[name] for name in names]
+        if self.matches:
+            pixels = images["pixel_values"][picked]
+            logits = self.model(pixel_values=pixels, **self._read(list(texts))).itm_score.float()  # (pairs, 2)
+            return list((logits[:, 1] - logits[:, 0]).tolist())
         columns = {text: column for column, text in enumerate(dict.fromkeys(texts))}
-        logits: Tensor = self.model(**self._read(list(columns)), **images).logits_per_text.float()  # (texts, pictures)
-        return logits[[columns[text] for text in texts], places]
+        logits = self.model(**self._read(list(columns)), **images).logits_per_text.float()  # (texts, pictures)
+        return list(logits[[columns[text] for text in texts], picked].tolist())
 
     def _read(self, texts: list[str]) -> dict[str, Tensor]:
         # a sigmoid's bias is SigLIP's, which was trained on sentences padded to one length
@@ -89,23 +85,18 @@ def log_likelihoods(folder: Path, texts: Sequence[str], device: str = "cpu") -> 
     if begin is None:
         what, expected = "The tokenizer has no token that begins a sentence.", "bos_token or eos_token"
         raise DataError(what, where=str(folder), expected=expected)
-    if _looks_ahead(model, begin):
+    probes = torch.tensor([[[begin, begin, last]] for last in (0, begin + 1)], device=model.device)  # (2, 1, 3)
+    first, other = (model(probe).logits[0, :2] for probe in probes)
+    if not torch.allclose(first, other, atol=1e-4):
         what, expected = "This language model sees the words that it is to predict.", "a causal one, such as GPT-2"
         raise ComponentError(what, where=str(folder), got=type(model).__name__, expected=expected)
     ids = [[begin, *(i for i in tokenizer(text)["input_ids"] if i != begin)] for text in texts]
     return [one for start in range(0, len(ids), SENTENCES) for one in _sums(model, ids[start : start + SENTENCES])]
 
 
-def _looks_ahead(model: Any, begin: int) -> bool:
-    ids = [torch.tensor([[begin, begin, last]], device=model.device) for last in (0, begin + 1)]
-    first, other = (model(one).logits[0, :2] for one in ids)
-    return not torch.allclose(first, other, atol=1e-4)
-
-
 def _sums(model: Any, ids: list[list[int]]) -> list[float]:
     rows = [torch.tensor(row, device=model.device) for row in ids]
     padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=ids[0][0])  # (N, T)
     known = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row[1:]) for row in rows], batch_first=True)
-    guessed = model(padded).logits[:, :-1].float().log_softmax(-1)
-    values = guessed.gather(-1, padded[:, 1:, None])[..., 0]
+    values = model(padded).logits[:, :-1].float().log_softmax(-1).gather(-1, padded[:, 1:, None])[..., 0]
     return list((values * known).sum(1).tolist())

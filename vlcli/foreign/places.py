@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vlcli.errors import ComponentError
 from vlcli.nn import IMAGE, TEXT, Layout, Slot, Sort
 
+WHERE = "vlcli.foreign.equip"
 CACHES = ("cache", "past_key_values")
 """Argument names of transformers' cache, since 5.24 and before."""
 
@@ -40,16 +41,6 @@ def cache_of(arguments: Mapping[str, Any]) -> Any:
 def takes_arguments(module: nn.Module, *names: str) -> bool:
     """Returns True if the ``forward`` of a module has parameters of all these names."""
     return set(names) <= set(signature(type(module).forward).parameters)
-
-
-def unknown_parts(module: nn.Module, parts: set[str], arguments: set[str]) -> str:
-    """Returns the parts with weights and the arguments of ``forward`` that are not among the known ones, as text."""
-    children = {name for name, part in module.named_children() if any(True for _ in part.parameters())}
-    children |= {name for name, _ in module.named_parameters(recurse=False)}
-    others = set(signature(type(module).forward).parameters) - arguments - {"self"}
-    return ", ".join(
-        [f"`{one}`" for one in sorted(children - parts)] + [f"an argument `{one}`" for one in sorted(others)]
-    )
 
 
 Forget = Callable[[], None]
@@ -112,26 +103,18 @@ def missing(what: str) -> ComponentError:
     return ComponentError(f"The model has not seen {what} yet.", hint="call the whole model, not a part of it")
 
 
-class Watcher:
-    """Forward hook that passes the module, the arguments by name and the output to ``see``, then calls ``forget``.
+See = Callable[[Any, dict[str, Any], Any], None]
+
+
+def watch(
+    see: See, forget: Forget, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None
+) -> None:
+    """Passes the module, its arguments by name and its output to ``see``, then calls ``forget``: a forward hook.
 
     The output is None in a hook before the module.
     """
-
-    def __init__(self, see: Callable[[Any, dict[str, Any], Any], None], forget: Forget) -> None:
-        self.see, self.forget = see, forget
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None) -> None:
-        self.see(module, bound(module, args, kwargs), output)
-        self.forget()
-
-    def before(self, module: nn.Module) -> None:
-        """Registers the hook before a module."""
-        module.register_forward_pre_hook(self, with_kwargs=True)
-
-    def after(self, module: nn.Module) -> None:
-        """Registers the hook after a module."""
-        module.register_forward_hook(self, with_kwargs=True)
+    see(module, bound(module, args, kwargs), output)
+    forget()
 
 
 class GridPlaces(TokenPlaces):
@@ -145,7 +128,7 @@ class GridPlaces(TokenPlaces):
         self._layouts: dict[tuple[Any, ...], Layout] = {}
 
     def watch(self, forget: Forget) -> None:
-        Watcher(self.see, forget).after(self.convolution)
+        self.convolution.register_forward_hook(partial(watch, self.see, forget), with_kwargs=True)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
         """Reads the grid of a map (B, dim, rows, columns)."""
@@ -157,12 +140,9 @@ class GridPlaces(TokenPlaces):
         rows, columns = self.grid
         skip = y.shape[1] - rows * columns
         if skip < 0:
-            raise ComponentError(
-                "The model leaves out or merges patches, so its tokens are no full grid.",
-                where="vlcli.foreign.equip",
-                got=f"{y.shape[1]} tokens",
-                expected=f"{rows}x{columns} and special tokens before them",
-            )
+            what = "The model leaves out or merges patches, so its tokens are no full grid."
+            got, expected = f"{y.shape[1]} tokens", f"{rows}x{columns} and special tokens before them"
+            raise ComponentError(what, where=WHERE, got=got, expected=expected)
         return own_layouts(self._kept(rows, columns, skip, y.device), x)
 
     def _kept(self, rows: int, columns: int, skip: int, device: torch.device) -> Layout:
@@ -198,16 +178,17 @@ class PatchPlaces(TokenPlaces):
         self.places: Tensor | None = None  # (B, N, 2), NaN at padding
 
     def watch(self, forget: Forget) -> None:
-        Watcher(self.see_coordinates if self.style == "naflex" else self.see_shapes, forget).before(self.embeds)
+        see = self.see_coordinates if self.style == "naflex" else self.see_shapes
+        self.embeds.register_forward_pre_hook(partial(watch, see, forget), with_kwargs=True)
 
     def see_coordinates(self, module: Any, arguments: dict[str, Any], output: Any) -> None:
         """Reads the arguments of timm's NaFlexEmbeds."""
         coordinates, valid = arguments.get("patch_coord"), arguments.get("patch_valid")
         if coordinates is None:
             self.places, self.grid = None, module.dynamic_feat_size(arguments["x"].shape[-2:])
-            return
-        places = coordinates.float()  # (B, N, 2)
-        self.places = places if valid is None else places.masked_fill(~valid.bool()[..., None], torch.nan)
+        else:
+            places = coordinates.float()  # (B, N, 2)
+            self.places = places if valid is None else places.masked_fill(~valid.bool()[..., None], torch.nan)
 
     def see_shapes(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
         """Reads the arguments of transformers' Siglip2VisionEmbeddings."""
@@ -218,19 +199,16 @@ class PatchPlaces(TokenPlaces):
         self.places = places.masked_fill((number >= shapes.prod(1, keepdim=True))[..., None], torch.nan)
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
-        if self.places is None:
-            if self.grid is None:
-                raise missing("a picture")
+        if self.places is not None:
+            layout = patch_layout(self.places, y.shape[1])
+        elif self.grid is not None:
             layout = Layout.for_grid(*self.grid, skip=y.shape[1] - self.grid[0] * self.grid[1], device=y.device)
         else:
-            layout = patch_layout(self.places, y.shape[1])
+            raise missing("a picture")
         if layout.route.shape[1] != y.shape[1]:
-            raise ComponentError(
-                "The model leaves out patches, so it is not known where its tokens stand.",
-                where="vlcli.foreign.equip",
-                got=f"{y.shape[1]} tokens",
-                expected=f"{layout.route.shape[1]}",
-            )
+            what = "The model leaves out patches, so it is not known where its tokens stand."
+            got, expected = f"{y.shape[1]} tokens", f"{layout.route.shape[1]}"
+            raise ComponentError(what, where=WHERE, got=got, expected=expected)
         return own_layouts(layout, x)
 
 
@@ -264,7 +242,7 @@ class WordPlaces(TokenPlaces):
         self.ids: Tensor | None = None
 
     def watch(self, forget: Forget) -> None:
-        Watcher(self.see, forget).before(self.owner)
+        self.owner.register_forward_pre_hook(partial(watch, self.see, forget), with_kwargs=True)
 
     def see(self, module: nn.Module, arguments: dict[str, Any], output: Any) -> None:
         """Reads the arguments of the text model."""
@@ -277,9 +255,9 @@ class WordPlaces(TokenPlaces):
 
     def of(self, count: int, device: torch.device) -> Layout:
         """Returns the layout of ``count`` words; in generation their mask is not known and all count."""
-        known = self.mask is not None and self.mask.shape[1] == count
-        mask = self.mask.bool() if known and self.mask is not None else torch.ones(1, count, dtype=torch.bool)
-        special = None
+        mask, special = torch.ones(1, count, dtype=torch.bool), None
+        if self.mask is not None and self.mask.shape[1] == count:
+            mask = self.mask.bool()
         if self.ids is not None and self.ids.shape[1] == count:
             special = torch.isin(self.ids, torch.tensor(self.special, device=self.ids.device))
             mask = mask.to(special.device).expand_as(special)
@@ -307,26 +285,21 @@ class GivenPlaces(TokenPlaces):
     told_by = "the layout that was given"
 
     def __init__(self, layout: Layout | Callable[[int], Layout], holds: frozenset[Sort] | None = None) -> None:
-        if holds is None and not isinstance(layout, Layout):
-            raise ComponentError(
-                "A function that makes layouts must come with the sorts of its tokens.",
-                where="GivenPlaces",
-                expected='e.g. GivenPlaces(function, frozenset({"word", "box"}))',
-            )
-        self.layout = layout
-        self.holds = sorts_of(layout) if holds is None and isinstance(layout, Layout) else holds or frozenset()
-        ...
+        if holds is None and isinstance(layout, Layout):
+            holds = sorts_of(layout)
+        if holds is None:
+            what = "A function that makes layouts must come with the sorts of its tokens."
+            expected = 'e.g. GivenPlaces(function, frozenset({"word", "box"}))'
+            raise ComponentError(what, where="GivenPlaces", expected=expected)
+        self.layout, self.holds = layout, holds
 
     def layouts(self, x: Tensor, y: Tensor, turned: bool) -> tuple[Layout, Layout]:
         layout = (self.layout if isinstance(self.layout, Layout) else self.layout(y.shape[1])).to(y.device)
         count = layout.route.shape[1]
         if count != y.shape[1]:
-            raise ComponentError(
-                "The layout that was given is not that of the tokens.",
-                where="vlcli.foreign.equip",
-                got=f"a layout of {count} tokens, and {y.shape[1]} tokens",
-                hint="give a function of the number of tokens",
-            )
+            what, got = "The layout that was given is not that of the tokens.", f"{count}, and {y.shape[1]} tokens"
+            hint = "give a function of the number of tokens"
+            raise ComponentError(what, where=WHERE, got=f"a layout of {got}", hint=hint)
         return own_layouts(layout, x)
 
 
@@ -353,17 +326,13 @@ class PictureInText(TokenPlaces):
         picture = Layout.for_grid(self.rows, self.columns, skip=self.special, device=device)
         behind = count - self.start - picture.route.shape[1]
         if behind < 0:
-            raise ComponentError(
-                "There are fewer tokens than the words and the picture that were announced.",
-                where="PictureInText",
-                got=f"{count} tokens",
-                expected=f"{self.start} words and {self.rows}x{self.columns} cells at least",
-            )
-        words = numbered(
-            Layout.for_text(torch.ones(1, self.start + behind, dtype=torch.bool, device=device)), *SENTENCE
-        )
-        parts = [words.cut(0, self.start), numbered(picture, *PICTURE), words.cut(self.start, self.start + behind)]
-        layout = parts[0] + parts[1] + parts[2]
+            what = "There are fewer tokens than the words and the picture that were announced."
+            expected = f"{self.start} words and {self.rows}x{self.columns} cells at least"
+            raise ComponentError(what, where="PictureInText", got=f"{count} tokens", expected=expected)
+        mask = torch.ones(1, self.start + behind, dtype=torch.bool, device=device)
+        words = numbered(Layout.for_text(mask), *SENTENCE)
+        around = words.cut(0, self.start), words.cut(self.start, self.start + behind)
+        layout = around[0] + numbered(picture, *PICTURE) + around[1]
         return own_layouts(replace(layout, grid=(self.rows, self.columns)), x)
 
 

@@ -1,7 +1,7 @@
 """Groups attentions of a foreign model into stacks of layers, and finds the source of the positions of their tokens."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,53 +55,35 @@ class Sources:
         outer = path
         while outer:
             outer = outer.rpartition(".")[0]  # the model itself is ""
-            for find in (self._patches, self._drawn, self._regions, self._grid, self._words):
-                places = find(outer, path, crosses)
-                if places is not None:
-                    return places
+            if (places := next(self._inside(outer, path, crosses), None)) is not None:
+                return places
         return None
 
-    def _below(self, outer: str, fits: Callable[[str, nn.Module], bool]) -> Iterator[tuple[str, nn.Module]]:
-        prefix = f"{outer}." if outer else ""
-        return ((path, one) for path, one in self.modules.items() if path.startswith(prefix) and fits(path, one))
-
-    def _patches(self, outer: str, path: str, crosses: bool) -> TokenPlaces | None:
-        for name, module in self._below(outer, lambda _, one: takes_arguments(one, "patch_coord", "patch_valid")):
-            if hasattr(module, "dynamic_feat_size") and name != outer:
-                return PatchPlaces(module, name, "naflex")
-        for name, module in self._below(outer, lambda name, _: name.endswith("embeddings")):
-            if takes_arguments(module, "pixel_values", "spatial_shapes"):
-                return PatchPlaces(module, name, "shapes")
-        return None
-
-    def _drawn(self, outer: str, path: str, crosses: bool) -> TokenPlaces | None:
-        for name, module in self._below(outer, lambda _, one: hasattr(one, "visual_embed")):
-            return WordsAndPatches(module, name, self._ids(module))
-        return None
-
-    def _regions(self, outer: str, path: str, crosses: bool) -> TokenPlaces | None:
-        model = self.modules[outer]
-        if not takes_arguments(model, "input_ids", "visual_feats", "visual_pos", "visual_attention_mask"):
-            return None
-        words = WordPlaces(model, "`attention_mask`", self._ids(model))
-        if crosses:
-            layers = [one for _, one in self._below(outer, lambda _, one: hasattr(one, "visual_attention"))]
-            return RegionPlaces(model, words, layers)
-        return RegionPlaces(model, None, []) if re.search(r"r_layers|visn_self_att", path) else words
-
-    def _grid(self, outer: str, path: str, crosses: bool) -> TokenPlaces | None:
-        for name, module in self._below(outer, _is_convolution):
-            return GridPlaces(module, name)
-        return None
-
-    def _words(self, outer: str, path: str, crosses: bool) -> TokenPlaces | None:
+    def _inside(self, outer: str, path: str, crosses: bool) -> Iterator[TokenPlaces]:
+        """Yields the positions that the module ``outer`` gives: of patches, of boxes, of a grid, or of words."""
         owner = self.modules[outer]
-        if not takes_arguments(owner, "attention_mask") or not takes_arguments(owner, "input_ids"):
-            return None
-        tables = self._below(outer, lambda name, one: isinstance(one, nn.Embedding) and name.endswith(TABLES))
-        for name, _ in tables:
-            return WordPlaces(owner, name, self._ids(owner))
-        return None
+        below = [(name, one) for name, one in self.modules.items() if name.startswith(f"{outer}." if outer else "")]
+        for name, module in below:
+            coordinates = takes_arguments(module, "patch_coord", "patch_valid")
+            if coordinates and hasattr(module, "dynamic_feat_size") and name != outer:
+                yield PatchPlaces(module, name, "naflex")
+        for name, module in below:
+            if name.endswith("embeddings") and takes_arguments(module, "pixel_values", "spatial_shapes"):
+                yield PatchPlaces(module, name, "shapes")
+        for name, module in below:
+            if hasattr(module, "visual_embed"):
+                yield WordsAndPatches(module, name, self._ids(module))
+        if takes_arguments(owner, "input_ids", "visual_feats", "visual_pos", "visual_attention_mask"):
+            words = WordPlaces(owner, "`attention_mask`", self._ids(owner))
+            if crosses:
+                yield RegionPlaces(owner, words, [one for _, one in below if hasattr(one, "visual_attention")])
+            yield RegionPlaces(owner, None, []) if re.search(r"r_layers|visn_self_att", path) else words
+        for name, module in below:
+            if _is_convolution(name, module):
+                yield GridPlaces(module, name)
+        tables = [name for name, one in below if isinstance(one, nn.Embedding) and name.endswith(TABLES)]
+        if tables and takes_arguments(owner, "attention_mask", "input_ids"):
+            yield WordPlaces(owner, tables[0], self._ids(owner))
 
     def _ids(self, owner: nn.Module) -> tuple[int, ...]:
         if self.special is not None:
@@ -115,9 +97,6 @@ def _is_convolution(path: str, module: nn.Module) -> bool:
     return isinstance(module, nn.Conv2d) and path.endswith(CONVOLUTIONS)
 
 
-OBJECTS = "its tokens are queries for objects, which lie nowhere"
-
-
 @dataclass
 class AttentionStack:
     """The same attention of every layer of a model.
@@ -125,29 +104,28 @@ class AttentionStack:
     Attributes:
         name: path, with ``*`` for the number of the layer.
         layers: path and module of each, in order.
-        equipper: of their style; None if no style fits.
-        places: gives the layouts of the tokens; None if nothing does.
+        equipper: of their style; an instance of the base class if no style fits.
+        places: gives the layouts of the tokens; an instance of the base class if nothing does.
         crosses: cross-attention: keys are another sequence than the queries.
         refusal: why the stack cannot be equipped; empty if it can.
     """
 
     name: str
     layers: list[tuple[str, nn.Module]] = field(default_factory=list)
-    equipper: AttentionEquipper | None = None
-    places: TokenPlaces | None = None
+    equipper: AttentionEquipper = field(default_factory=AttentionEquipper)
+    places: TokenPlaces = field(default_factory=TokenPlaces)
     crosses: bool = False
     refusal: str = ""
 
     def __str__(self) -> str:
         what = f"{self.name}  {len(self.layers)} x {type(self.layers[0][1]).__name__}"
-        if self.refusal or self.places is None:
+        if self.refusal:
             return f"{what}: cannot be equipped: {self.refusal}"
         keys = f" looking at {listed(self.places.keys)}" if self.places.keys else ""
         return f"{what}: {listed(self.places.holds)}{keys}, told by {self.places.told_by}"
 
     def shape(self) -> AttentionShape:
         """Returns the sizes that an encoding is built for."""
-        assert self.equipper is not None
         heads, width = self.equipper.heads(self.layers[0][1])
         return AttentionShape(heads * width, heads, len(self.layers), cross=self.crosses)
 
@@ -160,38 +138,37 @@ def find_stacks(
     sources = Sources(model, special_ids)
     stacks: dict[str, AttentionStack] = {}
     for path, module in model.named_modules():
-        fitting = next((one for one in equippers if one.takes(module)), None)
-        reason = "" if fitting else _refusal(module, equippers)
-        if fitting is not None or reason:
-            name = re.sub(r"\d+", "*", path)
-            stacks.setdefault(name, AttentionStack(name, [], fitting, refusal=reason)).layers.append((path, module))
+        stack = AttentionStack(re.sub(r"\d+", "*", path))
+        if fitting := [one for one in equippers if one.takes(module)]:
+            stack.equipper = fitting[0]
+        else:
+            stack.refusal = _refusal(module, equippers)
+        if fitting or stack.refusal:
+            stacks.setdefault(stack.name, stack).layers.append((path, module))
     for stack in stacks.values():
-        path, first = stack.layers[0]
-        if stack.equipper is None:
-            continue
-        stack.crosses = stack.equipper.crosses(path, first)
-        stack.refusal = _unfit(stack, stack.equipper)
         if not stack.refusal:
-            stack.places = tokens if tokens is not None and not stack.crosses else sources.of(path, stack.crosses)
-        if not stack.refusal and stack.places is None:
-            stack.refusal = (
-                "it looks at tokens that the model is given, and nothing tells where they stand: give `keys`"
-                if stack.crosses
-                else f"nothing tells where its tokens stand ({WANTED} was looked for): give `tokens`"
-            )
+            _place(stack, tokens, sources)
     return list(stacks.values())
 
 
-def _unfit(stack: AttentionStack, equipper: AttentionEquipper) -> str:
-    path = stack.layers[0][0]
+def _place(stack: AttentionStack, tokens: TokenPlaces | None, sources: Sources) -> None:
+    path, first = stack.layers[0]
+    stack.crosses = stack.equipper.crosses(path, first)
+    sizes = {stack.equipper.heads(module) for _, module in stack.layers}
     if "*" not in stack.name:
-        return "it is one attention by itself (a pooling head), no stack of layers"
-    if "decoder" in path.split(".") and any(part in path for part in ("self_attn", "encoder_attn")):
-        return OBJECTS
-    sizes = {equipper.heads(module) for _, module in stack.layers}
-    if len(sizes) > 1:
-        return f"its layers differ in heads and width of a head: {sorted(sizes)}"
-    return ""
+        stack.refusal = "it is one attention by itself (a pooling head), no stack of layers"
+    elif "decoder" in path.split(".") and any(part in path for part in ("self_attn", "encoder_attn")):
+        stack.refusal = "its tokens are queries for objects, which lie nowhere"
+    elif len(sizes) > 1:
+        stack.refusal = f"its layers differ in heads and width of a head: {sorted(sizes)}"
+    else:
+        places = sources.of(path, stack.crosses) if tokens is None or stack.crosses else tokens
+        stack.places = places or stack.places
+        if places is None and stack.crosses:
+            given = "it looks at tokens that the model is given"
+            stack.refusal = f"{given}, and nothing tells where they stand: give `keys`"
+        elif places is None:
+            stack.refusal = f"nothing tells where its tokens stand ({WANTED} was looked for): give `tokens`"
 
 
 def _refusal(module: nn.Module, equippers: list[AttentionEquipper]) -> str:

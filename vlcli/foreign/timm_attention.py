@@ -7,45 +7,33 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention
-from vlcli.foreign.places import bound, takes_arguments, unknown_parts
+from vlcli.foreign.equipment import EquippedAttention, KnownEquipper, is_linear
+from vlcli.foreign.places import bound, takes_arguments
 
-KNOWN = {"x", "attn_mask", "is_causal", "rope"}
-PARTS = {"qkv", "q_proj", "k_proj", "v_proj", "q_bias", "k_bias", "v_bias", "q_norm", "k_norm", "norm", "gate", "proj"}
 SPLIT = ("q_proj", "k_proj", "v_proj")
 
 
-class TimmEquipper(AttentionEquipper):
+class TimmEquipper(KnownEquipper):
     """timm: one ``qkv`` layer or three, an output layer ``proj``, with or without a rotation of its own."""
 
     looks_for = "timm's Attention (qkv or q_proj, k_proj, v_proj; proj; num_heads)"
 
-    def takes(self, module: nn.Module) -> bool:
-        return self._near(module) and not unknown_parts(module, PARTS, KNOWN)
+    parts = frozenset({"qkv", *SPLIT, "q_bias", "k_bias", "v_bias", "q_norm", "k_norm", "norm", "gate", "proj"})
+    arguments = frozenset({"x", "attn_mask", "is_causal", "rope"})
 
-    def refusal(self, module: nn.Module) -> str:
-        return f"{type(module).__name__} has {unknown_parts(module, PARTS, KNOWN)}" if self._near(module) else ""
-
-    @staticmethod
-    def _near(module: nn.Module) -> bool:
-        parts = _linear(module, "proj") and (_linear(module, "qkv") or all(_linear(module, one) for one in SPLIT))
+    def resembles(self, module: nn.Module) -> bool:
+        parts = is_linear(module, "proj") and (is_linear(module, "qkv") or is_linear(module, *SPLIT))
         return parts and hasattr(module, "num_heads") and takes_arguments(module, "x")
 
     def heads(self, module: Any) -> tuple[int, int]:
-        inner = module.qkv.out_features // 3 if _linear(module, "qkv") else module.q_proj.out_features
+        inner = module.qkv.out_features // 3 if is_linear(module, "qkv") else module.q_proj.out_features
         return int(module.num_heads), int(inner // module.num_heads)
 
     def projections(self, module: nn.Module) -> tuple[str, ...]:
-        return (
-            ("qkv",) if _linear(module, "qkv") else SPLIT
-        )  # timm calls a fused one with bias apart (EVA) as a function
+        return ("qkv",) if is_linear(module, "qkv") else SPLIT  # timm calls EVA's fused one as a function
 
     def install(self, module: nn.Module, equipped: EquippedAttention) -> None:
         module.forward = MethodType(_forward, module)
-
-
-def _linear(module: nn.Module, name: str) -> bool:
-    return isinstance(getattr(module, name, None), nn.Linear)
 
 
 def _forward(self: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -74,7 +62,7 @@ def _forward(self: Any, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _projected(module: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    if not _linear(module, "qkv"):
+    if not is_linear(module, "qkv"):
         width = module.q_proj.out_features // module.num_heads
         q, k, v = (getattr(module, name)(x).unflatten(-1, (-1, width)).transpose(1, 2) for name in SPLIT)
         return q, k, v

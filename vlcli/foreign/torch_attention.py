@@ -56,9 +56,8 @@ def _forward(
     is_causal: bool = False,  # noqa: ARG001 (a hint: the mask is given with it)
 ) -> tuple[Tensor, Tensor | None]:
     tokens = [_batched(self, one) for one in (query, key, value)]
-    weights_in = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-    if self.in_proj_weight is not None:
-        weights_in = self.in_proj_weight.chunk(3)
+    separate = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+    weights_in = separate if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
     biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
     q, k, v = (
         F.linear(one, weight, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -66,15 +65,12 @@ def _forward(
     )
     mask = _mask(self, attn_mask, key_padding_mask, q.dtype)
     equipped: EquippedAttention = self.position_slot
-    rate = self.dropout if self.training else 0.0
-    scale = self.head_dim**-0.5
+    rate, scale = self.dropout if self.training else 0.0, self.head_dim**-0.5
     context, weights = equipped.attend(q, k, v, mask, scale=scale, dropout=rate, fused=not need_weights)
     out = self.out_proj(context.transpose(1, 2).flatten(2))
-    if not need_weights:
-        weights = None
     if weights is not None and average_attn_weights:
         weights = weights.mean(1)
-    return (out if self.batch_first else out.transpose(0, 1)), weights
+    return (out if self.batch_first else out.transpose(0, 1)), weights if need_weights else None
 
 
 def _mask(module: Any, mask: Tensor | None, padding: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from vlcli.errors import ComponentError
-from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention
-from vlcli.foreign.places import CACHES, bound, cache_of, takes_arguments, unknown_parts
+from vlcli.foreign.equipment import AttentionEquipper, EquippedAttention, KnownEquipper, is_linear
+from vlcli.foreign.places import CACHES, WHERE, bound, cache_of, takes_arguments
 
 TRIPLES = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"))
 FUSED = ("Wqkv", "qkv")
 OURS = {"eager": "vlcli_eager", "sdpa": "vlcli_sdpa"}
-WHERE = "vlcli.foreign.equip"
 
 
 class TransformersEquipper(AttentionEquipper):
@@ -44,10 +43,7 @@ class TransformersEquipper(AttentionEquipper):
         return inner // _width(module), _width(module)
 
     def projections(self, module: nn.Module) -> tuple[str, ...]:
-        for names in (*TRIPLES, *((one,) for one in FUSED)):
-            if all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
-                return names
-        return ()
+        return next((names for names in (*TRIPLES, *((one,) for one in FUSED)) if is_linear(module, *names)), ())
 
     def crosses(self, path: str, module: nn.Module) -> bool:
         return super().crosses(path, module) or "key_value_states" in inspect.signature(module.forward).parameters
@@ -90,13 +86,9 @@ def _choose(model: nn.Module, *_: Any) -> None:
         if config is None or usual in OURS.values() or not hasattr(module, "position_slot"):
             continue
         if usual not in (None, *OURS):
-            raise ComponentError(
-                "An equipped model adds terms to the scores, which this attention function does not do.",
-                where=WHERE,
-                got=str(usual),
-                expected="eager or sdpa",
-                hint='call model.set_attn_implementation("sdpa")',
-            )
+            what = "An equipped model adds terms to the scores, which this attention function does not do."
+            hint = 'call model.set_attn_implementation("sdpa")'
+            raise ComponentError(what, where=WHERE, got=str(usual), expected="eager or sdpa", hint=hint)
         config._attn_implementation = OURS[usual or "eager"]
 
 
@@ -136,39 +128,24 @@ def _attend(module: Any, parts: tuple[Tensor, Tensor, Tensor], mask: Tensor | No
 
 
 TRIPLE = ("query", "key", "value")
-PARTS = {*TRIPLE, "qkv", "projection"}
-KNOWN = {
-    "hidden_states",
-    "context",
-    "attention_mask",
-    "encoder_hidden_states",
-    "encoder_attention_mask",
-    *CACHES,
-    "output_attentions",
-    "kwargs",
-}
 
 
-class InlineEquipper(AttentionEquipper):
+class InlineEquipper(KnownEquipper):
     """transformers, before its attention interface: projections ``query``, ``key``, ``value``, or ``qkv`` in BLIP."""
 
     looks_for = (
         "the attention of transformers' LXMERT, ViLT, VisualBERT or BLIP (query, key, value; or qkv, projection)"
     )
 
-    def takes(self, module: nn.Module) -> bool:
-        return self._near(module) and not unknown_parts(module, PARTS, KNOWN)
+    parts = frozenset({*TRIPLE, "qkv", "projection"})
+    arguments = frozenset({"hidden_states", "context", "attention_mask", *CACHES, "output_attentions", "kwargs"})
+    arguments |= {"encoder_hidden_states", "encoder_attention_mask"}
 
-    def refusal(self, module: nn.Module) -> str:
-        return f"{type(module).__name__} has {unknown_parts(module, PARTS, KNOWN)}" if self._near(module) else ""
-
-    def _near(self, module: nn.Module) -> bool:
+    def resembles(self, module: nn.Module) -> bool:
         if not type(module).__module__.startswith("transformers.") or TransformersEquipper().takes(module):
             return False
-        if not takes_arguments(module, "hidden_states"):
-            return False
-        split = all(isinstance(getattr(module, name, None), nn.Linear) for name in TRIPLE)
-        return _is_fused(module) or (split and hasattr(module, "attention_head_size"))
+        split = is_linear(module, *TRIPLE) and hasattr(module, "attention_head_size")
+        return takes_arguments(module, "hidden_states") and (split or _is_fused(module))
 
     def heads(self, module: Any) -> tuple[int, int]:
         if _is_fused(module):
@@ -183,8 +160,7 @@ class InlineEquipper(AttentionEquipper):
 
 
 def _is_fused(module: nn.Module) -> bool:
-    linear = all(isinstance(getattr(module, name, None), nn.Linear) for name in ("qkv", "projection"))
-    return linear and hasattr(module, "num_heads") and hasattr(module, "head_dim")
+    return is_linear(module, "qkv", "projection") and hasattr(module, "num_heads") and hasattr(module, "head_dim")
 
 
 def _fused_forward(self: Any, hidden_states: Tensor, **_: Any) -> tuple[Tensor, Tensor | None]:
@@ -199,37 +175,31 @@ def _fused_forward(self: Any, hidden_states: Tensor, **_: Any) -> tuple[Tensor, 
 def _forward(self: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
     # LXMERT, ViLT, VisualBERT and BLIP's text model: heads side by side (B, T, dim), and probabilities
     call = bound(self, args, kwargs)
-    q = _split(self, self.query(call["hidden_states"]))
-    k, v, mask = _asked(self, call)
-    equipped: EquippedAttention = self.position_slot
-    rate = self.dropout.p if self.training else 0.0
-    scale = self.attention_head_size**-0.5
-    context, weights = equipped.attend(q, k, v, mask, scale=scale, dropout=rate, fused=False)
-    assert weights is not None
-    optional = takes_arguments(self, "output_attentions")
-    flat = context.transpose(1, 2).flatten(2)
-    return (flat,) if optional and not call.get("output_attentions") else (flat, weights)
-
-
-def _asked(module: Any, call: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
     other = call.get("encoder_hidden_states")
     source = next(one for one in (other, call.get("context"), call["hidden_states"]) if one is not None)
     mask = call.get("attention_mask") if other is None else call.get("encoder_attention_mask")
-    past = cache_of(call)
-    if past is None:
-        return _split(module, module.key(source)), _split(module, module.value(source)), mask
-    return *_cached(module, past, source, other is not None), mask  # (B, H, Tk, d), those of earlier calls included
+    q = _split(self, self.query(call["hidden_states"]))
+    k, v = _keys_and_values(self, cache_of(call), source, other is not None)
+    equipped: EquippedAttention = self.position_slot
+    rate, scale = self.dropout.p if self.training else 0.0, self.attention_head_size**-0.5
+    context, weights = equipped.attend(q, k, v, mask, scale=scale, dropout=rate, fused=False)
+    assert weights is not None
+    flat = context.transpose(1, 2).flatten(2)
+    silent = takes_arguments(self, "output_attentions") and not call.get("output_attentions")
+    return (flat,) if silent else (flat, weights)
 
 
-def _cached(module: Any, past: Any, source: Tensor, crossing: bool) -> tuple[Tensor, Tensor]:
-    # Keys and values of another sequence are computed once.
-    pair = hasattr(past, "cross_attention_cache")
-    cache = past if not pair else past.cross_attention_cache if crossing else past.self_attention_cache
-    if crossing and pair and past.is_updated.get(module.layer_idx):
+def _keys_and_values(module: Any, past: Any, source: Tensor, crossing: bool) -> tuple[Tensor, Tensor]:
+    # (B, H, Tk, d), those of earlier calls included; those of another sequence are computed once.
+    cache, once = past, crossing and hasattr(past, "cross_attention_cache")
+    if hasattr(past, "cross_attention_cache"):
+        cache = past.cross_attention_cache if crossing else past.self_attention_cache
+    if once and past.is_updated.get(module.layer_idx):
         return cache.layers[module.layer_idx].keys, cache.layers[module.layer_idx].values
     k, v = _split(module, module.key(source)), _split(module, module.value(source))
-    k, v = cache.update(k, v, module.layer_idx)
-    if crossing and pair:
+    if cache is not None:
+        k, v = cache.update(k, v, module.layer_idx)
+    if once:
         past.is_updated[module.layer_idx] = True
     return k, v
 
