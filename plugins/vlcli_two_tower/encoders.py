@@ -50,8 +50,7 @@ class TextTower(nn.Module):
         """Returns states (N, T, D) and one vector a sentence (N, D')."""
         ids, words = text.ids.masked_fill(~text.mask, pad), text.ids.shape[1]
         if self.whole:
-            ids = F.pad(ids, (0, int(self.config.max_position_embeddings) - words), value=pad)
-            out = self.network(input_ids=ids)
+            out = self.network(F.pad(ids, (0, int(self.config.max_position_embeddings) - words), value=pad))
         else:
             mask = None if ids.is_meta else text.mask.long()  # transformers reads a mask's values
             out = self.network(input_ids=ids, attention_mask=mask)
@@ -78,16 +77,19 @@ class TextTower(nn.Module):
         return table
 
 
-def text_config(tower: Source, data_spec: DataSpec) -> tuple[Any, str]:
-    """Returns a text tower's configuration and its name in a dual model; for drawn weights the data completes it."""
-    config = dict(tower.config)
-    if tower.folder is None:
-        dual = {"text_config", "vision_config"} & config.keys() or config.get("model_type") in ("clip", "siglip")
-        part = config.setdefault("text_config", {}) if dual else config
-        ids = {"pad_token_id": data_spec.pad_id, "bos_token_id": data_spec.cls_id, "eos_token_id": data_spec.sep_id}
-        for key, value in {"vocab_size": data_spec.vocab_size, **ids}.items():
-            part.setdefault(key, value)
-    return source.part_of(source.configuration(replace(tower, config=config)), ("text_config",))
+IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id", "vocab_size": "vocab_size"}
+"""Keys of a text tower's configuration, and the fields of DataSpec that fill them where it leaves them out."""
+
+
+def completed(tower: Source, data_spec: DataSpec) -> Source:
+    """Returns a source of a text tower or a dual model; for drawn weights the data completes its configuration."""
+    if tower.folder is not None:
+        return tower
+    config, ids = tower.config, {key: getattr(data_spec, field) for key, field in IDS.items()}
+    dual = {"text_config", "vision_config"} & config.keys() or config.get("model_type") in ("clip", "siglip")
+    if dual or tower.where == "both":
+        return replace(tower, config={**config, "text_config": {**ids, **(config.get("text_config") or {})}})
+    return replace(tower, config={**ids, **config})
 
 
 def check_text(tower: TextTower, data_spec: DataSpec, where: str) -> None:
@@ -131,16 +133,17 @@ class Pixels:
 
 
 class ImageTower(nn.Module):
-    """An image encoder whose states are special tokens followed by the cells of one grid."""
+    """An image encoder whose states are special tokens followed by the cells of one grid.
 
-    def __init__(self, network: nn.Module, library: str, config: dict[str, Any], pixels: Pixels) -> None:
+    Args:
+        probe: an equal network that may lie on the meta device; one forward pass of it gives the sizes.
+    """
+
+    def __init__(
+        self, network: nn.Module, library: str, config: dict[str, Any], pixels: Pixels, probe: nn.Module
+    ) -> None:
         super().__init__()
         self.network, self.library, self.config, self.pixels = network, library, config, pixels
-        self.hidden = self.pooled = self.special = 0
-        self.grid = (0, 0)
-
-    def measure(self, probe: nn.Module) -> None:
-        """Sets the sizes by one forward pass of ``probe``, an equal network that may lie on the meta device."""
         device = next(probe.parameters()).device
         with torch.no_grad():
             hidden, pooled = self._run(probe, torch.zeros(1, 3, *self.pixels.size, device=device))
@@ -205,13 +208,10 @@ def _cells(
         if tokens >= grid[0] * grid[1]:
             return grid, tokens - grid[0] * grid[1]
     for special in dict.fromkeys((0, prefix or 0, 1)):
-        down = round(((tokens - special) * size[0] / size[1]) ** 0.5)
-        if (
-            down > 0
-            and (tokens - special) % down == 0
-            and abs(down * size[1] - (tokens - special) // down * size[0]) < max(size)
-        ):
-            return (down, (tokens - special) // down), special
+        cells = tokens - special
+        down = round((cells * size[0] / size[1]) ** 0.5)
+        if down > 0 and cells % down == 0 and abs(down * size[1] - cells // down * size[0]) < max(size):
+            return (down, cells // down), special
     got, expected = f"{tokens} tokens of pictures of {size[0]} x {size[1]}", "a grid, perhaps behind class tokens"
     raise ComponentError("The image tower's tokens are no grid.", where="model.image", got=got, expected=expected)
 
@@ -261,9 +261,7 @@ def _of_timm(origin: Source, image_size: int | None, statistics: tuple[Numbers |
         tuple(one or overlay.get(key) or data[key]) for one, key in zip(statistics, ("mean", "std"), strict=True)
     )
     config = {"architecture": name, **({"model_args": options} if options else {})}
-    tower = ImageTower(network, "timm", config, Pixels(_pair(side), mean, std))
-    tower.measure(probe)
-    return tower
+    return ImageTower(network, "timm", config, Pixels(_pair(side), mean, std), probe)
 
 
 def _fill_timm(network: nn.Module, name: str, origin: Source) -> None:
@@ -288,33 +286,21 @@ def _fill_timm(network: nn.Module, name: str, origin: Source) -> None:
 def _of_transformers(
     origin: Source, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]
 ) -> ImageTower:
-    whole = source.configuration(origin)
-    config, part = source.part_of(whole, NAMES)
+    config, part = source.part_of(source.configuration(origin), NAMES)
     size, mean, std = processor(origin.folder)
     side = getattr(config, "image_size", None)
     chosen = (image_size, image_size) if image_size else _pair(side) if side else size or (224, 224)
     with torch.device("meta"):
         probe = source.build(config, origin.where)
-
-    if origin.folder is None or source.on_meta():
-        network = source.build(config, origin.where)
-    elif part:
-        dual = source.load(whole, origin.folder, origin.where)
-        network = dual.get_submodule(part.replace("_config", "_model"))
-    else:
-        network = source.load(config, origin.folder, origin.where)
     pixels = Pixels(chosen, statistics[0] or mean or IMAGENET_MEAN, statistics[1] or std or IMAGENET_STD)
-    tower = ImageTower(network, "transformers", source.plain(config), pixels)
+    network = source.network(origin, config, part)
     try:
-        tower.measure(probe)
+        return ImageTower(network, "transformers", source.plain(config), pixels, probe)
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
-        raise ComponentError(
-            "The image tower does not turn pixels into hidden states.",
-            where="model.image",
-            got=f"{type(tower.network).__name__}: {' '.join(str(error).split())[:200]}",
-            expected="an encoder with pixel_values in and last_hidden_state out",
-        ) from None
-    return tower
+        got = f"{type(network).__name__}: {' '.join(str(error).split())[:200]}"
+        what = "The image tower does not turn pixels into hidden states."
+        expected = "an encoder with pixel_values in and last_hidden_state out"
+        raise ComponentError(what, where="model.image", got=got, expected=expected) from None
 
 
 def processor(folder: Path | None) -> tuple[tuple[int, int] | None, Numbers | None, Numbers | None]:

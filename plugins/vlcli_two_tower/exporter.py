@@ -28,25 +28,27 @@ class TransformersTwoTower(export.TransformersExporter):
         model = export.of_kind(trained.model, TowerModel, "towers")
         if isinstance(model, TwoTower) and model.dual_config is not None:
             kind = "SiglipImageProcessor" if "siglip" in model.dual_config.model_type else "CLIPImageProcessor"
-            network = source.build(model.dual_config, "both")
-            network = export.fill(network, model.released_state(model.state_dict()), type(network).__name__)
+            network = filled(model.dual_config, "both", model.released_state(model.state_dict()))
             return [export.Converted(network, partial(difference, model), text=True, processor=kind)]
         note = "transformers has no class for the fusion layers: only the towers are written"
         if isinstance(model, TwoTower):
             note = "transformers has no class for these two towers together: projections and scale are left behind"
-        network = source.build(model.text.config, "text")
-        network = export.fill(network, tower_state(model, "text_model."), type(network).__name__, optional=("pooler.",))
+        network = filled(model.text.config, "text", tower_state(model, "text_model."), ("pooler.",))
         text = export.Converted(network, partial(text_difference, model), "text", text=True, notes=[note])
         compare = partial(image_difference, model)
         if model.image.library == "timm":
             note = f"image: {model.image.config['architecture']} of timm, which must be installed to load it"
             return [text, export.Converted(timm_tower(model), compare, "image", notes=[note])]
         config: Any = model.image.network.config
-        network = source.build(type(config).from_dict(model.image.config), "image")
-        network = export.fill(
-            network, tower_state(model, "vision_model."), type(network).__name__, optional=("pooler.",)
-        )
+        state = tower_state(model, "vision_model.")
+        network = filled(type(config).from_dict(model.image.config), "image", state, ("pooler.",))
         return [text, export.Converted(network, compare, "image", processor="ViTImageProcessor")]
+
+
+def filled(config: Any, where: str, state: dict[str, Tensor], optional: tuple[str, ...] = ()) -> Any:
+    """Returns a network of transformers with these weights."""
+    network = source.build(config, where)
+    return export.fill(network, state, type(network).__name__, optional)
 
 
 def timm_tower(model: TowerModel) -> Any:
@@ -71,10 +73,10 @@ def tower_state(model: TowerModel, prefix: str) -> dict[str, Tensor]:
 def difference(model: TwoTower, network: Any) -> float:
     """Returns the largest difference of a hidden state, or of a logit where texts are pooled as by CLIP and SigLIP."""
     images, text = export.random_images(model.image.pixels.size), sentences(model)
-    ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
+    mask = text.mask
     with torch.no_grad():
         words, pictures = model.encode_text(text), model.encode_image(images)
-        options = fed(model, ids, mask) | model.image.options()
+        options = fed(model, text) | model.image.options()
         theirs = network(pixel_values=images.pixels_for("two-tower"), **options)
         scores = model.logits_per_image(words, pictures)
     hidden = theirs.text_model_output.last_hidden_state[:, : mask.shape[1]][mask]
@@ -96,10 +98,11 @@ def sentences(model: TowerModel) -> Text:
     return text
 
 
-def fed(model: TowerModel, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
+def fed(model: TowerModel, text: Text) -> dict[str, Tensor]:
     """Returns the inputs of transformers' text tower: a padded batch with its mask, or at full length without one."""
+    ids = text.ids.masked_fill(~text.mask, model.pad_id)
     if not model.text.whole:
-        return {"input_ids": ids, "attention_mask": mask.long()}
+        return {"input_ids": ids, "attention_mask": text.mask.long()}
     more = int(model.text.config.max_position_embeddings) - ids.shape[1]
     return {"input_ids": torch.nn.functional.pad(ids, (0, more), value=model.pad_id)}
 
@@ -107,10 +110,9 @@ def fed(model: TowerModel, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
 def text_difference(model: TowerModel, network: Any) -> float:
     """Returns the largest difference of a hidden state of the text tower, padding left out."""
     text = export.random_text(model.data_spec)
-    ids, mask = text.ids.masked_fill(~text.mask, model.pad_id), text.mask
     with torch.no_grad():
-        ours, theirs = model.text(text, model.pad_id)[0], network(**fed(model, ids, mask)).last_hidden_state
-    return export.largest_difference((ours[mask], theirs[:, : mask.shape[1]][mask]))
+        ours, theirs = model.text(text, model.pad_id)[0], network(**fed(model, text)).last_hidden_state
+    return export.largest_difference((ours[text.mask], theirs[:, : text.mask.shape[1]][text.mask]))
 
 
 def image_difference(model: TowerModel, network: Any) -> float:

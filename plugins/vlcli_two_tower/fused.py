@@ -97,13 +97,10 @@ class TwoTowerFused(TowerModel):
         placed = vl.with_grid(joint_image_position, self.grid, self.image.special)
         self.joint_image, among_cells = vl.build_positions(placed, shape, slots["joint_image_position"])
         together = vl.build_positions(position, shape, slots["position"])[1]
-        self.cross: vl.CrossEncoder | None = None
-        self.stack: vl.Stack | None = None
-        if fusion == "merged":
-            self.stack = vl.Stack.of(cross_layers, shape, intermediate, style, attention, together)
-        else:
-            layers = cross_layers, shape, intermediate, style, attention
-            self.cross = vl.CrossEncoder(*layers, across, among_words, among_cells, True, 1)
+        layers = cross_layers, shape, intermediate, style, attention
+        self.stack = vl.Stack.of(*layers, together) if fusion == "merged" else None
+        apart = fusion == "co-attention"
+        self.cross = vl.CrossEncoder(*layers, across, among_words, among_cells, True, 1) if apart else None
         vl.initialise_model(self, self.init_std, skip=(self.text, self.image))
 
     @property
@@ -128,13 +125,12 @@ class TwoTowerFused(TowerModel):
     ) -> vl.FusionOutput:
         words = self._placed(text, self.joint_text, 0)
         cells = self._placed(image, self.joint_image, 1)
-        if self.cross is not None:
-            seen, looked = self.cross(words, [cells], record)  # (P, T, D), (P, R, D)
-        else:
-            assert self.stack is not None
+        if self.stack is not None:
             joined, layout = torch.cat([words.hidden, cells.hidden], 1), words.layout + cells.layout
             hidden, _ = self.stack(joined, layout, vl.AttentionMask(layout.valid), record=record, name="fused")
             seen, looked = hidden.split([words.hidden.shape[1], cells.hidden.shape[1]], 1)
+        elif self.cross is not None:
+            seen, looked = self.cross(words, [cells], record)  # (P, T, D), (P, R, D)
         pooled = torch.tanh(self.pooler(torch.cat([seen[:, 0], looked[:, 0]], -1)))
         return vl.FusionOutput(vl.EncoderOutput(seen, text.layout), vl.EncoderOutput(looked, image.layout), pooled)
 

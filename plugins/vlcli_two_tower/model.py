@@ -72,8 +72,6 @@ class TwoTower(TowerModel):
 
     def logits_per_image(self, text: EncoderOutput, image: EncoderOutput) -> Tensor:
         """Returns logits (M, N) of images and texts, as CLIP and SigLIP define them."""
-        assert text.pooled is not None
-        assert image.pooled is not None
         left, right = (nn.functional.normalize(one.pooled, dim=-1) for one in (image, text))  # type: ignore[arg-type]
         scores: Tensor = self.logit_scale.exp() * left @ right.T
         return scores if self.logit_bias is None else scores + self.logit_bias

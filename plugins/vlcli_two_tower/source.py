@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -36,10 +36,14 @@ class Source:
         folder: folder (or, of timm, file) of the weights; None: they are drawn.
     """
 
-    library: Literal["timm", "transformers"]
     config: dict[str, Any]
     folder: Path | None
     where: str
+
+    @property
+    def library(self) -> str:
+        """``timm`` or ``transformers``."""
+        return "timm" if "architecture" in self.config else "transformers"
 
 
 def find(choice: Choice, where: str) -> Source:
@@ -55,46 +59,29 @@ def find(choice: Choice, where: str) -> Source:
     if isinstance(choice, Mapping):
         config = dict(choice)
         if "architecture" in config or "model_type" in config:
-            return Source("timm" if "architecture" in config else "transformers", config, None, where)
-        raise ComponentError(
-            "The tower's configuration does not say of which kind it is.",
-            where=where,
-            got=f"the keys {', '.join(map(str, config)) or 'of an empty mapping'}",
-            expected="model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)",
-        )
-    folder = Path(choice).expanduser()
+            return Source(config, None, where)
+        what, got = "The tower's configuration does not say of which kind it is.", ", ".join(map(str, config))
+        expected = "model_type (transformers: bert, vit, ...) or architecture (timm: vit_tiny_patch16_224, ...)"
+        raise ComponentError(what, where=where, got=f"the keys {got or 'of an empty mapping'}", expected=expected)
+    folder, plain = Path(choice).expanduser(), choice.removeprefix("timm/")
     if folder.is_dir():
         return _in_folder(folder, where)
-    weights = _timm_file(choice)
-    if weights is not None:
-        return Source("timm", {"architecture": choice}, weights, where)
-    cached = cached_repository(choice)
-    if cached is None:
-        raise _absent(choice, where, "a folder, and a repository in the hub's cache", choice)
-    return _in_folder(cached, where)
-
-
-def _timm_file(name: str) -> Path | None:
-    # The cached weights of a timm name; None where it is none.
     import timm
     from huggingface_hub import try_to_load_from_cache
 
-    plain = name.removeprefix("timm/")
-    if "/" in plain or not timm.is_model(plain):
-        return None
-    repository = getattr(timm.get_pretrained_cfg(plain), "hf_hub_id", None)
-    file = try_to_load_from_cache(str(repository), WEIGHTS[0]) if repository else None
-    if not isinstance(file, str):
-        shown = str(repository or plain)
-        raise _absent(name, "image", f"the weights of {shown} in the hub's cache", shown)
-    return Path(file)
-
-
-def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
-    return DataError(
+    repository, sought = choice, "a folder, and a repository in the hub's cache"
+    if "/" not in plain and timm.is_model(plain):
+        repository = getattr(timm.get_pretrained_cfg(plain), "hf_hub_id", None) or plain
+        sought = f"the weights of {repository} in the hub's cache"
+        file = try_to_load_from_cache(repository, WEIGHTS[0])
+        if isinstance(file, str):
+            return Source({"architecture": choice}, Path(file), where)
+    elif (cached := cached_repository(choice)) is not None:
+        return _in_folder(cached, where)
+    raise DataError(
         "This tower is neither a folder here nor in the local cache, and vlcli downloads nothing.",
-        where=f"model.{where.removeprefix('model.')}",
-        got=name,
+        where=f"model.{where}",
+        got=choice,
         expected=f"looked for: {sought}",
         hint=f"fetch it where there is a network: hf download {repository}; for random weights name a configuration, "
         "such as {model_type: vit} or {architecture: vit_tiny_patch16_224}",
@@ -103,14 +90,10 @@ def _absent(name: str, where: str, sought: str, repository: str) -> DataError:
 
 def _in_folder(folder: Path, where: str) -> Source:
     config = read_json(folder / "config.json", where)
-    library: Literal["timm", "transformers"] = "timm" if "architecture" in config else "transformers"
-    if library == "transformers" and "model_type" not in config:
-        raise DataError(
-            "The folder's config.json names no architecture that can be built.",
-            where=str(folder / "config.json"),
-            got=f"the keys {', '.join(list(config)[:8]) or 'none'}",
-            expected="model_type (transformers) or architecture (timm)",
-        )
+    if not {"architecture", "model_type"} & config.keys():
+        what, got = "The folder's config.json names no architecture that can be built.", ", ".join(list(config)[:8])
+        where, expected = str(folder / "config.json"), "model_type (transformers) or architecture (timm)"
+        raise DataError(what, where=where, got=f"the keys {got or 'none'}", expected=expected)
     if not any((folder / name).is_file() for name in WEIGHTS):
         raise DataError(
             "The folder holds no weights.",
@@ -119,7 +102,7 @@ def _in_folder(folder: Path, where: str) -> Source:
             expected=" or ".join(WEIGHTS),
             hint="fetch the whole repository, or write the configuration into the recipe for random weights",
         )
-    return Source(library, config, folder, where)
+    return Source(config, folder, where)
 
 
 def read_json(file: Path, where: str) -> dict[str, Any]:
@@ -165,12 +148,10 @@ def configuration(source: Source) -> Any:
         try:
             return AutoConfig.for_model(source.config["model_type"], **options)
         except Exception as error:  # transformers raises ValueError, TypeError and classes of its validators
-            raise ComponentError(
-                "Transformers cannot make this configuration.",
-                where=f"model.{source.where}",
-                got=f"{source.config['model_type']}: {str(error).split(chr(10))[0][:200]}",
-                expected="a model_type of the installed transformers, with its own keys",
-            ) from None
+            got = f"{source.config['model_type']}: {str(error).split(chr(10))[0][:200]}"
+            what, where = "Transformers cannot make this configuration.", f"model.{source.where}"
+            expected = "a model_type of the installed transformers, with its own keys"
+            raise ComponentError(what, where=where, got=got, expected=expected) from None
 
 
 def part_of(config: Any, names: tuple[str, ...]) -> tuple[Any, str]:
@@ -198,15 +179,23 @@ def build(config: Any, where: str) -> Any:
             raise ComponentError(what, where=f"model.{where}", got=got, expected="sizes that fit one another") from None
 
 
-def load(config: Any, folder: Path, where: str) -> Any:
-    """Loads a network of transformers with the weights of a folder, in float32; every weight must be there.
+def network(source: Source, config: Any, part: str = "") -> Any:
+    """Loads a network of transformers in float32; its weights are drawn without a folder, or without memory.
+
+    Args:
+        config: of the network.
+        part: its name in the configuration of a dual model (``text_config``) whose weights the folder holds.
 
     Raises:
         DataError: weights are missing, of another shape, or damaged.
     """
+    if source.folder is None or on_meta():
+        return build(config, source.where)
+    whole = configuration(source) if part else config
     with quiet():
-        kind = _class_of(config, where)
-        return transformers_model(kind, folder, trains=True, config=config, **_options(kind))
+        kind = _class_of(whole, source.where)
+        loaded = transformers_model(kind, source.folder, trains=True, config=whole, **_options(kind))
+    return loaded.get_submodule(part.replace("_config", "_model"))
 
 
 _NOT_AUTO = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
@@ -221,12 +210,9 @@ def _class_of(config: Any, where: str) -> Any:
     try:
         return transformers.MODEL_MAPPING[type(config)]
     except KeyError:
-        raise ComponentError(
-            "Transformers has no plain encoder for this configuration.",
-            where=f"model.{where}",
-            got=str(config.model_type),
-            expected="a model_type that AutoModel builds, such as bert, roberta, modernbert, vit, dinov2, clip, siglip",
-        ) from None
+        what, got = "Transformers has no plain encoder for this configuration.", str(config.model_type)
+        expected = "a model_type that AutoModel builds, such as bert, roberta, modernbert, vit, dinov2, clip, siglip"
+        raise ComponentError(what, where=f"model.{where}", got=got, expected=expected) from None
 
 
 def _options(kind: Any) -> dict[str, Any]:

@@ -1,10 +1,8 @@
 """Defines the base of the models of two towers: builds them from options, freezes them or adds LoRA."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -15,6 +13,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.nn import DataSpec, Images, InputSpec, Model, State, translate
 from vlcli_two_tower import source
 from vlcli_two_tower.encoders import (
+    IDS,
     NAMES,
     ImageTower,
     Numbers,
@@ -23,8 +22,8 @@ from vlcli_two_tower.encoders import (
     TextTower,
     build_image,
     check_text,
+    completed,
     processor,
-    text_config,
 )
 from vlcli_two_tower.source import Choice
 
@@ -43,20 +42,17 @@ def tune(network: nn.Module, how: Tuning, options: dict[str, Any], where: str) -
     Raises:
         ComponentError: peft is not installed, or the targets match no layer.
     """
-    if how == "trained":
-        return
-    network.requires_grad_(False)
-    if how == "frozen":
+    if how != "trained":
+        network.requires_grad_(False)
+    if how != "lora":
         return
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        what = "LoRA needs the package peft."
-        raise ComponentError(what, where=f"model.{where}", hint=INSTALL) from None
+        raise ComponentError("LoRA needs the package peft.", where=f"model.{where}", hint=INSTALL) from None
     targets = targeted(network, options["targets"], where)
-    config = LoraConfig(
-        r=options["rank"], lora_alpha=options["alpha"], lora_dropout=options["dropout"], target_modules=targets
-    )
+    rank, alpha, dropout = (options[name] for name in ("rank", "alpha", "dropout"))
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets)
     inject_adapter_in_model(config, network)
     for name, parameter in network.named_parameters():
         parameter.requires_grad_("lora_" in name)
@@ -88,11 +84,6 @@ def targeted(network: nn.Module, targets: list[str] | None, where: str) -> list[
     return [name for name in layers if any(_matches(target, name) for target in targets)]
 
 
-def matches(network: nn.Module, target: str) -> bool:
-    """True if a target matches a linear layer of a network."""
-    return any(_matches(target, name) for name in _linear(network))
-
-
 def _matches(target: str, name: str) -> bool:
     if name == target or name.endswith(f".{target}"):
         return True
@@ -114,14 +105,6 @@ def _linear(network: nn.Module) -> list[str]:
     return [name for name, module in network.named_modules() if isinstance(module, nn.Linear) and name not in inside]
 
 
-def default_alpha(rank: int, alpha: float | None) -> float:
-    """Returns alpha, or twice the rank; both must be positive. Raises ComponentError: one is not."""
-    value = 2 * rank if alpha is None else alpha
-    if rank < 1 or not math.isfinite(value) or value <= 0:
-        raise ComponentError("LoRA's rank and alpha must be above 0.", where="model.lora_rank", got=f"{rank}, {value}")
-    return value
-
-
 VIT: dict[str, Any] = {"model_type": "vit"}
 BERT: dict[str, Any] = {"model_type": "bert"}
 CLIP_MEAN: Numbers = (0.48145466, 0.4578275, 0.40821073)
@@ -130,8 +113,6 @@ CLIP_STD: Numbers = (0.26862954, 0.26130258, 0.27577711)
 TOKENIZERS = ("tokenizer.json", "vocab.txt")
 """Files that hold a text tower's vocabulary."""
 _PREFIXES = {"text_model.": "text.network.", "vision_model.": "image.network."}
-_IDS = {"pad_token_id": "pad_id", "bos_token_id": "cls_id", "eos_token_id": "sep_id", "vocab_size": "vocab_size"}
-"""Keys of a text tower's configuration, and the fields of DataSpec that fill them where it leaves them out."""
 
 
 class TowerModel(Model):
@@ -170,41 +151,35 @@ class TowerModel(Model):
         image_tuning: Tuning = "trained",
         text_tuning: Tuning = "trained",
         lora_rank: Annotated[int, Field(ge=1, le=4096)] = 8,
-        lora_alpha: float | None = None,
+        lora_alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None,
         lora_targets: list[str] | None = None,
         lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         image_size: Annotated[int, Field(ge=1, le=8192)] | None = None,
-        mean: list[float] | None = None,
-        std: list[float] | None = None,
+        mean: Numbers | None = None,
+        std: Numbers | None = None,
         text_pool: Pool = "auto",
     ) -> None:
         super().__init__(data_spec)
-        for name, numbers in (("mean", mean), ("std", std)):
-            if numbers is not None and len(numbers) != 3:
-                got, expected = str(numbers), "three numbers"
-                raise ComponentError("Pixels have three channels.", where=f"model.{name}", got=got, expected=expected)
-        statistics: Any = tuple(None if one is None else tuple(one) for one in (mean, std))
         self.dual_config: Any = None
         self._dual: list[Any] = [None]  # in a list: its parts are registered below
         if both is None:
-            image_tower = build_image(source.find(image, "image"), image_size, statistics)
+            image_tower = build_image(source.find(image, "image"), image_size, (mean, std))
             network = _text_network(text, data_spec)
         else:
-            dual, self.dual_config, pixels = _dual(both, data_spec, image_size, statistics)
-            image_tower = ImageTower(dual.vision_model, "transformers", source.plain(dual.vision_model.config), pixels)
+            dual, self.dual_config, pixels = _dual(both, data_spec, image_size, (mean, std))
+            config = dual.vision_model.config
             with torch.device("meta"):
-                probe = source.build(dual.vision_model.config, "both")
-            image_tower.measure(probe)
+                probe = source.build(config, "both")
+            image_tower = ImageTower(dual.vision_model, "transformers", source.plain(config), pixels, probe)
             network, self._dual = dual.text_model, [dual]
         text_tower = TextTower(network, text_pool)
         check_text(text_tower, data_spec, "text" if both is None else "both")
         self.image, self.text = image_tower, text_tower
         self.tuning: dict[str, Tuning] = {"image": image_tuning, "text": text_tuning}
-        options = {"rank": lora_rank, "alpha": default_alpha(lora_rank, lora_alpha), "dropout": lora_dropout}
+        options = {"rank": lora_rank, "alpha": lora_alpha or 2 * lora_rank, "dropout": lora_dropout}
         targets = self._targets(lora_targets)
         for side, how in self.tuning.items():
             tune(getattr(self, side).network, how, {**options, "targets": targets.get(side)}, "lora_targets")
-        self.described = self._describe()
         self.pad_id, self.grid = text_tower.pad_id(data_spec), image_tower.grid
 
     def _targets(self, targets: list[str] | None) -> dict[str, list[str] | None]:
@@ -212,18 +187,18 @@ class TowerModel(Model):
         tuned = [side for side, how in self.tuning.items() if how == "lora"]
         if targets is None or len(tuned) < 2:
             return dict.fromkeys(self.tuning, targets)
-        networks = {side: getattr(self, side).network for side in tuned}
-        split: dict[str, list[str] | None] = {
-            side: [target for target in targets if matches(network, target)] for side, network in networks.items()
-        }
+        split: dict[str, list[str] | None] = {}
+        for side in tuned:
+            layers = _linear(getattr(self, side).network)
+            split[side] = [target for target in targets if any(_matches(target, name) for name in layers)]
         idle = [target for target in targets if not any(target in (names or ()) for names in split.values())]
         return dict.fromkeys(tuned, idle) if idle else split
 
-    def _describe(self) -> dict[str, Any]:
+    def bundle_options(self) -> dict[str, Any]:
         # Options that build the same towers without any folder: configurations in place of names. The ids are written
         # out: a configuration leaves out its class's defaults, which the data would fill in.
         config, pixels = self.text.config, self.image.pixels
-        ids = {name: getattr(config, name) for name in _IDS if hasattr(config, name)}
+        ids = {name: getattr(config, name) for name in IDS if hasattr(config, name)}
         plain = {"mean": list(pixels.mean), "std": list(pixels.std)}
         if self.dual_config is not None:
             dual = source.plain(self.dual_config)
@@ -238,16 +213,12 @@ class TowerModel(Model):
     def read_pixels(self, images: Images) -> tuple[Tensor, Tensor]:
         """Returns states (M, R, C) and vectors (M, C') of the image tower."""
         pixels = images.pixels_for("two-tower").to(next(self.image.parameters()).dtype)  # (M, 3, H, W)
-        states: tuple[Tensor, Tensor] = self.image(pixels)
-        return states
+        return self.image.forward(pixels)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         weights = self.state_dict()
-        named = {
-            translate(name, _PREFIXES) or name: value
-            for name, value in state.items()
-            if not name.endswith("position_ids")
-        }
+        named = {translate(name, _PREFIXES) or name: value for name, value in state.items()}
+        named = {name: value for name, value in named.items() if not name.endswith("position_ids")}
         if named.keys() != state.keys():
             report.append("names of transformers' dual model: text_model, vision_model")
         bases = {name.replace(".base_layer.", "."): name for name in weights if ".base_layer." in name}
@@ -265,12 +236,12 @@ class TowerModel(Model):
             if ".lora_" in name:
                 continue
             plain = name.replace(".base_layer.", ".")
+            merged[translate(plain, ours) or plain] = value
             if name.endswith(".base_layer.weight"):
                 path = name.removesuffix(".base_layer.weight")
                 layer: Any = self.get_submodule(path)
                 down, up = (state[f"{path}.lora_{side}.default.weight"] for side in ("A", "B"))
-                value = value + (up @ down) * float(layer.scaling["default"])  # noqa: PLW2901
-            merged[translate(plain, ours) or plain] = value
+                merged[translate(plain, ours) or plain] = value + (up @ down) * float(layer.scaling["default"])
         return merged
 
     def train(self, mode: bool = True) -> Self:
@@ -288,12 +259,10 @@ class TowerModel(Model):
 
     @classmethod
     def vocabulary_folder(cls, options: Mapping[str, Any]) -> str | None:
-        name = "both" if options.get("both") is not None else "text"
-        choice = options.get(name)
-        if not isinstance(choice, str):
+        folders = cls.tower_folders(options)
+        name = "both" if "both" in folders else "text"
+        if name not in folders or (folder := source.find(folders[name], name).folder) is None:
             return None
-        folder = source.find(choice, name).folder
-        assert folder is not None
         if any((folder / file).is_file() for file in TOKENIZERS):
             return str(folder)
         raise DataError(
@@ -305,33 +274,20 @@ class TowerModel(Model):
             "writes tokenizer.json), or name another: text: {vocabulary: FOLDER}",
         )
 
-    def bundle_options(self) -> dict[str, Any]:
-        return dict(self.described)
-
 
 def _text_network(choice: Choice, data_spec: DataSpec) -> Any:
     tower = source.find(choice, "text")
     if tower.library == "timm":
         what, expected = "timm has no text towers.", "a text encoder of transformers"
         raise ComponentError(what, where="model.text", got=str(tower.config["architecture"]), expected=expected)
-    config, part = text_config(tower, data_spec)
-    if tower.folder is None or source.on_meta():
-        return source.build(config, "text")
-    if part:
-        return source.load(source.configuration(tower), tower.folder, "text").get_submodule("text_model")
-    return source.load(config, tower.folder, "text")
+    return source.network(tower, *source.part_of(source.configuration(completed(tower, data_spec)), ("text_config",)))
 
 
 def _dual(
     choice: Choice, data_spec: DataSpec, image_size: int | None, statistics: tuple[Numbers | None, Numbers | None]
 ) -> tuple[Any, Any, Pixels]:
     # CLIP or SigLIP, its configuration, and how it reads pictures; without memory its weights are drawn.
-    tower = source.find(choice, "both")
-    if tower.folder is None:  # the data's vocabulary where the configuration names none
-        ids = {key: getattr(data_spec, field) for key, field in _IDS.items()}
-        tower = replace(
-            tower, config={**tower.config, "text_config": {**ids, **(tower.config.get("text_config") or {})}}
-        )
+    tower = completed(source.find(choice, "both"), data_spec)
     config = source.configuration(tower)
     image_config, part = source.part_of(config, NAMES)
     if not part or not source.part_of(config, ("text_config",))[1]:
@@ -342,14 +298,11 @@ def _dual(
             expected="a configuration with text_config and vision_config (clip, siglip)",
             hint="name its towers one by one: image, text",
         )
-    drawn = tower.folder is None or source.on_meta()
-    dual = source.build(config, "both") if drawn else source.load(config, tower.folder, "both")  # type: ignore[arg-type]
+    dual = source.network(tower, config)
     for name in ("text_model", "vision_model"):
         if not isinstance(getattr(dual, name, None), nn.Module):
             got, expected = f"{type(dual).__name__} without {name}", "CLIP, SigLIP and models built as they are"
             raise ComponentError("This model's towers are not known.", where="model.both", got=got, expected=expected)
-    size, mean, std = processor(tower.folder)
-    side = image_size or int(image_config.image_size)
-    size = (side, side) if side else size
-    assert size is not None
+    _, mean, std = processor(tower.folder)
+    size = (image_size or int(image_config.image_size),) * 2
     return dual, config, Pixels(size, statistics[0] or mean or CLIP_MEAN, statistics[1] or std or CLIP_STD)
