@@ -1,7 +1,6 @@
 """A two-stage detector: backbone, proposals, regions and heads, by the conventions of a family."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,16 +15,6 @@ from vlcli_bottom_up.resnet import NormedConv, Pyramid, ResNet, stage
 STRIDES = (4, 8, 16, 32, 64)
 # A region of this side is cut from the pyramid's map of this index, stride 16 (Lin et al. 2017, equation 1).
 CANONICAL_SIDE, CANONICAL_LEVEL = 224, 2
-
-
-class Predictor(nn.Module):
-    """Class scores and box deltas of a region."""
-
-    def __init__(self, sizes: Architecture, family: Family) -> None:
-        super().__init__()
-        self.cls_score = nn.Linear(sizes.dim, sizes.classes + 1)
-        boxes = 1 if sizes.one_box else sizes.classes + int(family.background_first)
-        self.bbox_pred = nn.Linear(sizes.dim, 4 * boxes)
 
 
 class TwoLayers(nn.Module):
@@ -53,10 +42,11 @@ class RegionHeads(nn.Module):
         if sizes.pyramid:
             self.box_head = TwoLayers(sizes, self.resolution)
         else:
-            self.res5 = stage(sizes, 5, stride_in_1x1=_stride_in_1x1(family, sizes), dilated=family.dilated)
-        self.box_predictor = Predictor(sizes, family)
+            self.res5 = stage(sizes, 5, family, family.dilated)
+        rows, boxes = sizes.classes + 1, 1 if sizes.one_box else sizes.classes + int(family.background_first)
+        heads = {"cls_score": nn.Linear(sizes.dim, rows), "bbox_pred": nn.Linear(sizes.dim, 4 * boxes)}
+        self.box_predictor = nn.ModuleDict(heads)
         if sizes.attributes:
-            rows = sizes.classes + 1
             self.attributes = AttributeHead(sizes.dim, rows, sizes.attributes, sizes.embedding, sizes.attribute_hidden)
 
     def forward(self, maps: Sequence[Tensor], boxes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -64,8 +54,7 @@ class RegionHeads(nn.Module):
         if not self.sizes.pyramid:
             pooled = self.res5(self._cut(maps[0], list(boxes), 1 / 16)).mean((2, 3))
             return pooled, pooled
-        stored, seen = self.box_head(self._cut_levels(maps[:4], boxes))
-        return stored, seen
+        return self.box_head.forward(self._cut_levels(maps[:4], boxes))
 
     def _cut(self, single: Tensor, boxes: list[Tensor] | Tensor, scale: float) -> Tensor:
         if self.family.pool == "pool":
@@ -88,7 +77,7 @@ class RegionHeads(nn.Module):
 
     def classify(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return class probabilities (N, C), background (N,), attribute probabilities (N, A) or None."""
-        logits = self.box_predictor.cls_score(seen)
+        logits: Tensor = self.box_predictor["cls_score"](seen)
         probs, attributes = logits.softmax(1), None
         if self.sizes.attributes:
             scores = self.attributes(seen, logits.argmax(1))
@@ -100,11 +89,12 @@ class RegionHeads(nn.Module):
 
     def refine(self, seen: Tensor, boxes: Tensor) -> Tensor:
         """Return every class's box (N, C, 4), from proposals of the same coordinates."""
-        deltas, family = self.box_predictor.bbox_pred(seen).view(len(boxes), -1, 4), self.family
+        deltas, family = self.box_predictor["bbox_pred"](seen).view(len(boxes), -1, 4), self.family
         if family.background_first and not self.sizes.one_box:
             deltas = deltas[:, 1:]
-        options: dict[str, Any] = {"extra": int(family.legacy), "inclusive": family.inclusive}
-        return apply_deltas(deltas, boxes[:, None], family.box_weights, **options).expand(-1, self.sizes.classes, -1)
+        extra = int(family.legacy)
+        refined = apply_deltas(deltas, boxes[:, None], family.box_weights, extra=extra, inclusive=family.inclusive)
+        return refined.expand(-1, self.sizes.classes, -1)
 
 
 class Detector(nn.Module):
@@ -118,11 +108,9 @@ class Detector(nn.Module):
     def __init__(self, family: Family, sizes: Architecture) -> None:
         super().__init__()
         self.family, self.sizes = family, sizes
-        options = {"caffe_pool": family.caffe_pool, "stride_in_1x1": _stride_in_1x1(family, sizes)}
-        self.backbone = Pyramid(sizes, **options) if sizes.pyramid else ResNet(sizes, last=4, **options)
-        channels = sizes.pyramid or sizes.out * 4
+        self.backbone = Pyramid(sizes, family) if sizes.pyramid else ResNet(sizes, family, last=4)
         strides = STRIDES if sizes.pyramid else (16,)
-        self.proposal_generator = ProposalNetwork(family, sizes, channels, strides)
+        self.proposal_generator = ProposalNetwork(family, sizes, sizes.pyramid or sizes.out * 4, strides)
         self.roi_heads = RegionHeads(sizes, family)
 
     @property
@@ -163,7 +151,7 @@ class Detector(nn.Module):
         if self.sizes.pyramid:
             pixels = _padded(pixels, self.family.multiple)
         limit = (int(pixels.shape[2]), int(pixels.shape[3])) if self.family.clip_to_padding else size
-        maps = self.backbone(pixels) if self.sizes.pyramid else self.backbone(pixels)[-1:]
+        maps = self.backbone(pixels)[0 if self.sizes.pyramid else -1 :]
         factors = [pixels.new_tensor([*scale, *scale]) for scale in scales]
         if regions is None:
             boxes = self.proposal_generator(maps, limit, [scale[0] for scale in scales])
@@ -201,10 +189,6 @@ class Detector(nn.Module):
             attributes=attributes,
             background_first=self.family.background_first,
         )
-
-
-def _stride_in_1x1(family: Family, sizes: Architecture) -> bool:
-    return sizes.groups == 1 if family.stride_in_1x1 is None else family.stride_in_1x1
 
 
 def _padded(pixels: Tensor, multiple: int) -> Tensor:

@@ -47,9 +47,9 @@ class NetworkOptions:
     def family_of(self, name: FamilyName) -> Family:
         """Return the conventions with the recipe's changes."""
         family = FAMILIES[name]
-        if self.sampling is not None:
-            family = replace(family, sampling=(self.sampling,) * 2)
-        return replace(family, resolution=(self.resolution,) * 2) if self.resolution else family
+        sampling = family.sampling if self.sampling is None else (self.sampling, self.sampling)
+        resolution = (self.resolution, self.resolution) if self.resolution else family.resolution
+        return replace(family, sampling=sampling, resolution=resolution)
 
 
 def load_detector(path: str | None, options: NetworkOptions) -> tuple[Detector, WeightsReport | None]:
@@ -190,7 +190,7 @@ class BottomUpExtractor(detection.Extractor):
         self.trained_on = Path(weights).name if weights else "untrained"
         self.cells, self.batch_size = boxes == "cells", batch_size
         self.dim = self.detector.cell_width if self.cells else self.detector.sizes.dim
-        self.deviation = tuple(deviation) if deviation else None
+        self.deviation = deviation or (1.0, 1.0, 1.0)
         self.preparation = detection.DetectorPreparation(
             short=short or usual.short,
             long=long or usual.long,
@@ -216,11 +216,12 @@ class BottomUpExtractor(detection.Extractor):
         sampling = self.detector.roi_heads.sampling
         # Stores written before there was a choice have 2 samples and say nothing of it.
         chosen = {} if sampling == FORMER_SAMPLING else {"sampling": sampling}
+        stored = {key: value for key, value in self._parameters.items() if key not in hidden} | chosen
         return {
             "extractor": "bottom-up",
             "family": self.detector.family.name,
             "rule": self.preparation.boxes if self.given or self.cells else self.rule.name,
-            "parameters": {key: _plain(value) for key, value in self._parameters.items() if key not in hidden} | chosen,
+            "parameters": {key: list(v) if isinstance(v, tuple) else v for key, v in stored.items()},
             "weights": self.trained_on,
             "weights_sha256": self.report.sha256 if self.report else "",
             "trained_on": self.trained_on,
@@ -231,27 +232,15 @@ class BottomUpExtractor(detection.Extractor):
     def extract(self, batch: list[detection.Prepared]) -> list[Record]:
         if self.cells:
             maps, stride = self.detector.cells(self._pixels(batch))
-            geometry = [detection.MapGeometry((stride, stride), item.scale) for item in batch]
-            return [
-                detection.cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)
-            ]
-        boxes = None
-        if self.given:
-            boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
+            cells = zip(batch, maps.permute(0, 2, 3, 1), strict=True)
+            return [detection.cell_record(i, c, detection.MapGeometry((stride, stride), i.scale)) for i, c in cells]
+        boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
         sizes, scales = [item.size for item in batch], [item.scale for item in batch]
-        return [
-            detection.detection_record(
-                item, one, None if self.given else self.rule(one), self.class_probs, self.attributes
-            )
-            for item, one in zip(batch, self.detector(self._pixels(batch), sizes, scales, boxes), strict=True)
-        ]
+        detections = self.detector(self._pixels(batch), sizes, scales, boxes if self.given else None)
+        chosen = [None if self.given else self.rule(one) for one in detections]
+        rows = zip(batch, detections, chosen, strict=True)
+        return [detection.detection_record(*row, self.class_probs, self.attributes) for row in rows]
 
     def _pixels(self, batch: list[detection.Prepared]) -> Tensor:
         pixels = torch.stack([item.pixels for item in batch]).to(self.device, non_blocking=True)
-        if self.deviation is None:
-            return pixels
         return pixels / pixels.new_tensor(self.deviation).view(1, 3, 1, 1)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -178,24 +178,22 @@ def read_architecture(tensors: Mapping[str, Tensor], where: str) -> Architecture
         return tensors[name].shape
 
     def blocks(prefix: str) -> int:
-        matches = (re.match(re.escape(prefix) + r"\.(\d+)\.conv1\.weight", name) for name in tensors)
-        return max((int(match.group(1)) for match in matches if match), default=-1) + 1
+        return sum(re.fullmatch(re.escape(prefix) + r"\.\d+\.conv1\.weight", name) is not None for name in tensors)
 
     pyramid = "backbone.fpn_lateral2.weight" in tensors
     body = "backbone.bottom_up" if pyramid else "backbone"
-    last = f"{body}.res5" if pyramid else "roi_heads.res5"
+    stages = *(f"{body}.res{number}" for number in (2, 3, 4)), f"{body if pyramid else 'roi_heads'}.res5"
     inner, per_group = shape(f"{body}.res2.0.conv2.weight")[:2]
-    classes = shape("roi_heads.box_predictor.cls_score.weight")[0] - 1
     head = "roi_heads.attributes.score.weight" in tensors
     return Architecture(
-        blocks=(*(blocks(f"{body}.res{stage}") for stage in (2, 3, 4)), blocks(last)),
+        blocks=tuple(map(blocks, stages)),
         stem=shape(f"{body}.stem.conv1.weight")[0],
         out=shape(f"{body}.res2.0.conv3.weight")[0],
         inner=inner,
         groups=inner // per_group,
         hidden=shape("proposal_generator.rpn_head.conv.weight")[0],
         anchors=shape("proposal_generator.rpn_head.anchor_deltas.weight")[0] // 4,
-        classes=classes,
+        classes=shape("roi_heads.box_predictor.cls_score.weight")[0] - 1,
         attributes=shape("roi_heads.attributes.score.weight")[0] if head else 0,
         embedding=shape("roi_heads.attributes.embedding.weight")[1] if head else 0,
         attribute_hidden=shape("roi_heads.attributes.score.weight")[1] if head else 0,
@@ -279,10 +277,7 @@ def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_detectron2(name: str) -> str:
-    for theirs, ours in RENAMED.items():
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
-    return name
+    return next((ours + name.removeprefix(old) for old, ours in RENAMED.items() if name.startswith(old)), name)
 
 
 def _from_caffe2(name: str) -> str:

@@ -20,25 +20,17 @@ def legacy_cells(base: int, scales: Sequence[float]) -> Tensor:
     >>> legacy_cells(16, (8.0,))[0].tolist()
     [-84.0, -40.0, 99.0, 55.0]
     """
-    rows = []
-    for aspect in ASPECTS:
-        width = np.round(np.sqrt(base * base / aspect))
-        height = np.round(width * aspect)
-        for scale in scales:
-            half, middle = np.array([width * scale - 1, height * scale - 1]) / 2, (base - 1) / 2
-            rows.append([*(middle - half), *(middle + half)])
-    return torch.tensor(np.array(rows), dtype=torch.float32)
+    width = np.round(np.sqrt(base * base / np.array(ASPECTS)))
+    sides = np.stack([width, np.round(width * ASPECTS)], -1)[:, None] * np.array(scales)[:, None]  # (R, S, 2)
+    half, middle = (sides.reshape(-1, 2) - 1) / 2, (base - 1) / 2
+    return torch.tensor(np.concatenate([middle - half, middle + half], 1), dtype=torch.float32)
 
 
 def centred_cells(sizes: Sequence[float]) -> Tensor:
     """Return anchors of one cell as detectron2 makes them: centred on its corner, size by size (S * R, 4)."""
-    rows = []
-    for size in sizes:
-        for aspect in ASPECTS:
-            width = np.sqrt(size**2 / aspect)
-            half = np.array([width, aspect * width]) / 2
-            rows.append([*(-half), *half])
-    return torch.tensor(np.array(rows), dtype=torch.float32)
+    width = np.sqrt(np.array(sizes)[:, None] ** 2 / ASPECTS)  # (S, R)
+    half = np.stack([width, ASPECTS * width], -1).reshape(-1, 2) / 2
+    return torch.tensor(np.concatenate([-half, half], 1), dtype=torch.float32)
 
 
 def cells_of(family: Family, sizes: Architecture) -> list[Tensor]:
@@ -56,8 +48,7 @@ class Anchors(nn.Module):
 
     def __init__(self, cells: Sequence[Tensor], strides: Sequence[int]) -> None:
         super().__init__()
-        self.cell_anchors = nn.Module()
-        self.strides = list(strides)
+        self.cell_anchors, self.strides = nn.Module(), strides
         for index, cell in enumerate(cells):
             self.cell_anchors.register_buffer(str(index), cell)
 
@@ -155,9 +146,6 @@ class ProposalNetwork(nn.Module):
     def _suppress(self, boxes: Tensor, scores: Tensor, levels: Tensor) -> Tensor:
         if not self.family.legacy:
             return boxes[batched_nms(boxes, scores, levels, self.threshold)[: self.family.after]]
-        kept = []
-        for level in range(len(self.anchor_generator.strides)):
-            rows = (levels == level).nonzero()[:, 0]
-            kept.append(rows[nms(boxes[rows], scores[rows], self.threshold, legacy=True)])
-        rows = torch.cat(kept)
-        return boxes[rows[scores[rows].argsort(descending=True, stable=True)[: self.family.after]]]
+        of_levels = [(levels == level).nonzero()[:, 0] for level in range(len(self.anchor_generator.strides))]
+        kept = torch.cat([rows[nms(boxes[rows], scores[rows], self.threshold, legacy=True)] for rows in of_levels])
+        return boxes[kept[scores[kept].argsort(descending=True, stable=True)[: self.family.after]]]

@@ -1,5 +1,6 @@
 """ResNet and ResNeXt stages under detectron2's names, and the feature pyramid (Lin et al. 2017)."""
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from vlcli_bottom_up.families import NORM_EPS, Architecture
+from vlcli_bottom_up.families import NORM_EPS, Architecture, Family
 
 
 class NormedConv(nn.Conv2d):
@@ -50,53 +51,30 @@ class Bottleneck(nn.Module):
         return F.relu_(self.conv3(inner) + (x if self.shortcut is None else self.shortcut(x)))
 
 
-def stage(sizes: Architecture, number: int, *, stride_in_1x1: bool, dilated: bool = False) -> nn.Sequential:
+def stage(sizes: Architecture, number: int, family: Family, dilated: bool = False) -> nn.Sequential:
     """Stage ``number`` (2 to 5) of the network; a dilated one keeps its input's resolution."""
-    growth = 2 ** (number - 2)
-    inputs = sizes.stem if number == 2 else sizes.out * growth // 2
-    blocks = []
-    for index in range(sizes.blocks[number - 2]):
-        stride = 2 if index == 0 and number > 2 and not dilated else 1
-        blocks.append(
-            Bottleneck(
-                inputs if index == 0 else sizes.out * growth,
-                sizes.inner * growth,
-                sizes.out * growth,
-                stride=stride,
-                groups=sizes.groups,
-                dilation=2 if dilated else 1,
-                stride_in_1x1=stride_in_1x1,
-            )
-        )
-    return nn.Sequential(*blocks)
-
-
-class Stem(nn.Module):
-    """7x7 convolution and pooling, stride 4."""
-
-    def __init__(self, channels: int, caffe_pool: bool) -> None:
-        super().__init__()
-        self.conv1 = NormedConv(3, channels, 7, stride=2, padding=3)
-        self.caffe_pool = caffe_pool
-
-    def forward(self, x: Tensor) -> Tensor:
-        # (B, 3, H, W) -> (B, channels, H / 4, W / 4)
-        x = F.relu_(self.conv1(x))
-        return F.max_pool2d(x, 3, 2, padding=0 if self.caffe_pool else 1, ceil_mode=self.caffe_pool)
+    inner, outputs = sizes.inner * 2 ** (number - 2), sizes.out * 2 ** (number - 2)
+    inputs = sizes.stem if number == 2 else outputs // 2
+    early = sizes.groups == 1 if family.stride_in_1x1 is None else family.stride_in_1x1
+    options: dict[str, Any] = {"groups": sizes.groups, "dilation": 2 if dilated else 1, "stride_in_1x1": early}
+    first = Bottleneck(inputs, inner, outputs, stride=1 if number == 2 or dilated else 2, **options)
+    count = sizes.blocks[number - 2] - 1
+    return nn.Sequential(first, *(Bottleneck(outputs, inner, outputs, stride=1, **options) for _ in range(count)))
 
 
 class ResNet(nn.Module):
-    """The stem and stages 2 to ``last``."""
+    """The stem (7x7 convolution and pooling, stride 4) and stages 2 to ``last``."""
 
-    def __init__(self, sizes: Architecture, *, last: int, caffe_pool: bool, stride_in_1x1: bool) -> None:
+    def __init__(self, sizes: Architecture, family: Family, last: int) -> None:
         super().__init__()
-        self.stem = Stem(sizes.stem, caffe_pool)
+        self.stem = nn.Sequential(OrderedDict(conv1=NormedConv(3, sizes.stem, 7, stride=2, padding=3)))
+        self.pool = nn.MaxPool2d(3, 2, padding=0 if family.caffe_pool else 1, ceil_mode=family.caffe_pool)
         self.last = last
         for number in range(2, last + 1):
-            self.add_module(f"res{number}", stage(sizes, number, stride_in_1x1=stride_in_1x1))
+            self.add_module(f"res{number}", stage(sizes, number, family))
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        x, maps = self.stem(x), []
+        x, maps = self.pool(F.relu_(self.stem(x))), []
         for number in range(2, self.last + 1):
             x = self.get_submodule(f"res{number}")(x)
             maps.append(x)
@@ -106,9 +84,9 @@ class ResNet(nn.Module):
 class Pyramid(nn.Module):
     """Five maps of equal width, strides 4 to 64, from a ResNet's four."""
 
-    def __init__(self, sizes: Architecture, *, caffe_pool: bool, stride_in_1x1: bool) -> None:
+    def __init__(self, sizes: Architecture, family: Family) -> None:
         super().__init__()
-        self.bottom_up = ResNet(sizes, last=5, caffe_pool=caffe_pool, stride_in_1x1=stride_in_1x1)
+        self.bottom_up = ResNet(sizes, family, last=5)
         for number in range(2, 6):
             channels = sizes.out * 2 ** (number - 2)
             self.add_module(f"fpn_lateral{number}", nn.Conv2d(channels, sizes.pyramid, 1))

@@ -15,8 +15,11 @@ from vlcli.images import Labels
 from vlcli.nn import WeightsReport, load_tensors, read_weights
 
 IDS = "thing_dataset_id_to_contiguous_id"
-HEAD = "roi_heads.attribute_predictor."
-PUBLISHED = {"obj_embed.": "embedding.", "fc.0.": "hidden.", "attr_score.": "score."}
+PUBLISHED = {
+    "roi_heads.attribute_predictor.obj_embed.": "embedding.",
+    "roi_heads.attribute_predictor.fc.0.": "hidden.",
+    "roi_heads.attribute_predictor.attr_score.": "score.",
+}
 UNNEEDED = ("pixel_mean", "pixel_std", "*cell_anchors*")
 """Constants that some releases store and others compute."""
 
@@ -97,13 +100,12 @@ class TwoStages(nn.Module):
             got = str(error.args[0]).splitlines()[0]
             hint = "a component of another project; only detectron2's own are known"
             raise DataError("detectron2 cannot build this configuration", got=got, hint=hint) from None
-        heads = getattr(self.model, "roi_heads", None)
+        heads: Any = getattr(self.model, "roi_heads", None)
         if not hasattr(self.model, "proposal_generator") or not hasattr(heads, "box_predictor"):
             got = config.MODEL.META_ARCHITECTURE
             raise UsageError("this detector has no second stage", got=got, expected="a GeneralizedRCNN with a box head")
         self.c4 = hasattr(heads, "_shared_roi_transform")
         self.feature = feature
-        assert heads is not None, "refused above"
         self.classes = int(heads.num_classes)
         self.dim = int(heads.box_predictor.cls_score.in_features)
         self.attributes = detection.AttributeHead(self.dim, self.classes + 1, attributes) if attributes else None
@@ -138,25 +140,23 @@ class TwoStages(nn.Module):
         if boxes is None:
             proposals, _ = self.model.proposal_generator(images, maps, None)
         else:
-            scaled = [Boxes(part.to(factor) * factor) for part, factor in zip(boxes, factors, strict=True)]
-            proposals = [
-                Instances(size, proposal_boxes=part) for size, part in zip(images.image_sizes, scaled, strict=True)
-            ]
+            parts = zip(images.image_sizes, boxes, factors, strict=True)
+            proposals = [Instances(size, proposal_boxes=Boxes(part.to(by) * by)) for size, part, by in parts]
         stored, seen = self._regions(maps, [one.proposal_boxes for one in proposals])
         counts = [len(one) for one in proposals]
-        parts = zip(proposals, stored.split(counts), seen.split(counts), factors, strict=True)
-        return [self._describe(*part, proposed=boxes is None) for part in parts]
+        rows = zip(proposals, stored.split(counts), seen.split(counts), factors, strict=True)
+        return [self._describe(*row, proposed=boxes is None) for row in rows]
 
-    def _cell_map(self) -> tuple[str, Any]:
-        # the coarsest map that regions are cut from
+    @property
+    def _maps(self) -> list[str]:
+        # names of the maps that regions are cut from, the coarsest last
         heads = self.model.roi_heads
-        names = heads.in_features if self.c4 else heads.box_in_features
-        return names[-1], self.model.backbone.output_shape()[names[-1]]
+        return list(heads.in_features if self.c4 else heads.box_in_features)
 
     @property
     def cell_width(self) -> int:
         """Channels of the map whose cells :meth:`cells` returns."""
-        return self.dim if self.c4 else int(self._cell_map()[1].channels)
+        return self.dim if self.c4 else int(self.model.backbone.output_shape()[self._maps[-1]].channels)
 
     def cells(self, pixels: Sequence[Tensor]) -> tuple[Tensor, float]:
         """Return the map of whole pictures, and the pixels of its cells (Jiang et al. 2020, grid features).
@@ -169,15 +169,13 @@ class TwoStages(nn.Module):
             (B, D, h, w); the side of a cell in pixels.
         """
         images = self.model.preprocess_image([{"image": image} for image in pixels])
-        name, shape = self._cell_map()
-        single: Tensor = self.model.backbone(images.tensor)[name]
-        return (self.model.roi_heads.res5(single), 2.0 * shape.stride) if self.c4 else (single, float(shape.stride))
+        backbone, name = self.model.backbone, self._maps[-1]
+        single, stride = backbone(images.tensor)[name], float(backbone.output_shape()[name].stride)
+        return (self.model.roi_heads.res5(single), 2 * stride) if self.c4 else (single, stride)
 
     def _regions(self, maps: dict[str, Tensor], boxes: list[Any]) -> tuple[Tensor, Tensor]:
         # what is stored of every region, and what the heads see
-        heads = self.model.roi_heads
-        names = heads.in_features if self.c4 else heads.box_in_features
-        chosen = [maps[name] for name in names]
+        heads, chosen = self.model.roi_heads, [maps[name] for name in self._maps]
         if self.c4:
             pooled = heads._shared_roi_transform(chosen, boxes).mean((2, 3))
             return pooled, pooled
@@ -198,8 +196,7 @@ class TwoStages(nn.Module):
         boxes = one.proposal_boxes.tensor
 
         def regress() -> Tensor:
-            moved = predictor.box2box_transform.apply_deltas(deltas, boxes)
-            limited = Boxes(moved.reshape(-1, 4))
+            limited = Boxes(predictor.box2box_transform.apply_deltas(deltas, boxes).reshape(-1, 4))
             limited.clip(one.image_size)
             out: Tensor = limited.tensor.view(len(boxes), -1, 4).expand(-1, self.classes, -1) / factor
             return out
@@ -218,18 +215,10 @@ CONSTANTS = ("pixel_mean", "pixel_std")
 
 
 def _module_name(name: str) -> str:
-    if name.startswith(HEAD):
-        for theirs, ours in PUBLISHED.items():
-            if name.startswith(HEAD + theirs):
-                return f"attributes.{ours}{name.removeprefix(HEAD + theirs)}"
+    for theirs, ours in PUBLISHED.items():
+        if name.startswith(theirs):
+            return f"attributes.{ours}{name.removeprefix(theirs)}"
     return f"model.{name}"
-
-
-def seeded(config: Any, attributes: int, feature: Literal["last", "first"], seed: int) -> TwoStages:
-    """Build a model whose random weights come from ``seed``."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return TwoStages(config, attributes, feature).eval().requires_grad_(False)
 
 
 PACKAGE = "detectron2"
@@ -295,7 +284,9 @@ class Detectron2Extractor(detection.Extractor):
         if weights is not None and not Path(weights).is_file():
             raise DataError("the detector's weights do not exist", where=weights, hint=HELP)
         self.labels = class_labels(cfg)
-        self.network: TwoStages = seeded(cfg, attributes, feature, seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network: TwoStages = TwoStages(cfg, attributes, feature).eval().requires_grad_(False)
         self.report = self.network.load(weights) if weights else None
         heads = cfg.MODEL.ROI_HEADS
         if rule == "detectron2":
@@ -342,17 +333,14 @@ class Detectron2Extractor(detection.Extractor):
     def extract(self, batch: list[detection.Prepared]) -> list[Record]:
         if self.cells:
             maps, stride = self.network.cells([self._pixels(item) for item in batch])
-            geometry = [detection.MapGeometry((stride, stride), item.scale) for item in batch]
-            return [
-                detection.cell_record(*each) for each in zip(batch, maps.permute(0, 2, 3, 1), geometry, strict=True)
-            ]
+            cells = zip(batch, maps.permute(0, 2, 3, 1), strict=True)
+            return [detection.cell_record(i, c, detection.MapGeometry((stride, stride), i.scale)) for i, c in cells]
         boxes = [torch.zeros(0, 4) if i.boxes is None else torch.from_numpy(i.boxes.boxes).float() for i in batch]
         pixels, sizes, scales = zip(*((self._pixels(item), item.size, item.scale) for item in batch), strict=True)
         detections = self.network(pixels, sizes, scales, boxes if self.given else None)
-        return [
-            detection.detection_record(item, one, None if self.given else self.rule(one), self.class_probs, True)
-            for item, one in zip(batch, detections, strict=True)
-        ]
+        chosen = [None if self.given else self.rule(one) for one in detections]
+        rows = zip(batch, detections, chosen, strict=True)
+        return [detection.detection_record(*row, self.class_probs, True) for row in rows]
 
     def _pixels(self, item: detection.Prepared) -> Tensor:
         pixels = item.pixels.to(self.device, non_blocking=True)

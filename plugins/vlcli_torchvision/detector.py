@@ -1,8 +1,7 @@
 """The model ``faster-rcnn``: a detector that is trained on one's own boxes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal
+from contextlib import ExitStack
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 import vlcli.nn as vl
 from vlcli.errors import DataError
 from vlcli_torchvision.network import AttributeHeads, Sizes, faster_rcnn, modern_names
-from vlcli_torchvision.pooling import BoxFeatures, DetectorMaps, look, scaled
+from vlcli_torchvision.pooling import box_features, look, scaled
 
 LOSSES = {
     "loss_objectness": "objectness",
@@ -79,7 +78,7 @@ class FasterRCNN(vl.Model):
     ) -> None:
         super().__init__(data_spec)
         stage = (head, width, resolution, sampling, proposals, rpn_samples, samples, positives)
-        sizes = Sizes(backbone, norm, short, long, tuple(anchors), tuple(ratios), *stage)
+        sizes = Sizes(backbone, norm, short, long, anchors, ratios, *stage)
         self.network = faster_rcnn(sizes, data_spec.region_classes, data_spec.region_attributes if attributes else 0)
         self.width = width
         heads = self.network.roi_heads
@@ -97,14 +96,17 @@ class FasterRCNN(vl.Model):
     def detect(self, images: vl.Images) -> vl.DetectionOutput:
         pictures = pictures_of(images)
         rows = self.network(pictures)
-        sizes = [(picture.shape[1], picture.shape[2]) for picture in pictures]
-        boxes = [scaled(row["boxes"], size, (1, 1)) for row, size in zip(rows, sizes, strict=True)]
+        pairs = zip(rows, pictures, strict=True)
+        boxes = [scaled(row["boxes"], (picture.shape[1], picture.shape[2]), (1, 1)) for row, picture in pairs]
         return vl.DetectionOutput.ragged(boxes, [row["labels"] - 1 for row in rows], [row["scores"] for row in rows])
 
     def detection_losses(self, images: vl.Images) -> dict[str, tuple[Tensor, Tensor]]:
-        pixels, pictures = _pixels(images), pictures_of(images)
-        with _losing(self.network):
-            losses = self.network(pictures, targets_of(pixels, pictures))
+        pixels, pictures, network = _pixels(images), pictures_of(images), self.network
+        with ExitStack() as modes:  # torchvision computes losses in training mode only
+            for part in (network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor):
+                modes.callback(setattr, part, "training", part.training)
+                part.training = True
+            losses = network(pictures, targets_of(pixels, pictures))
         count = torch.tensor(float(len(pictures)), device=pixels.images.device)
         return {LOSSES[name]: (value * count, count) for name, value in losses.items()}
 
@@ -113,19 +115,12 @@ class FasterRCNN(vl.Model):
         if pixels.boxes is None or pixels.box_mask is None:
             raise DataError("The pictures come without boxes.", where="model faster-rcnn")
         seen = look(self.network, pictures)
-        boxes = [
-            scaled(rows[real], (1, 1), size)
-            for rows, real, size in zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
-        ]
-        rows = self.features(seen, boxes)
+        parts = zip(pixels.boxes, pixels.box_mask, seen.sizes, strict=True)
+        boxes = [scaled(rows[real], (1, 1), size) for rows, real, size in parts]
+        rows = box_features(self.network, seen, boxes)  # (sum N, D)
         hidden = rows.new_zeros(*pixels.box_mask.shape, rows.shape[-1])
         hidden[pixels.box_mask] = rows
         return vl.EncoderOutput(hidden, vl.Layout.for_boxes(pixels.boxes, pixels.box_mask))
-
-    def features(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
-        """Return the box head's output (sum N, D) at ``boxes``, per picture in pixels as the network saw it."""
-        rows: Tensor = BoxFeatures(self.network)(seen, boxes)
-        return rows
 
     def attribute_scores(self, rows: Tensor) -> Tensor | None:
         """Return probabilities (N, A) of attributes by box features; None without attributes."""
@@ -141,19 +136,6 @@ class FasterRCNN(vl.Model):
             report.append("the predictors are of other classes and start anew")
             kept |= {name: value for name, value in fresh.items() if "_predictor." in name and name not in kept}
         return kept
-
-
-@contextmanager
-def _losing(network: Any) -> Iterator[None]:
-    parts = [network, network.transform, network.rpn, network.roi_heads, network.roi_heads.box_predictor]
-    modes = [part.training for part in parts]
-    for part in parts:
-        part.training = True
-    try:
-        yield
-    finally:
-        for part, mode in zip(parts, modes, strict=True):
-            part.training = mode
 
 
 def _pixels(images: vl.Images) -> vl.Pixels:
@@ -175,8 +157,7 @@ def targets_of(pixels: vl.Pixels, pictures: list[Tensor]) -> list[dict[str, Tens
     """Return torchvision's targets: pixels, labels from 1; boxes without width, height or class are left out."""
     if pixels.boxes is None or pixels.box_mask is None or pixels.classes is None:
         blank = torch.zeros(0, dtype=torch.long, device=pixels.images.device)
-        empty = {"boxes": pixels.images.new_zeros(0, 4), "labels": blank, "attributes": blank}
-        return [dict(empty) for _ in pictures]
+        return [{"boxes": pixels.images.new_zeros(0, 4), "labels": blank, "attributes": blank} for _ in pictures]
     attributes = torch.full_like(pixels.classes, -1) if pixels.attributes is None else pixels.attributes
     targets = []
     for row, picture in enumerate(pictures):

@@ -17,7 +17,7 @@ from vlcli.errors import UsageError
 from vlcli.features import Record
 from vlcli.images import Labels
 from vlcli_torchvision.load import load_detector
-from vlcli_torchvision.pooling import BoxFeatures, DetectorMaps, look, scaled, watching
+from vlcli_torchvision.pooling import DetectorMaps, box_features, look, scaled, watching
 
 
 @dataclass
@@ -155,7 +155,6 @@ class TorchvisionExtractor(Extractor):
         heads.detections_per_img = max(min_boxes, max_boxes)
         if short:
             self.network.transform.min_size, self.network.transform.max_size = (short,), long or 1_000_000
-        self.features = BoxFeatures(self.network)
         self.dim, self.trained_on = self.loaded.dim, self.loaded.trained_on
         self._settle("detected" if boxes == "auto" else boxes)
 
@@ -221,7 +220,7 @@ class TorchvisionExtractor(Extractor):
 
     def _rows(self, batch: list[Prepared], seen: DetectorMaps, boxes: list[Tensor]) -> list[Tensor]:
         parts = [scaled(part, i.size, size) for part, i, size in zip(boxes, batch, seen.sizes, strict=True)]
-        return list(self.features(seen, parts).split([len(part) for part in parts]))
+        return list(box_features(self.network, seen, parts).split([len(part) for part in parts]))
 
     def _chosen(self, detected: dict[str, Tensor], size: tuple[int, int]) -> Regions:
         regions = Regions(detected["boxes"], self.loaded.numbers(detected["labels"]), detected["scores"])

@@ -88,15 +88,16 @@ def load_detector(arch: str, weights: str | None, classes: int, seed: int) -> Lo
         note, sha256 = str(report), report.sha256
     columns, labels = _published(arch, classes)
     trained_on = Path(weights).name if weights else "untrained"
-    return Loaded(_bare(network), arch, feature_width(network), labels, columns, note, trained_on, sha256)
+    network = _bare(network)
+    return Loaded(network, arch, feature_width(network), labels, columns, note, trained_on, sha256)
 
 
 def _trained(folder: Path, weights: Path) -> Loaded:
     bundle = load_bundle(folder)
     model, spec = bundle.model, bundle.model_spec
     if not isinstance(model, FasterRCNN):
-        what, hint = "The stage trained no detector of torchvision.", "name the stage that trained it in `from`"
-        hint, got = f"{hint}, or another extractor", str(spec["name"])
+        what, got = "The stage trained no detector of torchvision.", str(spec["name"])
+        hint = "name the stage that trained it in `from`, or another extractor"
         raise ComponentError(what, where=str(folder), got=got, expected="faster-rcnn", hint=hint)
     data_spec = bundle.data_spec
     count = data_spec.region_classes
@@ -112,28 +113,22 @@ def _published(arch: str, classes: int) -> tuple[list[int], Labels]:
     if arch.startswith("keypointrcnn"):
         names = ["__background__", "person"]  # torchvision lists what no detector has: "no person", "person"
     if len(names) != classes:
-        columns = list(range(1, classes))
-        return columns, Labels((), tuple(columns))
+        return [*range(1, classes)], Labels((), tuple(range(1, classes)))
     columns = [number for number, name in enumerate(names) if name not in UNNAMED]
     return columns, Labels(tuple(names[number] for number in columns), tuple(columns))
 
 
-def _bare(network: nn.Module) -> nn.Module:
-    heads = getattr(network, "roi_heads", None)
-    for name in ("mask_roi_pool", "keypoint_roi_pool") if heads is not None else ():
-        setattr(heads, name, None)
+def _bare(network: Any) -> Any:
+    if hasattr(network, "roi_heads"):
+        network.roi_heads.mask_roi_pool = network.roi_heads.keypoint_roi_pool = None
     return network.eval().requires_grad_(False)
 
 
 @torch.no_grad()
 def feature_width(network: Any) -> int:
     """Return the columns of a box's features: the box head's last layer, else the channels of the finest map."""
-    heads = getattr(network, "roi_heads", None)
-    if heads is not None:
-        return [part.out_features for part in heads.box_head.modules() if isinstance(part, nn.Linear)][-1]
+    if hasattr(network, "roi_heads"):
+        return [part.out_features for part in network.roi_heads.box_head.modules() if isinstance(part, nn.Linear)][-1]
     if hasattr(network.backbone, "out_channels"):
         return int(network.backbone.out_channels)
-    training = network.training
-    maps = network.eval().backbone(torch.zeros(1, 3, 320, 320))
-    network.train(training)
-    return int(next(iter(maps.values())).shape[1])
+    return int(next(iter(network.backbone(torch.zeros(1, 3, 320, 320)).values())).shape[1])

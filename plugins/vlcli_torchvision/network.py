@@ -56,7 +56,14 @@ def faster_rcnn(sizes: Sizes, classes: int, attributes: int) -> GeneralizedRCNN:
         transform = GeneralizedRCNNTransform(sizes.short, longest, MEAN, STD, size_divisible=stride)
     else:
         transform = SameSize(1, 1, MEAN, STD, size_divisible=stride)
-    rpn = _proposer(sizes, anchors, levels, backbone.out_channels)
+    by_level = (anchors,) if levels == 1 else tuple((side,) for side in anchors)
+    if len(by_level) != levels:
+        got, expected = f"{len(anchors)} sides", f"{levels}, one for each level of the pyramid"
+        raise ComponentError("The anchors do not fit the backbone.", got=got, expected=expected)
+    generator = AnchorGenerator(by_level, (sizes.ratios,) * levels)
+    head = RPNHead(backbone.out_channels, generator.num_anchors_per_location()[0])
+    kept = {"training": 2 * sizes.proposals, "testing": sizes.proposals}
+    rpn = RegionProposalNetwork(generator, head, 0.7, 0.3, sizes.rpn_samples, 0.5, kept, kept, 0.7)
     return GeneralizedRCNN(backbone, rpn, _heads(sizes, backbone.out_channels, levels, classes, attributes), transform)
 
 
@@ -98,8 +105,7 @@ class Predictor(FastRCNNPredictor):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         self.seen = x if self.training else None
-        scores, boxes = super().forward(x)
-        return scores, boxes
+        return tuple(super().forward(x))
 
 
 class AttributeHeads(RoIHeads):  # type: ignore[misc]
@@ -118,11 +124,12 @@ class AttributeHeads(RoIHeads):  # type: ignore[misc]
         chosen = super().select_training_samples(proposals, targets)
         _, matched, labels, _ = chosen
         assert targets is not None
-        wanted = [
-            torch.where(label > 0, target["attributes"][match] if len(target["attributes"]) else -1, -1)
-            for label, match, target in zip(labels, matched, targets, strict=True)
-        ]
-        self._wanted = torch.cat(wanted)
+        self._wanted = torch.cat(
+            [
+                torch.where(label > 0, target["attributes"][match] if len(target["attributes"]) else -1, -1)
+                for label, match, target in zip(labels, matched, targets, strict=True)
+            ]
+        )
         return chosen
 
     def forward(
@@ -171,25 +178,11 @@ def _backbone(sizes: Sizes) -> tuple[Any, int, int]:
     return pyramid, 5, 32
 
 
-def _proposer(sizes: Sizes, anchors: tuple[int, ...], levels: int, channels: int) -> RegionProposalNetwork:
-    by_level = (anchors,) if levels == 1 else tuple((side,) for side in anchors)
-    if len(by_level) != levels:
-        got, expected = f"{len(anchors)} sides", f"{levels}, one for each level of the pyramid"
-        raise ComponentError("The anchors do not fit the backbone.", got=got, expected=expected)
-    generator = AnchorGenerator(by_level, (sizes.ratios,) * levels)
-    head = RPNHead(channels, generator.num_anchors_per_location()[0])
-    kept = {"training": 2 * sizes.proposals, "testing": sizes.proposals}
-    return RegionProposalNetwork(generator, head, 0.7, 0.3, sizes.rpn_samples, 0.5, kept, kept, 0.7)
-
-
 def _heads(sizes: Sizes, channels: int, levels: int, classes: int, attributes: int) -> RoIHeads:
     names = [str(level) for level in range(max(1, levels - 1))]  # a pyramid's last level is for proposals only
     pool = MultiScaleRoIAlign(names, sizes.resolution, sizes.sampling)
-    cells = sizes.resolution**2
-    mean = sizes.head == "mean"
-    head = MeanHead(channels, cells, sizes.width) if mean else TwoMLPHead(channels * cells, sizes.width)
-    predictor = Predictor(sizes.width, classes + 1)
+    cells, width = sizes.resolution**2, sizes.width
+    head = MeanHead(channels, cells, width) if sizes.head == "mean" else TwoMLPHead(channels * cells, width)
+    predictor = Predictor(width, classes + 1)
     parts = (pool, head, predictor, 0.5, 0.5, sizes.samples, sizes.positives, None, 0.05, 0.5, 100)
-    if not attributes:
-        return RoIHeads(*parts)
-    return AttributeHeads(*parts, width=sizes.width, attributes=attributes)
+    return AttributeHeads(*parts, width=width, attributes=attributes) if attributes else RoIHeads(*parts)

@@ -1,7 +1,7 @@
 """Features at boxes from any of torchvision's detectors: what its own box head sees, else its maps."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,51 +31,43 @@ def watching(network: Any) -> Iterator[DetectorMaps]:
     seen = DetectorMaps()
 
     def note_maps(_module: nn.Module, _inputs: Any, maps: Any) -> None:
-        seen.maps = {"0": maps} if isinstance(maps, Tensor) else dict(maps)
+        seen.maps = _by_name(maps)
 
     def note_sizes(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
         seen.sizes = outputs[0].image_sizes
 
-    hooks = [
-        network.backbone.register_forward_hook(note_maps),
-        network.transform.register_forward_hook(note_sizes),
-    ]
-    try:
+    with ExitStack() as hooks:
+        hooks.callback(network.backbone.register_forward_hook(note_maps).remove)
+        hooks.callback(network.transform.register_forward_hook(note_sizes).remove)
         yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
+
+
+def _by_name(maps: Any) -> dict[str, Tensor]:
+    return {"0": maps} if isinstance(maps, Tensor) else dict(maps)
 
 
 def look(network: Any, pictures: list[Tensor]) -> DetectorMaps:
     """Run the backbone alone: maps and sizes of pictures (3, H, W) in [0, 1]."""
     images, _ = network.transform(pictures)
-    maps = network.backbone(images.tensors)
-    return DetectorMaps({"0": maps} if isinstance(maps, Tensor) else dict(maps), images.image_sizes)
+    return DetectorMaps(_by_name(network.backbone(images.tensors)), images.image_sizes)
 
 
-class BoxFeatures(nn.Module):
-    """One row per box: the output of the box head where the detector has one, else the mean of RoIAlign's cells.
+def box_features(network: Any, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
+    """Return a row for each box: the box head's output where the detector has one, else the mean of RoIAlign's cells.
 
     Args:
         network: a detector of torchvision.
+        boxes: of each picture (N, 4), in pixels as the network saw it.
     """
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.heads = [getattr(network, "roi_heads", None)]  # a list: not a submodule of its own
-
-    def forward(self, seen: DetectorMaps, boxes: list[Tensor]) -> Tensor:
-        heads = self.heads[0]
-        if heads is not None:
-            rows: Tensor = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes))
-            return rows.flatten(1)
-        # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
+    rows: Tensor
+    if hasattr(network, "roi_heads"):
+        heads = network.roi_heads
+        rows = heads.box_head(heads.box_roi_pool(seen.maps, boxes, seen.sizes)).flatten(1)
+    else:  # the finest map and those with as many channels (SSD's differ, a pyramid's do not), four at most
         width = next(iter(seen.maps.values())).shape[1]
         maps = dict([(name, one) for name, one in seen.maps.items() if one.shape[1] == width][:4])
-        cells = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes)  # (sum N, C, 7, 7)
-        out: Tensor = cells.mean((2, 3))
-        return out
+        rows = MultiScaleRoIAlign(list(maps), RESOLUTION, 2)(maps, boxes, seen.sizes).mean((2, 3))
+    return rows
 
 
 def scaled(boxes: Tensor, size: tuple[int, int], target: tuple[int, int]) -> Tensor:
