@@ -43,7 +43,7 @@ class RegionClassifier(Model):
         weights: str | None = None,
     ) -> None:
         super().__init__(data_spec)
-        self.image_size = tuple(image_size)
+        self.image_size = image_size
         self.backbone = RegionBackbone(arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling)
         if weights is not None:
             self.backbone.load(weights)
@@ -53,18 +53,15 @@ class RegionClassifier(Model):
         return self.backbone.dim
 
     def input_spec(self) -> InputSpec:
-        height, width = self.image_size
         mean, std = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
-        return InputSpec(pixels=True, boxes=True, size=(height, width), mean=mean, std=std)
+        return InputSpec(pixels=True, boxes=True, size=self.image_size, mean=mean, std=std)
 
     def pyramid_channels(self) -> tuple[int, ...]:
         return self.backbone.stage_channels()
 
     def pyramid(self, images: Images) -> list[Tensor]:
         # The backbone's map after each of its stages (M, C, h, w)
-        if images.pixels is None:
-            raise DataError("The model reads pixels, and the data give none.", where="model region-classifier")
-        return self.backbone.stages(images.pixels.images)
+        return self.backbone.stages(images.pixels_for("region-classifier"))
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
         # Features (M, R, D) of the boxes of M pictures; zeros where a picture has fewer than R
@@ -75,11 +72,6 @@ class RegionClassifier(Model):
         height, width = pixels.images.shape[-2:]
         scaled = pixels.boxes * torch.tensor([width, height, width, height], device=mask.device)
         rows = self.backbone(pixels.images, [box[real] for box, real in zip(scaled, mask, strict=True)])  # (sum N, D)
-        return EncoderOutput(_spread(rows, mask), Layout.for_boxes(pixels.boxes, mask))
-
-
-def _spread(rows: Tensor, mask: Tensor) -> Tensor:
-    # Rows (sum N, D) at the True places of ``mask`` (M, R), image after image
-    padded = rows.new_zeros(*mask.shape, rows.shape[-1])
-    padded[mask] = rows
-    return padded
+        hidden = rows.new_zeros(*mask.shape, rows.shape[-1])
+        hidden[mask] = rows
+        return EncoderOutput(hidden, Layout.for_boxes(pixels.boxes, mask))

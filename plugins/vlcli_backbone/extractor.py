@@ -1,7 +1,6 @@
 """Extracts features of given boxes, or of a grid, with any image classifier (``backbone``)."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -65,9 +64,8 @@ class BackboneExtractor(detection.Extractor):
         self.precision, self.batch_size = precision, batch_size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.network = detection.RegionBackbone(
-                arch=arch, layout=layout, head=head, resolution=resolution, sampling=sampling
-            )
+            options = {"arch": arch, "layout": layout, "head": head, "resolution": resolution, "sampling": sampling}
+            self.network = detection.RegionBackbone(**options)  # type: ignore[arg-type]
         self.network.eval().requires_grad_(False)
         self.report = self.network.load(weights) if weights else None
         self.trained_on = Path(weights).name if weights else "untrained"
@@ -77,16 +75,13 @@ class BackboneExtractor(detection.Extractor):
             short = (0 if fixed else self.network.own_size) or SHORT
         self._parameters["short"] = short
         multiple = self.network.stride if self.network.kind == "timm" and not fixed else 1
-        options: dict[str, Any] = {"multiple": multiple, "square": bool(fixed)}
-        self.preparation = detection.Preparation(
-            fixed or short, long, boxes, (grid[0], grid[1]), limit or None, **options
-        )
+        size, most = (fixed or short, long), limit or None
+        self.preparation = detection.Preparation(*size, boxes, grid, most, multiple=multiple, square=bool(fixed))
 
     @classmethod
     def rehearse(cls, parameters: Mapping[str, Any]) -> None:
-        detection.RegionBackbone(
-            **{key: parameters[key] for key in ("arch", "layout", "head", "resolution", "sampling")}
-        )
+        names = ("arch", "layout", "head", "resolution", "sampling")
+        detection.RegionBackbone(**{name: parameters[name] for name in names})
 
     def to(self, device: str | torch.device) -> Self:
         super().to(device)
@@ -101,10 +96,10 @@ class BackboneExtractor(detection.Extractor):
 
     def provenance(self) -> dict[str, Any]:
         # Neither where the file lies nor how many images go at a time changes a feature; its hash does.
-        hidden = ("weights", "batch_size")
+        shown = {key: value for key, value in self._parameters.items() if key not in ("weights", "batch_size")}
         return {
             "extractor": "backbone",
-            "parameters": {key: _plain(value) for key, value in self._parameters.items() if key not in hidden},
+            "parameters": {key: list(v) if isinstance(v, tuple) else v for key, v in shown.items()},
             "weights": self.trained_on,
             "weights_sha256": self.report.sha256 if self.report else "",
             "trained_on": self.trained_on,
@@ -132,14 +127,9 @@ class BackboneExtractor(detection.Extractor):
         with self._autocast():
             maps = self.network.last_map(pixels).permute(0, 2, 3, 1)  # (B, h, w, D)
         stride = self.network.cell_stride(pixels, maps.shape[1:3])
-        geometry = [detection.MapGeometry(stride, item.scale) for item in batch]
-        return [detection.cell_record(*each) for each in zip(batch, maps, geometry, strict=True)]
+        cells = zip(batch, maps, strict=True)
+        return [detection.cell_record(i, cell, detection.MapGeometry(stride, i.scale)) for i, cell in cells]
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16 if self.precision == "bf16" else torch.float16)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    def _autocast(self) -> torch.autocast:
+        dtype = torch.float16 if self.precision == "fp16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype, enabled=self.precision != "float32")

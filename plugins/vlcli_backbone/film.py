@@ -1,6 +1,7 @@
 """FiLM: convolutions whose channels a question scales and shifts, for small pictures and for few of them."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from math import gcd
 from typing import ClassVar
 
@@ -46,13 +47,13 @@ class FiLM(vl.Model):
         super().__init__(data_spec)
         self.image_size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
         self.hidden, self.words, self.init_std = hidden, None, hidden**-0.5
-        rows, columns = self.image_size
-        for _ in convolutions:
+        (rows, columns), channels, stem = self.image_size, convolutions[-1], []
+        for inputs, outputs in pairwise([3, *convolutions]):
             rows, columns = (rows + 1) // 2, (columns + 1) // 2
-        self.grid, channels = (rows, columns), convolutions[-1]
-        stem = [_convolution(*pair) for pair in zip([3, *convolutions], convolutions, strict=False)]
+            halved = nn.Conv2d(inputs, outputs, 3, 2, 1, bias=False), nn.GroupNorm(gcd(8, outputs), outputs)
+            stem.append(nn.Sequential(*halved, nn.ReLU(inplace=True)))
         del stem[-1][-1]  # its ReLU follows the modulation
-        self.stem = nn.Sequential(*stem)
+        self.grid, self.stem = (rows, columns), nn.Sequential(*stem)
         self.place = nn.Linear(2, channels, bias=False)
         nn.init.zeros_(self.place.weight)  # a cell is first what it shows
         self.blocks = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(blocks))
@@ -113,8 +114,3 @@ class FiLM(vl.Model):
             cells = cells + F.relu(maps.flatten(2).transpose(1, 2) * (1 + scale) + shift)
         pooled: Tensor = self.drop(F.relu(self.out(F.relu(self.mix(cells)).amax(1))))
         return pooled
-
-
-def _convolution(inputs: int, outputs: int) -> nn.Sequential:
-    convolution = nn.Conv2d(inputs, outputs, 3, 2, 1, bias=False)
-    return nn.Sequential(convolution, nn.GroupNorm(gcd(8, outputs), outputs), nn.ReLU(inplace=True))

@@ -58,24 +58,21 @@ class ConceptExtractor(Extractor):
         self, *, weights: str | None = None, top: int = 20, min_score: float = 0.0, batch_size: int = 16
     ) -> None:
         if weights is None:
-            raise UsageError(
-                "The extractor concepts needs a trained model.",
-                expected="`from: STAGE` (one with task: concepts), or `weights: FOLDER`",
-            )
+            expected = "`from: STAGE` (one with task: concepts), or `weights: FOLDER`"
+            raise UsageError("The extractor concepts needs a trained model.", expected=expected)
         path = Path(weights)
         self.loaded = load(path.parent if path.is_file() else path)
         able = [part for part in self.loaded.module.objectives.values() if hasattr(part, "words")]
         if not able:
-            raise DataError(
-                "This model knows no concepts.", where=str(path), expected="a model trained with task: concepts"
-            )
+            expected = "a model trained with task: concepts"
+            raise DataError("This model knows no concepts.", where=str(path), expected=expected)
         self.words: tuple[str, ...] = able[0].words  # type: ignore[assignment]
         self.top, self.min_score, self.batch_size = top or len(self.words), min_score, batch_size
         self.needs = self.loaded.model.input_spec()
         self.reads: Literal["pixels", "regions"] = "regions" if self.needs.regions else "pixels"
         self.preparation = AsTrained(boxes="none", needs=self.needs)
         self.dim = 0
-        self.trained_on = str(self.loaded.folder.parent.name)
+        self.trained_on = self.loaded.folder.parent.name
         self._sha256 = file_sha256(self.loaded.folder / "model.safetensors")
 
     def to(self, device: str | torch.device) -> Self:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vlcli.detection import CAFFE_MEAN, CLASSIFIERS, IMAGENET_MEAN_255, IMAGENET_STD_255, RegionBackbone
-from vlcli.errors import DataError
-from vlcli.nn import DataSpec, EncoderOutput, Images, InputSpec, Layout, Model, Pixels, Recorder, Regions
+from vlcli.nn import DataSpec, EncoderOutput, Images, InputSpec, Layout, Model, Recorder
 from vlcli.registry import Between
 
 WIDTH = 4096
@@ -55,16 +54,16 @@ class Vgg16Cells(nn.Module):
 
 def from_classifier(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], int]:
     """Rename torchvision's VGG-16 tensors; return them and the number of linear layers that became convolutions."""
+    convolutions = {"classifier.0": ("fc6", (WIDTH, 512, 7, 7)), "classifier.3": ("fc7", (WIDTH, WIDTH, 1, 1))}
     renamed, changed = {}, 0
     for name, value in state.items():
         head, _, tail = name.rpartition(".")
-        if head == "classifier.0":
-            renamed[f"fc6.{tail}"] = value.reshape(WIDTH, 512, 7, 7) if tail == "weight" else value
-        elif head == "classifier.3":
-            renamed[f"fc7.{tail}"] = value.reshape(WIDTH, WIDTH, 1, 1) if tail == "weight" else value
+        if head in convolutions:
+            layer, shape = convolutions[head]
+            renamed[f"{layer}.{tail}"] = value.reshape(shape) if tail == "weight" else value
+            changed += tail == "weight"
         elif head != "classifier.6":
             renamed[name] = value
-        changed += head in ("classifier.0", "classifier.3") and tail == "weight"
     return renamed, changed
 
 
@@ -106,10 +105,14 @@ class NoisyOr(Model):
     ) -> None:
         super().__init__(data_spec)
         self.instances, self.image_size, self.fit = instances, image_size, fit
-        self.trunk: nn.Module | None = None
+        self.trunk: Vgg16Cells | RegionBackbone | None = None
         channels = data_spec.region_dim
-        if instances == "pixels":
-            self.trunk, channels = _trunk(arch, layout, dropout)
+        if instances == "pixels" and arch == VGG:
+            self.trunk, channels = Vgg16Cells(layout, dropout), WIDTH
+        elif instances == "pixels":
+            resnet = arch.startswith(("resnet", "resnext", "wide_resnet"))
+            self.trunk = RegionBackbone(arch=arch, layout=layout if resnet else "torchvision")
+            channels = self.trunk.dim
         self.project = nn.Linear(channels, width) if width else None
         self.dropout = nn.Dropout(dropout if width or arch != VGG or instances == "regions" else 0.0)
         self.width = width or channels
@@ -131,44 +134,35 @@ class NoisyOr(Model):
     def input_spec(self) -> InputSpec:
         if self.trunk is None:
             return InputSpec(regions=True)
-        scale = (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
+        side, mean, std = self.image_size, (0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255)
         if self.fit == "stretch":
-            return InputSpec(pixels=True, size=(self.image_size, self.image_size), mean=scale[0], std=scale[1])
-        return InputSpec(pixels=True, short=self.image_size, long=self.image_size, mean=scale[0], std=scale[1])
+            return InputSpec(pixels=True, size=(side, side), mean=mean, std=std)
+        return InputSpec(pixels=True, short=side, long=side, mean=mean, std=std)
 
     def encode_image(self, images: Images, record: Recorder | None = None) -> EncoderOutput:
-        inputs = images.regions if self.trunk is None else images.pixels
-        if inputs is None:
-            what = "regions" if self.trunk is None else "pixels"
-            raise DataError(f"The pictures come without {what}.", where="model noisy-or")
-        if isinstance(inputs, Regions):
-            rows, layout = inputs.features, Layout.for_boxes(inputs.boxes, inputs.mask)  # (M, J, D)
+        if self.trunk is not None:
+            rows, layout = self._cells(images, self.trunk)
         else:
-            rows, layout = self._cells(inputs)
+            regions = images.regions_for("noisy-or")
+            rows, layout = regions.features, Layout.for_boxes(regions.boxes, regions.mask)  # (M, J, D)
         if self.project is not None:
             rows = self.project(rows).relu()
         return EncoderOutput(self.dropout(rows), layout)
 
-    def _cells(self, pixels: Pixels) -> tuple[Tensor, Layout]:
-        images, real = pixels.images, pixels.mask
-        if real is None:
-            real = torch.ones_like(images[:, 0], dtype=torch.bool)
-        if self.fit != "stretch":
-            images, real = self._square(images, real)
-        maps: Tensor = self.trunk.feature_map(images)  # type: ignore[union-attr,operator]  # (M, D, h, w)
+    def _cells(self, images: Images, trunk: Vgg16Cells | RegionBackbone) -> tuple[Tensor, Layout]:
+        pixels = images.pixels_for("noisy-or")
+        real = torch.ones_like(pixels[:, 0], dtype=torch.bool)
+        if images.pixels is not None and images.pixels.mask is not None:
+            real = images.pixels.mask
+        if self.fit != "stretch":  # padded to the square with the mean, which the network's normalisation makes 0
+            more = [0, self.image_size - pixels.shape[-1], 0, self.image_size - pixels.shape[-2]]
+            real, pixels = functional.pad(real, more), functional.pad(pixels, more)
+            pixels = torch.where(real[:, None], pixels, trunk.mean)
+        maps = trunk.feature_map(pixels)  # (M, D, h, w)
         boxes, mask = _cell_boxes(maps.shape[-2:], real)
         if self.fit == "published":
             mask = torch.ones_like(mask)
         return maps.flatten(2).transpose(1, 2), Layout.for_boxes(boxes, mask)
-
-    def _square(self, images: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """Pad to the whole square with the mean colour, which the network's normalisation makes 0."""
-        mean: Tensor = self.trunk.mean  # type: ignore[union-attr,assignment]
-        images = torch.where(real[:, None], images, mean)
-        more = [0, self.image_size - images.shape[-1], 0, self.image_size - images.shape[-2]]
-        filled = mean.expand(images.shape[0], 3, self.image_size, self.image_size).clone()
-        filled[:, :, : images.shape[-2], : images.shape[-1]] = images
-        return filled, functional.pad(real, more)
 
     def adapt(self, state: dict[str, Tensor], report: list[str]) -> dict[str, Tensor]:
         if self.trunk is None or any(name.startswith("trunk.") for name in state):
@@ -181,14 +175,6 @@ class NoisyOr(Model):
         unneeded = tuple(name.split(".")[0] + "." for name in CLASSIFIERS)
         kept = held or {n: v for n, v in state.items() if not n.startswith(unneeded)}
         return {f"trunk.body.{name}": value for name, value in kept.items()}
-
-
-def _trunk(arch: str, layout: str, dropout: float) -> tuple[nn.Module, int]:
-    if arch == VGG:
-        return Vgg16Cells(layout, dropout), WIDTH
-    kind = "torchvision" if not arch.startswith(("resnet", "resnext", "wide_resnet")) else layout
-    backbone = RegionBackbone(arch=arch, layout=kind)  # type: ignore[arg-type]
-    return backbone, backbone.dim
 
 
 def _cell_boxes(grid: torch.Size, real: Tensor) -> tuple[Tensor, Tensor]:

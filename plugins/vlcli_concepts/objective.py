@@ -30,16 +30,11 @@ def log_noisy_or(scores: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Te
     if mask is not None:
         z = z.masked_fill(~mask[..., None], ABSENT)
     total = functional.softplus(z).sum(-2)  # (..., W)
-    large = total > 0.5
+    large, low = total > 0.5, z < TINY
     of_large = torch.log1p(-torch.exp(-torch.where(large, total, 1.0)))
-    small = torch.where(large, 0.0, total)
-    of_small = torch.logsumexp(_log_softplus(z), -2) + _log_share(small)
+    log_softplus = torch.where(low, z, functional.softplus(torch.where(low, 0.0, z)).log())
+    of_small = torch.logsumexp(log_softplus, -2) + _log_share(torch.where(large, 0.0, total))
     return torch.where(large, of_large, of_small), -total
-
-
-def _log_softplus(z: Tensor) -> Tensor:
-    low = z < TINY
-    return torch.where(low, z, functional.softplus(torch.where(low, 0.0, z)).log())
 
 
 def _log_share(s: Tensor) -> Tensor:
@@ -82,9 +77,8 @@ class ConceptClassification(Objective):
     ) -> None:
         super().__init__(model, data_spec)
         if not data_spec.answers:
-            raise ComponentError(
-                "The words are not known.", where="objective concepts", expected="the task `concepts`, which finds them"
-            )
+            expected = "the task `concepts`, which finds them"
+            raise ComponentError("The words are not known.", where="objective concepts", expected=expected)
         self.view, self.words = view, data_spec.answers
         self.number = {word: number for number, word in enumerate(data_spec.answers)}
         self.head = nn.Linear(self.dim, len(data_spec.answers))
@@ -119,9 +113,8 @@ class ConceptClassification(Objective):
         """Return labels (B, W), 1 at the words of an example. Raises DataError: the examples have no words."""
         targets = step.batch.targets.get("words")
         if targets is None or any(words is None for words in targets):
-            raise DataError(
-                "The examples have no words.", where="objective concepts", expected="captions, read by task: concepts"
-            )
+            what, expected = "The examples have no words.", "captions, read by task: concepts"
+            raise DataError(what, where="objective concepts", expected=expected)
         labels = torch.zeros(len(targets), len(self.words))
         for row, words in enumerate(targets):
             labels[row, [self.number[word] for word in words if word in self.number]] = 1

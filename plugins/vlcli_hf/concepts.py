@@ -15,7 +15,7 @@ from vlcli.foreign import transformers_model, transformers_processor, transforme
 from vlcli.images import Labels
 from vlcli_hf.detectors import ClosedDetector, GroundedDetector, OwlDetector, load_detector, original_boxes
 from vlcli_hf.folder import FolderExtractor, chosen_words, words_of_data
-from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked
+from vlcli_hf.pictures import ProcessorPreparation, Shown, patch_inputs, stacked
 
 DETECTORS = ("owlvit", "owlv2", "grounding-dino", "grounding_dino", "mm-grounding-dino")
 AT_ONCE = 256
@@ -51,8 +51,8 @@ class ImageText(nn.Module):
     @torch.inference_mode()
     def ask(self, words: tuple[str, ...]) -> None:
         """Encode a sentence of each word."""
-        said = [self.template.format(word) for word in words]
-        parts = [self._texts(said[start : start + AT_ONCE]) for start in range(0, len(said), AT_ONCE)]
+        sentences = [self.template.format(word) for word in words]
+        parts = [self._texts(sentences[start : start + AT_ONCE]) for start in range(0, len(sentences), AT_ONCE)]
         self.texts = nn.functional.normalize(torch.cat(parts), dim=-1)
 
     def _texts(self, said: list[str]) -> Tensor:
@@ -66,12 +66,9 @@ class ImageText(nn.Module):
         return features
 
     def forward(self, items: list[Shown], device: torch.device) -> Tensor:
-        fed: dict[str, Any] = {"pixel_values": stacked(list(items), device)}
-        if any(items[0].patches):
-            shapes = torch.tensor([item.patches for item in items], device=device)
-            ends = shapes.prod(1)[:, None]
-            fed["pixel_attention_mask"] = (torch.arange(fed["pixel_values"].shape[1], device=device) < ends).int()
-            fed["spatial_shapes"] = shapes
+        pixels = stacked(items, device)
+        in_a_row = any(items[0].patches)
+        fed = patch_inputs(pixels, [item.patches for item in items]) if in_a_row else {"pixel_values": pixels}
         images = nn.functional.normalize(self.model.get_image_features(**fed).pooler_output, dim=-1)
         logits: Tensor = images @ self.texts.T * self.model.logit_scale.exp()
         logits = logits if self.bias is None else logits + self.bias
@@ -142,11 +139,10 @@ class OpenVocabularyConcepts(FolderExtractor):
             items = [item for item in batch if isinstance(item, Shown)]
             return [self._record(item, row) for item, row in zip(items, self.network(items, self.device), strict=True)]
         out = self.network(stacked(batch, self.device))
-        records = []
-        for item, parts, probs in zip(batch, out.boxes.float(), out.probs.float(), strict=True):
-            best, queries = probs.max(0)
-            records.append(self._record(item, best, original_boxes(item, parts)[queries]))
-        return records
+        best, queries = out.probs.float().max(1)  # (B, words)
+        boxes = [original_boxes(item, parts) for item, parts in zip(batch, out.boxes.float(), strict=True)]
+        rows = zip(batch, best, boxes, queries, strict=True)
+        return [self._record(item, scores, places[chosen]) for item, scores, places, chosen in rows]
 
     def _record(self, item: Prepared, scores: Tensor, places: Tensor | None = None) -> Record:
         plain: np.ndarray = scores.float().cpu().numpy()

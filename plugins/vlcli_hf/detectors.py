@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torchvision.ops import batched_nms, box_convert
 
-from vlcli.detection import Prepared
+from vlcli.detection import Prepared, clip_boxes
 from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
 from vlcli.foreign import transformers_model, transformers_processor, transformers_tokenizer, transformers_type
@@ -80,10 +80,7 @@ class _Open(nn.Module):
         self.prompt: dict[str, Tensor] = {}
 
     def _output(self, pixels: Tensor) -> Any:
-        prompts = {
-            name: value.to(pixels.device).repeat(len(pixels), *[1] * (value.ndim - 1))
-            for name, value in self.prompt.items()
-        }
+        prompts = {name: value.to(pixels.device).repeat(len(pixels), 1) for name, value in self.prompt.items()}
         return self.model(pixel_values=pixels, **prompts)
 
 
@@ -118,10 +115,10 @@ class GroundedDetector(_Open):
         self.names = tuple(words)
         text, spans = "", []
         for word in words:
-            plain = word.lower().replace(".", " ").strip()
-            text += " " if text else ""
-            spans.append((len(text), len(text) + len(plain)))
-            text += f"{plain}."
+            plain, start = word.lower().replace(".", " ").strip(), len(text)
+            spans.append((start, start + len(plain)))
+            text += f"{plain}. "
+        text = text.removesuffix(" ")
         prompt = self.tokenizer(text, return_offsets_mapping=True, return_tensors="pt")
         offsets = prompt.pop("offset_mapping")[0].tolist()
         longest = int(getattr(self.model.config, "max_text_len", 256))
@@ -143,16 +140,13 @@ class GroundedDetector(_Open):
 PROMPT = ("input_ids", "attention_mask", "token_type_ids")
 
 
-OWL = ("owlvit", "owlv2")
-
-
 def load_detector(folder: Path) -> ClosedDetector | OwlDetector | GroundedDetector:
     """Load the detector of a folder of transformers."""
     from transformers.models.auto import modeling_auto
 
     kind = transformers_type(folder)
     if kind in modeling_auto.MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES:
-        if kind in OWL:
+        if kind in ("owlvit", "owlv2"):
             return OwlDetector(folder)
         if "grounding" in kind:
             return GroundedDetector(folder)
@@ -205,7 +199,9 @@ class TransformersDetector(FolderExtractor):
             self.network.ask(asked)
         self.confidence, self.least, self.most, self.nms = confidence, min_boxes, max(min_boxes, max_boxes), nms
         self.class_probs, self.precision = class_probs, precision
-        self.dim = _width(self.network.model.config)
+        config = self.network.model.config
+        vision = getattr(config, "vision_config", None) or config
+        self.dim = int(getattr(vision, "d_model", None) or vision.hidden_size)
         self.preparation = ProcessorPreparation(0, 0, "none", processor=transformers_processor(self.folder))
 
     def attach(self, labels: Labels) -> None:
@@ -233,37 +229,21 @@ class TransformersDetector(FolderExtractor):
         boxes = original_boxes(item, parts)
         scores = probs.gather(1, classes[:, None])[:, 0]
         kept = self._choose(boxes, scores, classes)
-        arrays = {
-            "boxes": boxes[kept],
-            "features": features[kept],
-            "scores": scores[kept],
-            "classes": classes[kept],
-            "class_scores": scores[kept],
-        }
-        arrays |= {"class_probs": probs[kept]} if self.class_probs else {}
-        plain: dict[str, np.ndarray] = {name: value.cpu().numpy() for name, value in arrays.items()}
+        fields = {"boxes": boxes, "features": features, "scores": scores, "classes": classes, "class_scores": scores}
+        fields |= {"class_probs": probs} if self.class_probs else {}
+        plain: dict[str, np.ndarray] = {name: value[kept].cpu().numpy() for name, value in fields.items()}
         return Record(id=item.id, size=item.size, **plain)
 
     def _choose(self, boxes: Tensor, scores: Tensor, classes: Tensor) -> Tensor:
-        order: Tensor
+        order: Tensor = scores.argsort(descending=True, stable=True)
         if self.nms < 1:
             order = batched_nms(boxes, scores, classes, self.nms)
-        else:
-            order = scores.argsort(descending=True, stable=True)
         certain = int((scores[order] >= self.confidence).sum())
         return order[: min(max(certain, self.least), self.most)]
 
 
 def original_boxes(item: Prepared, parts: Tensor) -> Tensor:
     """Boxes that are parts of a model's input as pixels of the original picture, cut at its borders (Q, 4)."""
-    height, width = item.size
     shown = parts.new_tensor([item.pixels.shape[-1], item.pixels.shape[-2]] * 2)
-    boxes = parts * shown / parts.new_tensor([*item.scale, *item.scale])
-    limit = parts.new_tensor([width, height, width, height])
-    boxes = boxes.clamp(min=0).minimum(limit)
+    boxes = clip_boxes(parts * shown / parts.new_tensor([*item.scale, *item.scale]), item.size)
     return torch.cat([boxes[:, :2], boxes[:, 2:].maximum(boxes[:, :2])], -1)
-
-
-def _width(config: Any) -> int:
-    vision = getattr(config, "vision_config", None)
-    return int(vision.hidden_size if vision is not None else getattr(config, "d_model", None) or config.hidden_size)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from vlcli.errors import ComponentError, DataError
 from vlcli.features import Record
 from vlcli.foreign import transformers_model, transformers_processor, transformers_type
 from vlcli_hf.folder import FolderExtractor, autocast
-from vlcli_hf.pictures import ProcessorPreparation, Shown, stacked, whole_pictures
+from vlcli_hf.pictures import ProcessorPreparation, Shown, patch_inputs, stacked, whole_pictures
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Tower(nn.Module):
     def __init__(self, folder: Path, layer: int = -1) -> None:
         super().__init__()
         self.kind, self.layer = TOWERS.get(transformers_type(folder)), layer
-        self.model: Any = _tower(folder, self.kind) if self.kind else _backbone(folder, layer)
+        self.model: Any = _loaded(folder, self.kind, layer)
         self.what, self.config = type(self.model).__name__, self.model.config
         if self.kind is None:
             self.skip, (self.dim, self.stride) = 0, _probe(self.model)
@@ -90,7 +89,8 @@ class Tower(nn.Module):
         if self.kind is None:
             return list(self.model(pixels).feature_maps[-1].permute(0, 2, 3, 1))
         if patches is not None:
-            return self._in_a_row(pixels, patches)
+            rows = self._states(**patch_inputs(pixels, patches))
+            return [row[: h * w].unflatten(0, (h, w)) for row, (h, w) in zip(rows, patches, strict=True)]
         cells = (int(pixels.shape[-2] // self.stride[0]), int(pixels.shape[-1] // self.stride[1]))
         rows = self._states(pixel_values=pixels, **self._more(pixels, cells))[:, self.skip :]
         if rows.shape[1] != cells[0] * cells[1]:
@@ -109,13 +109,6 @@ class Tower(nn.Module):
             more["noise"] = order.expand(len(pixels), -1)
         return more
 
-    def _in_a_row(self, pixels: Tensor, patches: list[tuple[int, int]]) -> list[Tensor]:
-        shapes = torch.tensor(patches, device=pixels.device)
-        counts = shapes.prod(1)
-        mask = (torch.arange(pixels.shape[1], device=pixels.device) < counts[:, None]).int()
-        rows = self._states(pixel_values=pixels, pixel_attention_mask=mask, spatial_shapes=shapes)
-        return [row[: h * w].unflatten(0, (h, w)) for row, (h, w) in zip(rows, patches, strict=True)]
-
     def _states(self, **fed: Any) -> Tensor:
         out = self.model(**fed, output_hidden_states=self.layer != -1)
         states: Tensor = out.last_hidden_state if self.layer == -1 else out.hidden_states[self.layer]
@@ -132,29 +125,25 @@ def _square(side: Any) -> tuple[int, int]:
     return (int(side[0]), int(side[1])) if isinstance(side, list | tuple) else (int(side), int(side))
 
 
-def _tower(folder: Path, kind: Kind) -> Any:
-    import transformers
-
-    target = getattr(transformers, kind.name, None)
-    if target is None:
-        got = f"transformers {transformers.__version__}, which has no {kind.name}"
-        raise ComponentError("The installed transformers is too old for this tower.", got=got, hint="pip install -U")
-    return transformers_model(target, folder, may_miss=("*pooler.*", "vision_model.head.*"), **dict(kind.options))
-
-
-def _backbone(folder: Path, layer: int) -> Any:
+def _loaded(folder: Path, kind: Kind | None, layer: int) -> Any:
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
 
-    kind = transformers_type(folder)
-    if kind not in MODEL_FOR_BACKBONE_MAPPING_NAMES:
-        what = f"A model of the type {kind!r} is neither a vision tower nor a backbone."
+    type_name = transformers_type(folder)
+    if kind is not None:
+        name, options = kind.name, {"may_miss": ("*pooler.*", "vision_model.head.*"), **dict(kind.options)}
+    elif type_name in MODEL_FOR_BACKBONE_MAPPING_NAMES:  # AutoBackbone itself takes names of the hub only
+        name = MODEL_FOR_BACKBONE_MAPPING_NAMES[type_name]
+        options = {"may_miss": UNTRAINED_NORMS, "out_indices": [layer]}
+    else:
+        what = f"A model of the type {type_name!r} is neither a vision tower nor a backbone."
         expected = f"{', '.join(name for name in TOWERS if '_vision_' not in name)}, or another type of AutoBackbone"
         hint = "detectors (detr, rt_detr, grounding_dino, owlv2) are read by the extractor transformers-detector"
-        raise ComponentError(what, where=str(folder / "config.json"), got=kind, expected=expected, hint=hint)
-    # AutoBackbone itself takes names of the hub only.
-    target = getattr(transformers, MODEL_FOR_BACKBONE_MAPPING_NAMES[kind])
-    return transformers_model(target, folder, may_miss=UNTRAINED_NORMS, out_indices=[layer])
+        raise ComponentError(what, where=str(folder / "config.json"), got=type_name, expected=expected, hint=hint)
+    if not hasattr(transformers, name):
+        got = f"transformers {transformers.__version__}, which has no {name}"
+        raise ComponentError("The installed transformers is too old for this tower.", got=got, hint="pip install -U")
+    return transformers_model(getattr(transformers, name), folder, **options)
 
 
 @torch.no_grad()
@@ -206,17 +195,13 @@ class TransformersExtractor(FolderExtractor):
         processor = transformers_processor(self.folder)
         if image_size or boxes != "cells":
             processor = whole_pictures(processor, image_size)
-        cells = (grid[0], grid[1])
-        self.preparation = ProcessorPreparation(0, 0, boxes, cells, limit or None, processor=processor)
+        self.preparation = ProcessorPreparation(0, 0, boxes, grid, limit or None, processor=processor)
 
     def notes(self) -> list[str]:
         down, across = (f"{side:g}" for side in self.network.stride)
-        regions = f"patches or cells of {down} x {across} pixels" if self._cells else "RoIAlign of boxes"
+        cells = self.preparation.boxes == "cells"
+        regions = f"patches or cells of {down} x {across} pixels" if cells else "RoIAlign of boxes"
         return [f"transformers: {self.model_class} of {self.folder}, {self.dim} numbers a region, {regions}"]
-
-    @property
-    def _cells(self) -> bool:
-        return self.preparation.boxes == "cells"
 
     def extract(self, batch: list[Prepared]) -> list[Record]:
         items = cast("list[Shown]", batch)
@@ -227,14 +212,12 @@ class TransformersExtractor(FolderExtractor):
 
     def _record(self, item: Shown, rows: Tensor) -> Record:
         geometry = item.geometry(self.network.stride)
-        if self._cells:
+        if self.preparation.boxes == "cells":
             return cell_record(item, rows, geometry)
         boxes = item.scaled_boxes().to(rows) / rows.new_tensor(self.network.stride[::-1] * 2)  # in cells
-        pooled = roi_align(
-            rows.float().permute(2, 0, 1)[None], [boxes.float()], self.resolution, 1.0, self.sampling, True
-        )
-        features: np.ndarray = pooled.mean((2, 3)).cpu().numpy()
-        return to_record(item, features)
+        maps = rows.float().permute(2, 0, 1)[None]
+        pooled = roi_align(maps, [boxes.float()], self.resolution, 1.0, self.sampling, True)
+        return to_record(item, pooled.mean((2, 3)).cpu().numpy())
 
 
 __all__ = ["TransformersExtractor"]

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +71,17 @@ def locate(weights: str | None, hub: str | None) -> Path:
         expected = "weights: FOLDER (under the data root), or hub: OWNER/NAME (in the cache)"
         raise UsageError("This extractor takes its model from one place.", got=got, expected=expected)
     if hub is not None:
-        return _cached(hub)
+        if (snapshot := cached_repository(hub)) is not None:
+            return snapshot
+        from huggingface_hub import constants
+
+        raise DataError(
+            f"The cache of the Hugging Face hub does not hold {hub!r}, and vlcli downloads nothing.",
+            where=constants.HF_HUB_CACHE,
+            got="no snapshot of it",
+            expected=f"a folder models--{hub.replace('/', '--')} with a snapshot",
+            hint=f"hf download {hub}; or copy the repository and name its folder: weights: FOLDER",
+        )
     path = Path(str(weights))
     folder = path.parent if path.is_file() else path
     if not folder.is_dir():
@@ -80,27 +89,6 @@ def locate(weights: str | None, hub: str | None) -> Path:
         hint = "a repository in the cache of the Hugging Face hub is named by hub: OWNER/NAME"
         raise DataError("There is no such folder of transformers.", where=str(folder), expected=expected, hint=hint)
     return folder
-
-
-def _cached(name: str) -> Path:
-    from huggingface_hub import constants
-
-    if (folder := cached_repository(name)) is not None:
-        return folder
-    raise DataError(
-        f"The cache of the Hugging Face hub does not hold {name!r}, and vlcli downloads nothing.",
-        where=constants.HF_HUB_CACHE,
-        got="no snapshot of it",
-        expected=f"a folder models--{name.replace('/', '--')} with a snapshot",
-        hint=f"hf download {name}; or copy the repository and name its folder: weights: FOLDER",
-    )
-
-
-def digest(folder: Path) -> str:
-    """Return the SHA-256 over the weights and settings of a folder: the names of the files and the SHA-256 of each."""
-    patterns = (*SETTINGS, "*.safetensors", "pytorch_model*.bin")
-    names = sorted(path.name for path in folder.iterdir() if any(fnmatch(path.name, one) for one in patterns))
-    return hashlib.sha256("".join(f"{name} {file_sha256(folder / name)}\n" for name in names).encode()).hexdigest()
 
 
 HIDDEN = ("self", "__class__", "weights", "batch_size", "words")
@@ -140,7 +128,10 @@ class FolderExtractor(Extractor):
 
     @cached_property
     def _sha256(self) -> str:
-        return digest(self.folder)
+        # Over the weights and settings of the folder: the names of the files and the SHA-256 of each.
+        patterns = (*SETTINGS, "*.safetensors", "pytorch_model*.bin")
+        files = sorted(path for path in self.folder.iterdir() if any(fnmatch(path.name, one) for one in patterns))
+        return hashlib.sha256("".join(f"{file.name} {file_sha256(file)}\n" for file in files).encode()).hexdigest()
 
     def regions(self) -> str:
         """Return what the regions are, as the store says it; called by :meth:`provenance`."""
@@ -166,11 +157,10 @@ class FolderExtractor(Extractor):
         }
 
 
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+def autocast(device: torch.device, precision: str) -> torch.autocast:
     """Return the context in which a network of ``precision`` runs."""
-    if precision == "float32":
-        return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16 if precision == "bf16" else torch.float16)
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    return torch.autocast(device.type, dtype, enabled=precision != "float32")
 
 
 __all__ = ["FolderExtractor", "autocast"]

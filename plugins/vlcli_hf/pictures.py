@@ -1,5 +1,6 @@
 """Pictures as an image processor of transformers gives them to its model, and where their pixels come from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,7 @@ def window_of(processor: Any, size: tuple[int, int]) -> Window:
 
         height, width = naflex(*size, processor.patch_size, processor.max_num_patches)
         return _whole((int(height), int(width)))
-    if _crops_by_percentage(processor):
-        side = _value(processor.size, "shortest_edge")
+    if side := _percentage_side(processor):
         if side >= LEAST_WARPED:
             return _whole((side, side))
         resized = _shorter_to(int(side / processor.crop_pct), size)
@@ -66,8 +66,9 @@ LEAST_WARPED = 384
 """From this side on, ConvNeXt's image processor stretches pictures; below it resizes and cuts out the centre."""
 
 
-def _crops_by_percentage(processor: Any) -> bool:
-    return bool(getattr(processor, "crop_pct", None)) and bool(_value(processor.size, "shortest_edge"))
+def _percentage_side(processor: Any) -> int:
+    """Return the side of the input of a processor that cuts a share out of the picture; 0 of others."""
+    return _value(processor.size, "shortest_edge") if getattr(processor, "crop_pct", None) else 0
 
 
 def _shorter_to(short: int, size: tuple[int, int]) -> tuple[int, int]:
@@ -152,10 +153,10 @@ def whole_pictures(processor: Any, side: tuple[int, int] | None) -> Any:
     """
     if hasattr(processor, "max_num_patches"):
         return processor
-    if _crops_by_percentage(processor):
+    if own_side := _percentage_side(processor):
         from transformers import ViTImageProcessor
 
-        height, width = side or (_value(processor.size, "shortest_edge"),) * 2
+        height, width = side or (own_side, own_side)
         names = ("image_mean", "image_std", "resample", "rescale_factor", "do_normalize", "do_rescale")
         return ViTImageProcessor(size={"height": height, "width": width}, **{n: getattr(processor, n) for n in names})
     side = side or (_pair(processor.crop_size) if getattr(processor, "do_center_crop", None) else None)
@@ -166,9 +167,16 @@ def whole_pictures(processor: Any, side: tuple[int, int] | None) -> Any:
     return processor
 
 
-def stacked(batch: list[Prepared], device: torch.device) -> Tensor:
+def stacked(batch: Sequence[Prepared], device: torch.device) -> Tensor:
     """Return the pixels of a batch (B, ...)."""
     return torch.stack([item.pixels for item in batch]).to(device, non_blocking=True)
 
 
-__all__ = ["ProcessorPreparation", "Shown", "Window", "stacked", "whole_pictures", "window_of"]
+def patch_inputs(pixels: Tensor, patches: Sequence[tuple[int, int]]) -> dict[str, Tensor]:
+    """Return the inputs of SigLIP 2: patches in a row (B, N, ...), the mask of real ones, their rows and columns."""
+    shapes = torch.tensor(patches, device=pixels.device)
+    mask = (torch.arange(pixels.shape[1], device=pixels.device) < shapes.prod(1)[:, None]).int()
+    return {"pixel_values": pixels, "pixel_attention_mask": mask, "spatial_shapes": shapes}
+
+
+__all__ = ["ProcessorPreparation", "Shown", "Window", "patch_inputs", "stacked", "whole_pictures", "window_of"]
