@@ -67,9 +67,8 @@ class FeatureStore:
         if self._opened is None:
             parts = [SetFile(path, self.set) for path in self.paths]
             _agree(parts, self.where)
-            counts = Counter(name for part in parts for name in part.ids)
-            if counts.total() > len(counts):
-                name = counts.most_common(1)[0][0]
+            if len({name for part in parts for name in part.ids}) < sum(map(len, parts)):
+                name = Counter(name for part in parts for name in part.ids).most_common(1)[0][0]
                 files = [part.path for part in parts for one in part.ids if one == name]
                 hint = "leave one of the files out, or extract again"
                 raise DataError(
