@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
 from random import Random
 
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.world import Noun, Scene, number_word
 
 PHRASES = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
+SHOWS = ("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}")
 Form = Callable[[Scene, Random, ShapesConfig], str]
 
 
@@ -38,32 +40,25 @@ def main_relation(scene: Scene, first: int, second: int) -> str:
 def _list(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     order = list(range(len(scene.shapes)))
     rng.shuffle(order)
-    kept = order[: rng.randint(2, len(order))] if len(order) > 1 else order
-    frame = rng.choice(("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}"))
-    return frame.format(listing([described(scene, index, rng).a for index in kept]))
+    kept = order[: rng.randint(2, len(order))]
+    return rng.choice(SHOWS).format(listing([described(scene, index, rng).a for index in kept]))
 
 
 def _single(scene: Scene, rng: Random, _: ShapesConfig) -> str:
-    frame = rng.choice(("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}"))
-    return frame.format(described(scene, rng.randrange(len(scene.shapes)), rng).a)
+    return rng.choice(SHOWS).format(described(scene, rng.randrange(len(scene.shapes)), rng).a)
 
 
 def _absent(scene: Scene, rng: Random, config: ShapesConfig) -> str:
-    while True:
+    noun = Noun("", rng.choice(config.colours), rng.choice(config.kinds))
+    while noun.count(scene.looks):
         noun = Noun("", rng.choice(config.colours), rng.choice(config.kinds))
-        if not noun.count(scene.looks):
-            break
     frame = rng.choice(("there is no {}", "the picture shows no {}", "a picture without {}"))
     return frame.format(noun.a if "without" in frame else noun.one)
 
 
 def _relation(scene: Scene, rng: Random, config: ShapesConfig) -> str:
-    pairs = [
-        (a, word, b)
-        for a in range(len(scene.shapes))
-        for b in range(len(scene.shapes))
-        if a != b and (word := main_relation(scene, a, b))
-    ]
+    indices = permutations(range(len(scene.shapes)), 2)
+    pairs = [(a, word, b) for a, b in indices if (word := main_relation(scene, a, b))]
     if not pairs:
         return _list(scene, rng, config)
     first, word, second = rng.choice(pairs)
@@ -95,8 +90,7 @@ def _groups(scene: Scene, rng: Random, _: ShapesConfig) -> str:
 def _place(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     index = rng.randrange(len(scene.shapes))
     region = scene.region(index)
-    before = {"top": "at", "bottom": "at", "left": "on", "right": "on"}.get(region, "in")
-    where = f"{before} the {region}"
+    where = {"top": "at", "bottom": "at", "left": "on", "right": "on"}.get(region, "in") + f" the {region}"
     return rng.choice(("{} is {}", "there is {} {}", "{} {}")).format(described(scene, index, rng).a, where)
 
 
