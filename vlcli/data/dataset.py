@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,6 @@ class Examples:
     ) -> None:
         self.readers, self.sentences, self.images = list(readers), sentences, images
         self.seed, self.missing, self.augments = seed, missing, augments
-        self.starts: list[int] = [0]
         self.dropped_counts: dict[str, int] = {}
         self.reader_counts: dict[str, int] = {}
         self._parts: list[Sequence[Example]] = []
@@ -66,7 +66,7 @@ class Examples:
                 label += "'"
             self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
             self._parts.append(kept)
-            self.starts.append(self.starts[-1] + len(kept))
+        self.starts = [0, *accumulate(map(len, self._parts))]
         self.all: Sequence[Example] = joined(self._parts)
         self._tokens = [self.sentences.beside(part) for part in self._parts]
 
@@ -76,7 +76,7 @@ class Examples:
     @property
     def counts(self) -> list[int]:
         """Number of examples of each data set."""
-        return [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
+        return list(map(len, self._parts))
 
     @property
     def names(self) -> str:
@@ -108,16 +108,13 @@ class Examples:
             wanted.setdefault(self._reader_of(index), []).append(index)
         for number, indices in wanted.items():
             part, tokens, start = self._parts[number], self._tokens[number], self.starts[number]
-            if not isinstance(part, ColumnExamples):
-                continue
-            read = part.together([index - start for index in indices])
-            if tokens is None or self.augments:
-                continue
-            alone = {i: e for i, e in zip(indices, read, strict=True) if e.text is not None and not e.choices}
-            rows = [part.row(index - start) for index in alone]
-            sentences = [example.text or "" for example in alone.values()]
-            samples = tokens.samples(rows, sentences, [example.text_key for example in alone.values()])
-            texts.update(zip(alone, samples, strict=True))
+            if isinstance(part, ColumnExamples):
+                read = zip(indices, part.together([index - start for index in indices]), strict=True)
+                if tokens is not None and not self.augments:
+                    alone = {i: one for i, one in read if one.text is not None and not one.choices}
+                    rows, sentences = [part.row(i - start) for i in alone], [one.text or "" for one in alone.values()]
+                    samples = tokens.samples(rows, sentences, [one.text_key for one in alone.values()])
+                    texts.update(zip(alone, samples, strict=True))
         return texts
 
     def sample(
@@ -139,10 +136,8 @@ class Examples:
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         if not self.augments:
             images = [image_of(name) for name in example.images] if self.images.loads else []
-            encoded = texts.pop(index, None) if texts else None
-            if encoded is None:
-                encoded = self._encoded(index, example, text, text_key)
-            return Sample(example.key, encoded, images, example.targets)
+            known = texts.pop(index, None) if texts else None
+            return Sample(example.key, known or self._encoded(index, example, text, text_key), images, example.targets)
         draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
         images = [self.images.load(name, draw) for name in example.images]
         targets = mirrored_targets(example.targets) if draw.flipped else example.targets
@@ -151,18 +146,17 @@ class Examples:
     def _encoded(self, index: int, example: Example, text: str | None, text_key: str) -> TextSample | None:
         number = self._reader_of(index)
         part, tokens = self._parts[number], self._tokens[number]
-        if tokens is None or text is None or example.choices:
+        if tokens is None or text is None or example.choices or not isinstance(part, ColumnExamples):
             return self.sentences.encode(text, text_key)
-        assert isinstance(part, ColumnExamples)
         return tokens.samples([part.row(index - self.starts[number])], [text], [text_key])[0]
 
     def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
         """Draw another example of the same data set as ``index``; its images load when they are looked at."""
         reader = self._reader_of(index)
-        start, stop = self.starts[reader], self.starts[reader + 1]
+        start, count = self.starts[reader], len(self._parts[reader])
         other = index
-        if stop - start > 1:  # uniform over all but the example itself
-            other = start + int(rng.integers(stop - start - 1))
+        if count > 1:  # uniform over all but the example itself
+            other = start + int(rng.integers(count - 1))
             other += other >= index
         return self.sample(other, epoch, self.key(other), lambda name: LazyImage(name, lambda: self.images.load(name)))
 
@@ -170,6 +164,8 @@ class Examples:
         return bisect_right(self.starts, index) - 1
 
     def _present(self, reader: Reader, examples: Sequence[Example]) -> Sequence[Example]:
+        if not self.images.loads:
+            return examples
         if isinstance(examples, ColumnExamples):
             absent = self._absent_of(reader, examples)
         else:
@@ -185,8 +181,6 @@ class Examples:
 
     def _absent_of(self, reader: Reader, examples: ColumnExamples) -> set[str]:
         needs, store = self.images.needs, self.images.store
-        if not self.images.loads:
-            return set()
         if needs.concepts:  # which are there is not known of a file
             return absent_images(examples, self.images.absent, None, None)
         stats = [(path, path.stat()) for path in store.paths] if needs.regions and store is not None else []
@@ -210,9 +204,9 @@ class CorruptionStep:
         for corruption in corruptions:
             corruption.ready(tokenizer, length)
         self.seed = seed
-        self.views: dict[str, list[Corruption]] = {corruption.view: [] for corruption in corruptions}
-        for corruption in sorted(corruptions, key=lambda one: PHASES.index(one.phase)):
-            self.views[corruption.view].append(corruption)
+        in_order = sorted(corruptions, key=lambda one: PHASES.index(one.phase))
+        views = dict.fromkeys(corruption.view for corruption in corruptions)
+        self.views = {view: [one for one in in_order if one.view == view] for view in views}
 
     def states(self, picks: Sequence[Pick], keys: Sequence[str]) -> NDArray[np.uint64]:
         """Return the states of each example's generators (B, corruptions + 1, 4); the last draws the example's seed."""
@@ -221,8 +215,7 @@ class CorruptionStep:
 
     def seeds(self, states: NDArray[np.uint64]) -> list[int]:
         """Return a seed for each example, of the result of :meth:`states`."""
-        seeds: list[int] = first_below(states[:, -1], 2**63 - 1).tolist()
-        return seeds
+        return list(map(int, first_below(states[:, -1], 2**63 - 1)))
 
     def item(
         self,

@@ -13,12 +13,12 @@ from torch.utils.data import Dataset, get_worker_info
 from vlcli.data.collate import collate
 from vlcli.data.dataset import CorruptionStep, Examples, LoadImage
 from vlcli.data.images import PictureError
-from vlcli.data.inputs import ConceptSource, Images, Sentences, check_shapes, check_sources
+from vlcli.data.inputs import NOTHING_LEFT, ConceptSource, Images, Sentences, check_shapes, check_sources
 from vlcli.data.loader import BatchLoader, NothingReadableError
 from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption, Example, ImageSample, Sample
-from vlcli.data.sampler import Batches, Curriculum, CurriculumLimits, Order, Pick
+from vlcli.data.sampler import Batches, Curriculum, Order, Pick
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
@@ -26,6 +26,7 @@ from vlcli.features import FeatureStore
 from vlcli.images.files import conversion_notes, spread
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, InputSpec
+from vlcli.recipe.schema import CurriculumStep
 
 
 class Pipeline(Dataset[Sample]):
@@ -53,9 +54,24 @@ class Pipeline(Dataset[Sample]):
         group: ``image``: an epoch has the examples of a picture one after another, so that a batch loads and encodes
             the picture once.
 
+    Attributes:
+        pictures: files of the examples' pictures, and how they become pixels.
+        reader_counts: examples kept, by data set.
+        dropped_counts: examples left out because an image was missing, by data set.
+        dropped: their number.
+
     Raises:
         DataError: an image is missing, the store does not fit, or nothing is left.
     """
+
+    readers: list[Reader]
+    tokenizer: Tokenizer | None
+    length: int | None
+    store: FeatureStore | None
+    pictures: Pictures
+    reader_counts: dict[str, int]
+    dropped_counts: dict[str, int]
+    dropped: int
 
     def __init__(
         self,
@@ -74,39 +90,39 @@ class Pipeline(Dataset[Sample]):
         training: bool = False,
         repeats: int = 1,
         multiple: int = 1,
-        curriculum: Sequence[CurriculumLimits] = (),
+        curriculum: Sequence[CurriculumStep] = (),
         group: Literal["image"] | None = None,
     ) -> None:
         self.needs, self.seed, self.multiple, self.missing = needs, seed, multiple, missing
+        self.readers, self.tokenizer, self.store = list(readers), tokenizer, store
         self.unreadable: dict[str, str] = {}
-        length = length or (data_spec.text_length if data_spec is not None else None)
+        self.length = length = length or (data_spec.text_length if data_spec is not None else None)
         self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
         self.corruption = CorruptionStep(corruptions, tokenizer, length, seed)
         check_sources(needs, tokenizer, store, concepts, data_spec)
-        images = Images(list(readers), needs, store, concepts, transform)
+        images = Images(self.readers, needs, store, concepts, transform)
         augments = training and transform is not None and needs.pixels
         # A thread that draws from the global generators would change the model's dropout, which draws from them too.
         self._borrows_generators = augments and transform is not None and transform.borrows_generators
         sentences = Sentences(tokenizer, needs.text, length)
-        self.dataset = Examples(readers, sentences, images, seed=seed, missing=missing, augments=augments)
+        self.dataset = Examples(self.readers, sentences, images, seed=seed, missing=missing, augments=augments)
+        self.pictures, self.reader_counts = images.pictures, self.dataset.reader_counts
+        self.dropped_counts = self.dataset.dropped_counts
+        self.dropped = sum(self.dropped_counts.values())
         check_shapes(self.examples, needs, self.dataset.names, self.dropped)
-        easy = Curriculum(curriculum, self.examples, images.regions_of) if curriculum else None
-        known: dict[tuple[str, ...], int] = {}
-        numbers = [known.setdefault(tuple(example.images), len(known)) for example in self.examples] if group else ()
-        groups = np.array(numbers, np.int64) if group else None
+        regions_of = store.count if store is not None and needs.regions else None
+        easy = Curriculum(curriculum, self.examples, regions_of) if curriculum else None
+        groups, known = None, dict[tuple[str, ...], int]()
+        if group:
+            groups = np.array([known.setdefault(tuple(one.images), len(known)) for one in self.examples], np.int64)
         self.order = Order(self.dataset.counts, [reader.weight for reader in self.readers], seed, repeats, easy, groups)
         if not len(self.order):
-            what = "The data are empty: no example is left."
-            raise DataError(what, where=self.dataset.names, got="0 examples an epoch")
+            raise DataError(NOTHING_LEFT, where=self.dataset.names, got="0 examples an epoch")
         self._loaders: dict[Any, BatchLoader] = {}
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.order)
-
-    @property
-    def readers(self) -> list[Reader]:
-        return self.dataset.readers
 
     @property
     def examples(self) -> Sequence[Example]:
@@ -118,41 +134,6 @@ class Pipeline(Dataset[Sample]):
         """Number of different examples."""
         return len(self.dataset)
 
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer; None for models that read no text."""
-        return self.dataset.sentences.tokenizer
-
-    @property
-    def length(self) -> int | None:
-        """Longest text in pieces."""
-        return self.dataset.sentences.length
-
-    @property
-    def store(self) -> FeatureStore | None:
-        """The region features."""
-        return self.dataset.images.store
-
-    @property
-    def pictures(self) -> Pictures:
-        """The files of the examples' pictures, and how they become pixels."""
-        return self.dataset.images.pictures
-
-    @property
-    def reader_counts(self) -> dict[str, int]:
-        """Examples kept, by data set."""
-        return self.dataset.reader_counts
-
-    @property
-    def dropped_counts(self) -> dict[str, int]:
-        """Examples left out because an image was missing, by data set."""
-        return self.dataset.dropped_counts
-
-    @property
-    def dropped(self) -> int:
-        """Number of examples left out because an image was missing."""
-        return sum(self.dropped_counts.values())
-
     def notes(self) -> list[str]:
         """Return a line for each reason why examples were left out: by a reader, picture missing or unreadable."""
         lines = [line for reader in self.readers for line in reader.notes()]
@@ -160,7 +141,7 @@ class Pipeline(Dataset[Sample]):
             lines += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
         if self.needs.pixels:
             names = dict.fromkeys(name for row in spread(len(self.examples)) for name in self.examples[row].images)
-            lines += conversion_notes([self.dataset.images.pictures.files[name] for name in names])
+            lines += conversion_notes([self.pictures.files[name] for name in names])
         if self.unreadable:
             key, reason = next(iter(self.unreadable.items()))
             lines.append(f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}")
@@ -234,10 +215,8 @@ class Pipeline(Dataset[Sample]):
         """Return one whole batch for DataLoader; a worker's error is a value, since pickling would lose its fields."""
         try:
             return [self._batch(picks)]
-        except NothingReadableError as error:
-            return [error]
         except VlcliError as error:
-            if get_worker_info() is None:
+            if get_worker_info() is None and not isinstance(error, NothingReadableError):
                 raise
             return [error]
 

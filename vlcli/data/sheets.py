@@ -62,16 +62,14 @@ def _text(cell: Any) -> str:
         return str(int(cell))
     if isinstance(cell, bool):
         return str(cell).lower()
-    return cell.isoformat() if isinstance(cell, datetime.datetime | datetime.date | datetime.time) else str(cell)
+    return cell.isoformat() if isinstance(cell, datetime.date | datetime.time) else str(cell)
 
 
 def refuse_spreadsheet(file: Path) -> None:
     """Refuse a workbook where a text file is expected, and kinds of workbooks that no reader reads."""
     kind = file.suffix.lower()
-    if kind in (".xlsx", ".xlsm"):
-        hint = "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}"
-    elif kind in (".xls", ".xlsb", ".ods", ".numbers"):
-        hint = "save it as .xlsx or as CSV in the program that wrote it"
-    else:
-        return
-    raise DataError("The file is a spreadsheet, not text.", where=str(file), got=kind, hint=hint)
+    hints = dict.fromkeys((".xlsx", ".xlsm"), "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}")
+    others = (".xls", ".xlsb", ".ods", ".numbers")
+    hints |= dict.fromkeys(others, "save it as .xlsx or as CSV in the program that wrote it")
+    if kind in hints:
+        raise DataError("The file is a spreadsheet, not text.", where=str(file), got=kind, hint=hints[kind])

@@ -6,10 +6,11 @@ import json
 import os
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
@@ -119,18 +120,16 @@ class Tokenizer:
         from vlcli.data.wordpiece import learn
 
         normaliser, splitter = _normaliser(lowercase, accents=True), pre_tokenizers.BertPreTokenizer()
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for text in texts:
-            for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)):
-                counts[word] = counts.get(word, 0) + 1
+            counts.update(word for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)))
         plain = {word: word if word.isascii() else _normaliser(lowercase).normalize_str(word) for word in counts}
         changed = sum(count for word, count in counts.items() if plain[word] != word)
-        accents = changed > ACCENTS * sum(counts.values())
+        accents = changed > ACCENTS * counts.total()
         if not accents:
-            merged: dict[str, int] = {}
+            merged: Counter[str] = Counter()
             for word, count in counts.items():
-                if plain[word]:
-                    merged[plain[word]] = merged.get(plain[word], 0) + count
+                merged[plain[word]] += count
             counts = merged
         specials = [names[0] for names in SPECIALS.values()]
         pieces = [*specials, *learn(counts, size - len(specials), min_frequency)]
@@ -142,14 +141,11 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         vocabulary = self.engine.get_vocab()
         words = sorted(vocabulary, key=vocabulary.__getitem__)
+        accents = self.lowercase and getattr(self.engine.normalizer, "strip_accents", None) is False
         config = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
-            **(
-                {"strip_accents": False}
-                if self.lowercase and getattr(self.engine.normalizer, "strip_accents", None) is False
-                else {}
-            ),
+            **({"strip_accents": False} if accents else {}),
             "model_max_length": 512,
             **{f"{name}_token": self.engine.id_to_token(number) for name, number in self.ids.items()},
         }
@@ -176,13 +172,12 @@ class Tokenizer:
         return self._encoded(raw, raw, None, True)
 
     def _encoded(self, raw: str, key: str, length: int | None, ended: bool) -> TextSample:
-        first = [self.ids["cls"]] * self.begun
-        room = None if length is None else max(length - len(first) - ended, 0)
+        begun = self.begun
+        room = None if length is None else max(length - begun - ended, 0)
         pieces, words = (numbers[:room] for numbers in self._cut(raw))
-        ids = [*first, *pieces, *[self.ids["sep"]] * ended]
-        inner = [number in self._hidden for number in pieces]
-        special = [*[True] * len(first), *inner, *[True] * ended]
-        return TextSample(key, raw, ids, special, [*[-1] * len(first), *words, *[-1] * ended])
+        ids = [*[self.ids["cls"]] * begun, *pieces, *[self.ids["sep"]] * ended]
+        special = [*[True] * begun, *(number in self._hidden for number in pieces), *[True] * ended]
+        return TextSample(key, raw, ids, special, [*[-1] * begun, *words, *[-1] * ended])
 
     def _cut(self, raw: str) -> tuple[list[int], list[int]]:
         if not (self._splits_at_spaces and raw.isascii() and raw.isprintable()):
@@ -217,8 +212,7 @@ class Tokenizer:
 
     def id(self, token: str) -> int | None:
         """Return the id of one piece, None where it is not in the vocabulary."""
-        number: int | None = self.engine.token_to_id(token)
-        return number
+        return cast("int | None", self.engine.token_to_id(token))
 
     def __len__(self) -> int:
         return int(self.engine.get_vocab_size())
@@ -228,9 +222,9 @@ class Tokenizer:
         config = folder / "tokenizer_config.json"
         if config.is_file():
             lowercase = bool(_json(config).get("do_lower_case", lowercase))
-        for name in FILES:
-            if (folder / name).is_file():
-                return cls._from_file(folder / name, lowercase)
+        for file in (folder / name for name in FILES):
+            if file.is_file():
+                return cls._from_file(file, lowercase)
         got = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
         raise DataError("The folder holds no vocabulary.", where=str(folder), got=got, expected=" or ".join(FILES))
 
@@ -241,9 +235,8 @@ class Tokenizer:
             return cls(engine, lowercase=bool(folded.get("lowercase", lowercase)), source=str(file))
         words = [line.rstrip("\r") for line in _text(file).rstrip("\n").split("\n")]
         vocabulary = {word: number for number, word in enumerate(words)}
-        if len(vocabulary) != len(words):
-            twice = next(word for number, word in enumerate(words) if vocabulary[word] != number)
-            raise DataError("The vocabulary lists a piece twice.", where=str(file), got=repr(twice))
+        if twice := [word for number, word in enumerate(words) if vocabulary[word] != number]:
+            raise DataError("The vocabulary lists a piece twice.", where=str(file), got=repr(twice[0]))
         return cls(_wordpiece(vocabulary, lowercase, str(file)), lowercase=lowercase, source=str(file))
 
 
@@ -264,9 +257,8 @@ def _wordpiece(
 ) -> tokenizers.Tokenizer:
     if SPECIALS["unk"][0] not in vocabulary:
         raise _lacks("unk", source)
-    engine = tokenizers.Tokenizer(
-        models.WordPiece(vocabulary, unk_token=SPECIALS["unk"][0], max_input_chars_per_word=100)
-    )
+    model = models.WordPiece(vocabulary, unk_token=SPECIALS["unk"][0], max_input_chars_per_word=100)
+    engine = tokenizers.Tokenizer(model)
     engine.normalizer = _normaliser(lowercase, accents)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece()
@@ -287,21 +279,16 @@ def _complete(engine: tokenizers.Tokenizer, known: Mapping[str, int | None], sou
 
 
 def _lacks(name: str, source: str) -> DataError:
-    return DataError(
-        "The vocabulary lacks a special token.",
-        where=source,
-        got=f"no {name}",
-        expected="[PAD] [UNK] [CLS] [SEP] [MASK]",
-    )
+    what, expected = "The vocabulary lacks a special token.", "[PAD] [UNK] [CLS] [SEP] [MASK]"
+    return DataError(what, where=source, got=f"no {name}", expected=expected)
 
 
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            "The vocabulary cannot be read.", where=str(file), got=f"{type(error).__name__}: {error}"
-        ) from None
+        got = f"{type(error).__name__}: {error}"
+        raise DataError("The vocabulary cannot be read.", where=str(file), got=got) from None
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -310,10 +297,9 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _read_engine(file: Path) -> tokenizers.Tokenizer:
+    content = _text(file)
     try:
-        return tokenizers.Tokenizer.from_str(_text(file))
-    except DataError:
-        raise
+        return tokenizers.Tokenizer.from_str(content)
     except Exception as error:  # the library raises bare Exception
         raise DataError("The tokenizer file is damaged.", where=str(file), got=str(error)) from None
 

@@ -129,11 +129,11 @@ def detection_record(
     rows = torch.arange(len(detections), device=detections.boxes.device) if kept is None else kept.rows
     fields: dict[str, Any] = {"class_probs": detections.stored_probs(class_probs, rows)}
     if kept is None:
-        fields["class_scores"], fields["classes"] = _best(detections.probs)
+        fields["class_scores"], fields["classes"] = best_column(detections.probs)
     else:
         fields |= {"scores": kept.scores, "classes": kept.classes, "class_scores": kept.class_scores}
     if attributes and detections.attributes is not None:
-        fields["attribute_scores"], fields["attributes"] = _best(detections.attributes[rows])
+        fields["attribute_scores"], fields["attributes"] = best_column(detections.attributes[rows])
     arrays = {name: value.detach().cpu().numpy() for name, value in fields.items() if value is not None}
     features = detections.features[rows].float().cpu().numpy()
     if kept is None:
@@ -144,6 +144,7 @@ def detection_record(
     return Record(id=item.id, features=features, boxes=boxes, size=item.size, **arrays)
 
 
-def _best(probs: Tensor) -> tuple[Tensor, Tensor]:
+def best_column(probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the highest value of each row (N,) and its column (N,)."""
     columns = probs.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
     return probs.gather(1, columns[:, None])[:, 0], columns

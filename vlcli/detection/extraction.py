@@ -4,8 +4,9 @@ An interrupted run continues where it stopped; no bad file stops it. Several pro
 batches are dealt out by their place in the whole list, so that their number changes no record.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -20,23 +21,17 @@ from vlcli.detection.extractor import Extractor, Prepared
 from vlcli.detection.jobs import (
     Cluster,
     Decoder,
-    Extracted,
     ExtractionReport,
     Failure,
     Items,
     Job,
     Share,
-    add_up,
-    check_errors,
     check_ids,
     input_sizes,
     jobs_of,
     load,
     make_records,
     prepare_all,
-    refusal,
-    write_errors,
-    write_totals,
 )
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
@@ -118,34 +113,37 @@ def extract_images(
     with progress.task(label, total, "image", done) as task:
         run.left = total - done
         batches = run.plan(jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
-        with _flushed(writer):
+        try:
             run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
-    add_up(report, share.gather((run.written, run.errors, run.seconds)), chosen)
+        except BaseException:
+            with suppress(VlcliError):  # the first error is the one to show
+                writer.flush()
+            raise
+        writer.flush()
+    report.add_up(share.gather((run.written, run.errors, run.seconds)), chosen)
     if share.rank == 0:
-        write_errors(report.path.with_name("errors.jsonl"), report.errors)
-        check_errors(report, len(chosen))
+        report.write_errors(len(chosen))
         with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
             writer.finish([name for name, _ in chosen], task.advance)
-        write_totals(report, chosen, set, started)
+        store = FeatureStore(out, set)
+        regions = [store.count(name) for name, _ in chosen if name in store]
+        report.images, report.regions, report.seconds = len(regions), sum(regions), monotonic() - started
     share.wait()
     return report
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        extractor: Extractor,
-        progress: Progress,
-        share: Share,
-        strict: bool,
-        source: FeatureStore | None = None,
-        cluster: Cluster | None = None,
-    ) -> None:
-        self.extractor, self.progress, self.share, self.strict = extractor, progress, share, strict
-        self.source, self.cluster = source, cluster
-        self.errors: list[Failure] = []
-        self.written = self.left = 0
-        self.seconds = 0.0
+    extractor: Extractor
+    progress: Progress
+    share: Share
+    strict: bool
+    source: FeatureStore | None = None
+    cluster: Cluster | None = None
+    errors: list[Failure] = field(default_factory=list)
+    written: int = 0
+    left: int = 0
+    seconds: float = 0.0
 
     def plan(self, jobs: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
         """Cut the whole list into batches of one input size; give those of this process that are not done.
@@ -180,12 +178,14 @@ class _Run:
 
     def extract(self, batches: Iterator[list[Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
         """Work through the batches, here or on a cluster."""
+        source: Any
         if self.cluster is None:
-            parts = self._here(batches, workers)
+            source = self._decoded(batches, workers)
+            parts = (make_records(self.extractor, items) for items in source)
         else:
             loaded = partial(load, source=self.source)
-            parts = self.cluster.extract(batches, self.extractor, loaded, prepare_all, make_records)
-        with closing(parts):
+            source = parts = self.cluster.extract(batches, self.extractor, loaded, prepare_all, make_records)
+        with closing(source):
             for part in parts:
                 self.seconds += part.seconds
                 first = not self.written
@@ -194,17 +194,11 @@ class _Run:
                 if first and self.written and not self.share.rank:
                     self._tell_size(writer)
 
-    def _here(self, batches: Iterator[list[Job]], workers: int) -> Generator[Extracted, None, None]:
-        with closing(self._decoded(batches, workers)) as decoded:
-            for items in decoded:
-                yield make_records(self.extractor, items)
-
     def _decoded(self, batches: Iterator[list[Job]], workers: int) -> Ahead:
         decoder, pins = Decoder(self.extractor.preparation, self.source), self.extractor.device.type == "cuda"
         if workers:
             options: dict[str, Any] = {"num_workers": workers, "pin_memory": pins, "worker_init_fn": stopping.shelter}
-            loader: DataLoader[Items] = DataLoader(decoder, batch_size=None, sampler=batches, **options)
-            return from_workers(loader)
+            return from_workers(DataLoader(decoder, batch_size=None, sampler=batches, **options))
         # neither decoders nor the kernels of a network hold Python's lock
         decoded = map(decoder.__getitem__, batches)
         return Ahead(map(_pinned, decoded) if pins else decoded)
@@ -244,20 +238,10 @@ class _Run:
             self._tick(task)
             self.progress.debug(f"{failure.path or failure.id}: {failure.reason}")
         if failures and self.strict:
-            raise refusal(failures[0])
+            first = failures[0]
+            hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
+            raise DataError("an image cannot be used", where=first.path or first.id, got=first.reason, hint=hint)
 
 
 def _pinned(items: Items) -> Items:
     return [item.pin_memory() if isinstance(item, Prepared) else item for item in items]
-
-
-@contextmanager
-def _flushed(writer: FeatureWriter) -> Iterator[None]:
-    # Puts everything on disk at the end, also when something else goes wrong
-    try:
-        yield
-    except BaseException:
-        with suppress(VlcliError):  # the first error is the one to show
-            writer.flush()
-        raise
-    writer.flush()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, TypeVar
@@ -60,50 +61,33 @@ class ExtractionReport:
         names = ("images", "regions", "written", "resumed")
         return {**{name: getattr(self, name) for name in names}, "errors": len(self.errors)}
 
+    def add_up(self, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path | str]]) -> None:
+        """Add up what all processes did; errors in the order of the images."""
+        order = {name: number for number, (name, _) in enumerate(images)}
+        written, errors, seconds = zip(*parts, strict=True)
+        self.written, self.device_seconds = sum(written), sum(seconds)
+        self.errors = sorted(chain(*errors), key=lambda error: order[error.id])
 
-def add_up(
-    report: ExtractionReport, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path | str]]
-) -> None:
-    """Add up what all processes did; errors in the order of the images."""
-    order = {name: number for number, (name, _) in enumerate(images)}
-    report.written = sum(written for written, _, _ in parts)
-    report.errors = sorted((error for _, errors, _ in parts for error in errors), key=lambda error: order[error.id])
-    report.device_seconds = sum(seconds for _, _, seconds in parts)
+    def write_errors(self, asked: int) -> None:
+        """Write one JSON line per failed image; no file if there is none.
 
-
-def refusal(failure: Failure) -> DataError:
-    """Return the error of an unusable image, where all images must be usable."""
-    hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
-    return DataError("an image cannot be used", where=failure.path or failure.id, got=failure.reason, hint=hint)
-
-
-def check_errors(report: ExtractionReport, asked: int) -> None:
-    """Raise a DataError if none of the ``asked`` images could be used."""
-    if len(report.errors) == asked:
-        first = report.errors[0]
-        raise DataError(
-            "none of the images could be extracted",
-            where=first.path or first.id,
-            got=first.reason,
-            expected=f"at least one usable image of {asked}",
-            hint=f"all reasons are in {report.path.with_name('errors.jsonl')}",
-        )
-
-
-def write_errors(path: Path, errors: list[Failure]) -> None:
-    """Write one JSON line per failed image; no file if there is none."""
-    if not errors:
-        path.unlink(missing_ok=True)
-        return
-    write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in errors))
-
-
-def write_totals(report: ExtractionReport, images: Sequence[tuple[str, Path | str]], name: str, started: float) -> None:
-    """Fill in the totals of the finished store: images, regions, bytes and seconds."""
-    store = FeatureStore(report.path, name)
-    stored = [image for image, _ in images if image in store]
-    report.images, report.regions = len(stored), sum(store.count(image) for image in stored)
-    report.seconds = monotonic() - started
+        Raises:
+            DataError: none of the ``asked`` images could be used.
+        """
+        path = self.path.with_name("errors.jsonl")
+        if not self.errors:
+            path.unlink(missing_ok=True)
+            return
+        write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in self.errors))
+        if len(self.errors) == asked:
+            first = self.errors[0]
+            raise DataError(
+                "none of the images could be extracted",
+                where=first.path or first.id,
+                got=first.reason,
+                expected=f"at least one usable image of {asked}",
+                hint=f"all reasons are in {path}",
+            )
 
 
 FETCHING = 16  # Remote pictures that a process reads at a time

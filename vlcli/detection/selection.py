@@ -19,7 +19,7 @@ from torch import Tensor
 from torchvision.ops import batched_nms
 from torchvision.ops import nms as torchvision_nms
 
-from vlcli.detection.detections import Detections, Selection
+from vlcli.detection.detections import Detections, Selection, best_column
 from vlcli.detection.extractor import Prepared
 from vlcli.features.schema import Record
 
@@ -50,9 +50,8 @@ def cell_boxes(
         in padding alone (rows * columns,).
     """
     (height, width), (down, across) = size, geometry.stride
-    y = (np.arange(cells[0] + 1) * down + geometry.offset[1]) / geometry.scale[1]
-    x = (np.arange(cells[1] + 1) * across + geometry.offset[0]) / geometry.scale[0]
-    y, x = y.clip(0, height), x.clip(0, width)
+    y = ((np.arange(cells[0] + 1) * down + geometry.offset[1]) / geometry.scale[1]).clip(0, height)
+    x = ((np.arange(cells[1] + 1) * across + geometry.offset[0]) / geometry.scale[0]).clip(0, width)
     top, left = np.meshgrid(y[:-1], x[:-1], indexing="ij")
     bottom, right = np.meshgrid(y[1:], x[1:], indexing="ij")
     boxes = np.stack([left, top, right, bottom], -1).reshape(-1, 4).astype(np.float32)
@@ -115,8 +114,7 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
     if legacy:
         boxes = boxes + boxes.new_tensor([0, 0, 1, 1])
         threshold = float(np.nextafter(np.float32(threshold), np.float32(0)))  # over it: from the threshold on
-    out: Tensor = torchvision_nms(boxes, scores, threshold)
-    return out
+    return torchvision_nms(boxes, scores, threshold)
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -138,8 +136,7 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
         candidates = boxes[members] if boxes.ndim == 2 else boxes[members, column]
         kept = members[nms(candidates, probs[members, column], threshold, legacy=True)]
         alive[kept, column] = probs[kept, column]
-    best = alive.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
-    return alive.gather(1, best[:, None])[:, 0], best
+    return best_column(alive)
 
 
 def _ranked(proposals: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:

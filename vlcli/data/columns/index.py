@@ -115,7 +115,6 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
     with new_folder(folder) as beside:
         with PicturePathsWriter(beside, reader.image_folder, reader._two_files) as paths:
             _write_examples(reader, beside, paths)
-            paths.finish()
         if reader.take is not None:
             _write_chosen_rows(reader, beside)
         if [_identity(file) for file in files] != identities:
@@ -132,24 +131,24 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
 
 
 def _write_examples(reader: Any, folder: Path, paths: PicturePathsWriter) -> None:
-    most = reader.limit if reader.take is None else None
-    where, count, hashes = reader._where(), 0, array("q")
+    where, hashes = reader._where(), array("q")
     with ExamplesWriter(folder) as writer:
         reader._path_writer = paths
         try:
             with reader._making_sense():
-                for count, example in enumerate(map(reader.with_ids, _streamed(reader)), 1):
+                for example in map(reader.with_ids, _streamed(reader)):
                     hashes.append(hash(example.key))
-                    if most is None or count <= most:
-                        if reader.take is None:
-                            check_texts((example,), where)
+                    if reader.take is not None:
+                        writer.append(example)  # checked once it is chosen
+                    elif reader.limit is None or len(hashes) <= reader.limit:
+                        check_texts((example,), where)
                         writer.append(example)
         finally:
             reader._path_writer = None
         for name, path in reader._paths.items():  # of readers that note them in the dictionary themselves
             paths.note(name, str(path))
         if not writer.count:
-            raise reader._empty(count)
+            raise reader._empty(len(hashes))
         check_keys(reader, hashes, lambda row: next(islice(_streamed(reader), row, None)))
 
 
@@ -188,10 +187,13 @@ def is_whole(folder: Path, name: str = META) -> bool:
     try:
         meta = json.loads((folder / name).read_bytes())
         whole = all((folder / file).stat().st_size == size for file, size in meta["files"].items())
-        listed = all(state_of(Path(path)) == state for path, state in meta.get("folders", {}).items())
-        return bool(meta["format"] == FORMAT) and whole and listed
+        return bool(meta["format"] == FORMAT) and whole and _unchanged(meta.get("folders", {}))
     except _DAMAGED:
         return False
+
+
+def _unchanged(folders: dict[str, list[int]]) -> bool:
+    return all(state_of(Path(folder)) == state for folder, state in folders.items())
 
 
 def state_of(folder: Path) -> list[int]:
@@ -208,11 +210,9 @@ def _state(reader: Any) -> dict[str, bytes]:
 
 
 def _slot(reader: Any, state: dict[str, bytes]) -> str:
-    hashed = hashlib.sha256(f"{FORMAT}".encode())
     options = (name.encode() + b"=" + value for name, value in sorted(state.items()))
-    for part in (*_code(cast(Any, type(reader))), *options):
-        hashed.update(hashlib.sha256(part).digest())
-    return hashed.hexdigest()[:16]
+    parts = (hashlib.sha256(part).digest() for part in (*_code(cast(Any, type(reader))), *options))
+    return hashlib.sha256(str(FORMAT).encode() + b"".join(parts)).hexdigest()[:16]
 
 
 @lru_cache(256)
@@ -292,6 +292,6 @@ def rows_without(examples: ColumnExamples, absent: set[str]) -> NDArray[np.int64
 def _remembered_absent(note: Path) -> set[str] | None:
     try:
         content = json.loads(note.read_bytes())
-        return set(content["absent"]) if all(state_of(Path(f)) == s for f, s in content["folders"].items()) else None
+        return set(content["absent"]) if _unchanged(content["folders"]) else None
     except _DAMAGED:
         return None

@@ -66,13 +66,7 @@ class PicturePathsWriter:
         self._writer.append(record if image_id(path) == name else record + _SEPARATOR + _bytes(name))
         self._hashes.append(_hash(name))
 
-    def finish(self) -> None:
-        """Write the sorted hashes that find the paths.
-
-        Raises:
-            Exception: what ``conflict`` makes, where an id has two files.
-        """
-        self._writer.close()
+    def _write_hashes(self) -> None:
         hashes = np.array(self._hashes, np.uint64)
         order = np.argsort(hashes, kind="stable")
         kept = np.ones(len(order), bool)
@@ -81,11 +75,8 @@ class PicturePathsWriter:
         for row in again.tolist():
             kept[row] = self._is_new(strings, hashes, order, row)
         rows = order[kept]
-        for name, values in (
-            ("hashes", hashes[rows]),
-            ("fence", hashes[rows][::_BLOCK]),
-            ("rows", rows.astype(np.int64)),
-        ):
+        columns = {"hashes": hashes[rows], "fence": hashes[rows][::_BLOCK], "rows": rows.astype(np.int64)}
+        for name, values in columns.items():
             (self.folder / f"places.{name}").write_bytes(values.tobytes())
 
     def _is_new(self, strings: Strings, hashes: np.ndarray, order: np.ndarray, row: int) -> bool:
@@ -93,25 +84,23 @@ class PicturePathsWriter:
         first = row
         while first and hashes[order[first - 1]] == hashes[order[row]]:
             first -= 1
-        for other in order[first:row].tolist():
-            known, its_path = _name_and_path(strings[other], self.base)
-            if known == name and its_path != path:
-                raise self._conflict(name, its_path, path)
-            if known == name:
-                return False
-        return True
+        known = dict(_name_and_path(strings[other], self.base) for other in order[first:row].tolist())
+        if known.get(name, path) != path:
+            raise self._conflict(name, known[name], path)
+        return name not in known
 
     def __enter__(self) -> PicturePathsWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._writer.__exit__(kind, *rest)
+        if kind is None:
+            self._write_hashes()
 
 
 def _name_and_path(record: bytes, base: Path) -> tuple[str, Path]:
-    relative, separator, name = record.partition(_SEPARATOR)
-    path = _text(relative)
-    return (_text(name) if separator else image_id(path)), base / path
+    path, separator, name = map(_text, record.partition(_SEPARATOR))
+    return name if separator else image_id(path), base / path
 
 
 class PicturePaths(MutableMapping[str, Path]):

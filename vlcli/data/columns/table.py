@@ -38,8 +38,8 @@ def _record_of(example: Example) -> bytes:
     if names.count("\0") != max(len(images) - 1, 0):
         raise UnwritableError("an image id with a zero byte")
     other_key = "" if example.text_key == key else example.text_key
-    rest = {"k": other_key, "t": example.targets, "c": example.choices}
-    rest = {name: value for name, value in rest.items() if value}
+    fields = {"k": other_key, "t": example.targets, "c": example.choices}
+    rest = {name: value for name, value in fields.items() if value}
     flags = (_NO_TEXT if text is None else 0) | (_HAS_REST if rest else 0)
     flags |= _KEY_IS_TEXT_KEY if example.text_key and not other_key else 0
     parts = [part.encode("utf-8", "surrogatepass") for part in (key, text or "", names)]
@@ -69,7 +69,7 @@ class ExamplesWriter:
     """Writes examples into the columns of a folder that exists and is empty."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.count = folder, 0
+        self.folder = folder
         self._flags, self._images = bytearray(), bytearray()
         self._records = StringsWriter(folder, _RECORDS)
 
@@ -88,9 +88,13 @@ class ExamplesWriter:
         self._records.append(record)
         self._flags.append(record[0])
         self._images.append(record[1])
-        self.count += 1
         if not self.count & 0xFFFF:
             self._records.settle()
+
+    @property
+    def count(self) -> int:
+        """Number of examples written."""
+        return len(self._flags)
 
 
 class Examples(Sequence[Example]):
@@ -130,9 +134,7 @@ class ColumnExamples(Examples):
         self._records = Strings(folder, _RECORDS)
         self._flags, self._counts = Mapped(folder / "flags", "B"), Mapped(folder / "image_counts", "B")
         stored = Mapped(folder / "rows", "q") if (folder / "rows").is_file() else None
-        self._columns: list[Any] = [
-            column for column in (self._records, self._flags, self._counts, stored) if column is not None
-        ]
+        self._columns = [column for column in (self._records, self._flags, self._counts, stored) if column is not None]
         self.rows: Any = chosen if chosen is not None else None if stored is None else stored.values
         self._length = len(self._flags) if self.rows is None else len(self.rows)
         self._held: dict[int, Example] = {}
@@ -194,16 +196,9 @@ class ColumnExamples(Examples):
         start = _HEAD.size + first + second
         return _text(record[start : start + third]).split("\0") if count else []
 
-    def image_counts(self) -> NDArray[np.uint8]:
-        """Return the number of images of each example (N,)."""
-        return self._of_rows(self._counts)
-
-    def without_text(self) -> NDArray[np.int64]:
-        """Return the numbers of the examples that have no sentence."""
-        return np.flatnonzero(self._of_rows(self._flags) & _NO_TEXT)
-
-    def _of_rows(self, column: Mapped) -> NDArray[np.uint8]:
-        values = column.array()
+    def column(self, name: str) -> NDArray[np.uint8]:
+        """Return ``flags`` or ``image_counts`` of each example (N,)."""
+        values = (self._flags if name == "flags" else self._counts).array()
         return values if self.rows is None else values[np.asarray(self.rows)]
 
     def release(self) -> None:
@@ -249,7 +244,7 @@ def joined(parts: Sequence[Sequence[Example]]) -> Sequence[Example]:
 def image_counts(examples: Sequence[Example]) -> NDArray[np.int64]:
     """Return the number of images of each example (N,)."""
     if isinstance(examples, ColumnExamples):
-        return examples.image_counts().astype(np.int64)
+        return examples.column("image_counts").astype(np.int64)
     if isinstance(examples, Joined):
         return np.concatenate([image_counts(part) for part in examples.parts])
     return np.fromiter((len(example.images) for example in examples), np.int64, len(examples))
@@ -258,6 +253,5 @@ def image_counts(examples: Sequence[Example]) -> NDArray[np.int64]:
 def without_text(examples: Sequence[Example]) -> list[int]:
     """Return the numbers of the examples that have no sentence."""
     if isinstance(examples, ColumnExamples):
-        rows: list[int] = examples.without_text().tolist()
-        return rows
+        return np.flatnonzero(examples.column("flags") & _NO_TEXT).tolist()
     return [number for number, example in enumerate(examples) if example.text is None]
