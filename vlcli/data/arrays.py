@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.files import read_content, read_text, too_much, unpacked_limit
+from vlcli.data.files import read_content, read_text
 from vlcli.data.plain_pickle import load_plain
+from vlcli.data.sheets import check_unpacked
 from vlcli.errors import DataError
 from vlcli.files import walk
 
@@ -45,7 +46,7 @@ class ArrayTable(NamedTuple):
 
 def array_files(source: Path) -> list[Path]:
     """Return the files that hold arrays, by their names: the source itself, or those below it."""
-    files = [source] if source.is_file() else [path / name for path, names in walk(source) for name in sorted(names)]
+    files = [source] if source.is_file() else [path / name for path, names in walk(source) for name in names]
     return [file for file in files if _opener(file) is not None]
 
 
@@ -58,8 +59,7 @@ def array_tables(source: Path) -> Iterator[tuple[str, ArrayTable]]:
     files = array_files(source)
     pieces: dict[tuple[Path, str], dict[str, list[Array]]] = {}
     for file in files:
-        opener = _opener(file)
-        for key, array in _opened(file, opener).items() if opener else ():
+        for key, array in _opened(file).items():
             role, table = _meaning(key, file)
             pieces.setdefault((file.parent, table), {}).setdefault(role, []).append(array)
     several = len({file.parent for file in files}) > 1
@@ -92,11 +92,10 @@ def _meaning(key: str, file: Path) -> tuple[str, str]:
 def _table(pictures: Array, columns: dict[str, Array], names: dict[str, list[str]], where: str) -> ArrayTable:
     counts = {role: len(array) for role, array in columns.items()}
     pictures = _pictures(pictures, next(iter(counts.values()), len(pictures)), where)
-    if any(count != len(pictures) for count in counts.values()):
+    if not set(counts.values()) <= {len(pictures)}:
         got = f"{len(pictures):,} pictures, {counts}"
         raise DataError("Pictures and labels differ in number.", where=where, got=got)
-    values = [_values(role, array, names.get(role, []), where) for role, array in columns.items()]
-    return ArrayTable(pictures, dict(values))
+    return ArrayTable(pictures, dict(_values(role, one, names.get(role, []), where) for role, one in columns.items()))
 
 
 def _pictures(array: Array, count: int, where: str) -> Array:
@@ -135,11 +134,8 @@ def _values(role: str, array: Array, names: list[str], where: str) -> tuple[str,
 
 def _class_names(folder: Path) -> dict[str, list[str]]:
     names = {}
-    for file in (folder / name for name in _META):
-        if file.suffix == ".txt" and file.is_file():
-            lists = {file.stem: read_text(file).split("\n")}
-        else:
-            lists = load_plain(file) if file.is_file() else {}
+    for file in filter(Path.is_file, (folder / name for name in _META)):
+        lists = {file.stem: read_text(file).split("\n")} if file.suffix == ".txt" else load_plain(file)
         for key, some in lists.items() if isinstance(lists, dict) else ():
             if isinstance(some, list) and re.search(r"name|meta", key):
                 role = "coarse_label" if "coarse" in key else "label"
@@ -147,7 +143,9 @@ def _class_names(folder: Path) -> dict[str, list[str]]:
     return names
 
 
-def _opened(file: Path, opener: Callable[[Path], dict[str, Array]]) -> dict[str, Array]:
+def _opened(file: Path) -> dict[str, Array]:
+    opener = _opener(file)
+    assert opener is not None
     try:
         return opener(file)
     except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
@@ -158,10 +156,7 @@ def _opened(file: Path, opener: Callable[[Path], dict[str, Array]]) -> dict[str,
 def _numpy(file: Path) -> dict[str, Array]:
     if file.suffix.lower() == ".npy":
         return {"": np.load(file, mmap_mode="r", allow_pickle=False)}
-    limit = unpacked_limit(file.stat().st_size)
-    with zipfile.ZipFile(file) as packed:
-        if sum(member.file_size for member in packed.infolist()) > limit:
-            raise too_much(file, limit)
+    check_unpacked(file)
     with np.load(file, allow_pickle=False) as arrays:
         return dict(arrays)
 
@@ -177,8 +172,8 @@ def _idx(file: Path) -> dict[str, Array]:
 def _matlab(file: Path) -> dict[str, Array]:
     from scipy.io import loadmat
 
-    arrays = {name: array for name, array in loadmat(file).items() if isinstance(array, np.ndarray)}
-    return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
+    arrays = loadmat(file).items()
+    return {name: array for name, array in arrays if isinstance(array, np.ndarray) and array.dtype.kind in "biuf"}
 
 
 def _pickled(file: Path) -> dict[str, Array]:

@@ -47,9 +47,7 @@ def collate(items: Sequence[Item], *, pad_id: int = 0, multiple: int = 1) -> Bat
         if name != CLEAN:
             views[name] = _changed_view([item.views[name] for item in items], clean, base, pad_id, multiple)
     seeds = torch.tensor([item.seed for item in items], dtype=torch.int64)
-    names = _names(sample.targets for sample in clean)
-    targets = {name: _target([sample.targets.get(name) for sample in clean]) for name in names}
-    return Batch(views, targets, [sample.key for sample in clean], seeds)
+    return Batch(views, collate_targets([sample.targets for sample in clean]), [sample.key for sample in clean], seeds)
 
 
 def _clean_view(samples: list[Sample], pad_id: int, multiple: int) -> View:
@@ -290,8 +288,12 @@ def _concepts(images: Sequence[ImageSample]) -> Concepts:
     return Concepts(ids, scores, ranks, torch.from_numpy(_mask(counts, count)), hidden)
 
 
+def collate_targets(targets: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Collate targets by name: a tensor (B, ...) of numbers of one shape, else a list (None where one lacks it)."""
+    return {name: _target([target.get(name) for target in targets]) for name in _names(targets)}
+
+
 def _target(values: list[Any]) -> Any:
-    """Return a tensor (B, ...) of numbers of one shape, else the list (None where an example lacks the target)."""
     if not all(isinstance(item, bool | int | float | np.ndarray | np.generic) for item in values):
         return values
     arrays = [np.asarray(item) for item in values]

@@ -7,6 +7,7 @@ A word of several senses is listed where captions mostly use it in this one, and
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -116,13 +117,13 @@ NEGATION = frozenset(_NEGATION.split())
 EITHER = frozenset(["or", "either"])
 
 
-def opposites() -> dict[str, list[str]]:
-    """Return each phrase of :data:`OPPOSITES` with its opposites."""
-    table: dict[str, list[str]] = {}
-    for one, other in OPPOSITES:
-        table.setdefault(one, []).append(other)
-        table.setdefault(other, []).append(one)
-    return table
+def opposites(pairs: Iterable[Sequence[str]] = OPPOSITES) -> dict[str, list[str]]:
+    """Return each phrase of pairs of opposites with its opposites."""
+    table: dict[str, list[str]] = defaultdict(list)
+    for one, other in pairs:
+        table[one].append(other)
+        table[other].append(one)
+    return dict(table)
 
 
 class Role:
@@ -193,14 +194,11 @@ class Noun(Role):
     """Names of things in English, one word each: nouns by a list and by their endings."""
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        return [(index, index + 1) for index, word in enumerate(words) if word and _is_noun(word)]
+        nouns = {word for word in words if word and part_of_speech(word) == "NN"} - _NO_NOUNS
+        return [(index, index + 1) for index, word in enumerate(words) if word in nouns]
 
 
-def _is_noun(word: str) -> bool:
-    return part_of_speech(word) == "NN" and not any(word in listed for listed in _NO_NOUNS)
-
-
-_NO_NOUNS = (PLACE, NUMBER, ATTRIBUTE, FUNCTION_WORDS)
+_NO_NOUNS = PLACE | NUMBER | ATTRIBUTE | FUNCTION_WORDS
 
 
 class Words(Listed):
@@ -318,8 +316,8 @@ def as_phrases(texts: Iterable[str]) -> list[tuple[str, ...]]:
 
 def matches(words: Sequence[str], patterns: Sequence[Searcher]) -> list[Span]:
     """Return the matches of regular expressions in the sentence that begin and end with a word."""
-    ends = list(accumulate(len(word) + 1 for word in words))
-    starts = {end - len(word) - 1: index for index, (end, word) in enumerate(zip(ends, words, strict=True))}
-    stops = {end - 1: index + 1 for index, end in enumerate(ends)}
+    bounds = list(accumulate((len(word) + 1 for word in words), initial=0))
+    starts = {start: index for index, start in enumerate(bounds[:-1])}
+    stops = {end - 1: index + 1 for index, end in enumerate(bounds[1:])}
     hits = [span for pattern in patterns for span in pattern.spans(" ".join(words))]
     return [(starts[a], stops[b]) for a, b in hits if a in starts and b in stops and a < b]

@@ -1,6 +1,7 @@
 """Augments pictures for vision-language pre-training with RandAugment (ALBEF, VLMo)."""
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from PIL import Image
@@ -51,12 +52,11 @@ def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.I
     if name == "Identity":
         return image
     level = magnitude / _TOP
-    strength = {"Brightness": level * 1.8 + 0.1, "Sharpness": level * 1.8 + 0.1}
-    strength |= {"ShearX": sign * level * 0.3, "ShearY": sign * level * 0.3, "Rotate": sign * level * 30}
-    strength |= {"TranslateX": sign * level * 10, "TranslateY": sign * level * 10}
-    level_args = (strength[name],) if name in strength else ()
-    changed: Image.Image = NAME_TO_OP[name](image, *level_args, fillcolor=GREY, resample=Image.Resampling.BILINEAR)
-    return changed
+    strength = dict.fromkeys(("Brightness", "Sharpness"), level * 1.8 + 0.1) | {"Rotate": sign * level * 30}
+    strength |= dict.fromkeys(("ShearX", "ShearY"), sign * level * 0.3)
+    strength |= dict.fromkeys(("TranslateX", "TranslateY"), sign * level * 10)
+    levels = [strength[name]] if name in strength else []
+    return cast(Image.Image, NAME_TO_OP[name](image, *levels, fillcolor=GREY, resample=Image.Resampling.BILINEAR))
 
 
 class VLAugment(Transform):
