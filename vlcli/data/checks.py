@@ -101,7 +101,7 @@ def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], E
     """
     column = np.array(hashes, np.int64)
     order = np.argsort(column, kind="stable")
-    equal = np.flatnonzero(column[order][1:] == column[order][:-1])
+    equal = np.flatnonzero(np.diff(column[order]) == 0)
     if not len(equal):
         return
     first, second = min((int(order[row]), int(order[row + 1])) for row in equal)

@@ -117,11 +117,10 @@ class Images:
 
     def read_together(self, names: Iterable[str], multiple: int) -> dict[str, ImageSample]:
         """Load several images at once where only their regions are needed; else none: they are loaded singly."""
-        needs = self.needs
-        if self.store is None or not needs.regions or needs.pixels or needs.concepts:
+        needs, chosen = self.needs, list(dict.fromkeys(names))
+        if self.store is None or not needs.regions or needs.pixels or needs.concepts or not chosen:
             return {}
-        chosen = list(dict.fromkeys(names))
-        return RegionTable(self.store, chosen, self.fields, multiple).images() if chosen else {}
+        return RegionTable(self.store, chosen, self.fields, multiple).images()
 
     def absent(self, names: list[str]) -> set[str]:
         """Return the images whose features, file or concepts are missing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -11,13 +12,13 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
 from vlcli.data.collate import collate
-from vlcli.data.dataset import CorruptionStep, Examples, LoadImage
+from vlcli.data.dataset import CorruptionStep, Examples
 from vlcli.data.images import PictureError
 from vlcli.data.inputs import NOTHING_LEFT, ConceptSource, Images, Sentences, check_shapes, check_sources
 from vlcli.data.loader import BatchLoader, NothingReadableError
 from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
-from vlcli.data.sample import Corruption, Example, ImageSample, Sample
+from vlcli.data.sample import Corruption, Example, Sample
 from vlcli.data.sampler import Batches, Curriculum, Order, Pick
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
@@ -137,8 +138,8 @@ class Pipeline(Dataset[Sample]):
     def notes(self) -> list[str]:
         """Return a line for each reason why examples were left out: by a reader, picture missing or unreadable."""
         lines = [line for reader in self.readers for line in reader.notes()]
-        for label, count in self.dropped_counts.items():
-            lines += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
+        dropped = [(label, count) for label, count in self.dropped_counts.items() if count]
+        lines += [f"{label}: left out {count} examples whose pictures are not there" for label, count in dropped]
         if self.needs.pixels:
             names = dict.fromkeys(name for row in spread(len(self.examples)) for name in self.examples[row].images)
             lines += conversion_notes([self.pictures.files[name] for name in names])
@@ -209,7 +210,7 @@ class Pipeline(Dataset[Sample]):
 
     def __getitem__(self, code: int) -> Sample:
         """Return one example as read, not corrupted."""
-        return self.dataset.sample(code % self.total, 0, self.dataset.key(code), self._once({}))
+        return self.dataset.sample(code % self.total, 0, self.dataset.key(code), cache(self.dataset.images.load))
 
     def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
         """Return one whole batch for DataLoader; a worker's error is a value, since pickling would lose its fields."""
@@ -226,7 +227,9 @@ class Pipeline(Dataset[Sample]):
     def _batch(self, picks: list[Pick]) -> Batch:
         texts = self.dataset.read_together([code for _, code in picks])
         names = (name for _, code in picks for name in self.examples[code % self.total].images)
-        image_of = self._once({} if self.dataset.augments else self.dataset.images.read_together(names, self.multiple))
+        images = self.dataset.images
+        read = {} if self.dataset.augments else images.read_together(names, self.multiple)
+        image_of = cache(lambda name: read.get(name) or images.load(name))
         keys = [self.dataset.key(code) for _, code in picks]
         states = self.corruption.states(picks, keys)
         items, unreadable = [], {}
@@ -242,11 +245,3 @@ class Pipeline(Dataset[Sample]):
         batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)
         batch.unreadable = unreadable
         return batch
-
-    def _once(self, cache: dict[str, ImageSample]) -> LoadImage:
-        def image_of(name: str) -> ImageSample:
-            if name not in cache:
-                cache[name] = self.dataset.images.load(name)
-            return cache[name]
-
-        return image_of

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -30,15 +31,14 @@ class Curriculum:
     def __init__(
         self, steps: Sequence[CurriculumStep], examples: Sequence[Example], regions: Callable[[str], int] | None
     ) -> None:
-        self._regions = regions
-        self._counts: dict[str, int] = {}
         self._allowed: list[tuple[int, NDArray[np.bool_]]] = []
+        count = cache(regions or len)
         for step in steps:
             if step.regions is not None and regions is None:
                 what = "The curriculum counts regions, and the data have none."
                 hint = "leave `regions` out, or use a model that reads regions"
                 raise DataError(what, where="curriculum.regions", hint=hint)
-            allowed = np.array([self._is_easy(step, example) for example in examples], bool)
+            allowed = np.array([_is_easy(step, example, count) for example in examples], bool)
             if not allowed.any():
                 raise _nothing(step, examples)
             self._allowed.append((step.until_epoch, allowed))
@@ -47,20 +47,17 @@ class Curriculum:
         """Return a mask (N,) of the examples that an epoch draws from; None for all."""
         return next((allowed for until, allowed in self._allowed if epoch < until), None)
 
-    def _is_easy(self, step: CurriculumStep, example: Example) -> bool:
-        texts = [text.split() for text in (example.text or "", *example.choices)]
-        if step.words is not None and max(map(len, texts)) > step.words:
-            return False
-        later = {word.lower() for word in step.without}
-        if later and any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text):
-            return False
-        if any(example.targets.get(name) not in values for name, values in step.targets.items()):
-            return False
-        if step.regions is None or self._regions is None:
-            return True
-        for name in set(example.images) - set(self._counts):
-            self._counts[name] = self._regions(name)
-        return all(self._counts[name] <= step.regions for name in example.images)
+
+def _is_easy(step: CurriculumStep, example: Example, regions: Callable[[str], int]) -> bool:
+    texts = [text.split() for text in (example.text or "", *example.choices)]
+    if step.words is not None and max(map(len, texts)) > step.words:
+        return False
+    later = {word.lower() for word in step.without}
+    if later and any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text):
+        return False
+    if any(example.targets.get(name) not in values for name, values in step.targets.items()):
+        return False
+    return step.regions is None or all(regions(name) <= step.regions for name in example.images)
 
 
 def _nothing(step: CurriculumStep, examples: Sequence[Example]) -> DataError:

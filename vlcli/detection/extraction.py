@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -154,8 +155,7 @@ class _Run:
             window = jobs[start : start + WINDOW]
             if any(job.id not in done for job in window):
                 for place, batch in enumerate(self._cut(window, size), number):
-                    mine = place % self.share.count == self.share.rank
-                    if mine and any(job.id not in done for job in batch):
+                    if place % self.share.count == self.share.rank and any(job.id not in done for job in batch):
                         yield batch
 
     def _cut(self, window: list[Job], size: int) -> Iterator[list[Job]]:
@@ -167,13 +167,12 @@ class _Run:
             yield from (group[i : i + size] for i in range(0, len(group), size))
 
     def _sizes(self, window: list[Job]) -> list[tuple[int, int]]:
-        preparation = self.extractor.preparation
-        if self.cluster is None:
+        preparation, far = self.extractor.preparation, [job for job in window if job.far]
+        if self.cluster is None or not far:
             return input_sizes(window, preparation)
-        far = [job for job in window if job.far]
         parts = [far[start : start + LOOKED] for start in range(0, len(far), LOOKED)]
         near = iter(input_sizes([job for job in window if not job.far], preparation))
-        remote = (size for part in self.cluster.map(input_sizes, parts, preparation) for size in part)
+        remote = chain.from_iterable(self.cluster.map(input_sizes, parts, preparation))
         return [next(remote) if job.far else next(near) for job in window]
 
     def extract(self, batches: Iterator[list[Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:

@@ -172,7 +172,7 @@ def load(batch: Sequence[Job], source: FeatureStore | None) -> list[Job | Prepar
                 record = source.read(job.id)
                 loaded.append(Prepared(torch.empty(0), record.size, (1.0, 1.0), None, job.id, record))
             else:
-                loaded.append(Failure(job.id, str(job.path), f"no regions in {source.where}"))
+                raise BadImageError(f"no regions in {source.where}")
         except BadImageError as error:
             loaded.append(Failure(job.id, str(job.path), str(error)))
     return loaded

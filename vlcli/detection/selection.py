@@ -10,6 +10,7 @@ another's choice (huggingface/transformers#8769), so each is kept exactly:
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -185,12 +186,10 @@ def _loosened(proposals: Detections, rule: Rule) -> Selection:
         rows, classes = (proposals.probs > rule.confidence).nonzero(as_tuple=True)
         scores = proposals.probs[rows, classes]
     boxes = _regressed(proposals)[rows, classes]
+    suppress = partial(nms, boxes, scores) if rule.name == "airsplay" else partial(batched_nms, boxes, scores, classes)
     kept = rows[:0]
     for threshold in np.arange(rule.nms, 1.0, 0.1).tolist():
-        if rule.name == "airsplay":
-            kept = nms(boxes, scores, threshold)[: rule.most]
-        else:
-            kept = batched_nms(boxes, scores, classes, threshold)[: rule.most]
+        kept = suppress(threshold)[: rule.most]
         if len(kept) >= rule.least:
             break
     return Selection(rows[kept], boxes[kept], scores[kept], classes[kept], scores[kept])

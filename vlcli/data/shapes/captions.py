@@ -67,16 +67,14 @@ def _relation(scene: Scene, rng: Random, config: ShapesConfig) -> str:
 
 
 def _count(scene: Scene, rng: Random, config: ShapesConfig) -> str:
-    looks = scene.looks
     noun = rng.choice([Noun(kind=rng.choice(config.kinds)), Noun(colour=rng.choice(config.colours)), Noun()])
     if noun != Noun() and rng.random() < 0.75:
-        look = rng.choice(looks)
+        look = rng.choice(scene.looks)
         noun = Noun(kind=look.kind) if noun.kind else Noun(colour=look.colour)
-    count = noun.count(looks)
-    verb = "is" if count == 1 else "are"
-    return rng.choice(
-        (f"there {verb} {{}}", f"there {verb} exactly {{}}" if count else "there are {}", "the picture contains {}")
-    ).format(noun.number(count))
+    count = noun.count(scene.looks)
+    there = "there is" if count == 1 else "there are"
+    frames = (there + " {}", there + (" exactly {}" if count else " {}"), "the picture contains {}")
+    return rng.choice(frames).format(noun.number(count))
 
 
 def _groups(scene: Scene, rng: Random, _: ShapesConfig) -> str:
@@ -99,10 +97,8 @@ def _compare(scene: Scene, rng: Random, config: ShapesConfig) -> str:
     one, two = first.count(scene.looks), second.count(scene.looks)
     if one == two:
         return _groups(scene, rng, config)
-    more, fewer = (first, second) if one > two else (second, first)
-    return rng.choice(
-        (f"there are more {more.many} than {fewer.many}", f"there are fewer {fewer.many} than {more.many}")
-    )
+    more, fewer = (first.many, second.many) if one > two else (second.many, first.many)
+    return rng.choice((f"there are more {more} than {fewer}", f"there are fewer {fewer} than {more}"))
 
 
 FORMS: dict[str, tuple[Form, int]] = {

@@ -70,13 +70,14 @@ def write_instances(path: Path, config: ShapesConfig, pictures: Sequence[Picture
                     "attributes": [attributes.index(word) + 1 for word in (shape.look.colour, shape.look.size)],
                 }
             )
-    kinds = [{"supercategory": "shape", "id": number, "name": name} for number, name in enumerate(config.kinds, 1)]
-    words = [
-        {"supercategory": "size" if name in SIZES else "colour", "id": number, "name": name}
-        for number, name in enumerate(attributes, 1)
-    ]
+    kinds = _categories([(kind, "shape") for kind in config.kinds])
+    words = _categories([(word, "size" if word in SIZES else "colour") for word in attributes])
     write_json(path, {**_head(pictures), "annotations": rows, "categories": kinds, "attribute_categories": words})
     return first + len(rows)
+
+
+def _categories(names: list[tuple[str, str]]) -> list[dict[str, object]]:
+    return [{"supercategory": above, "id": number, "name": name} for number, (name, above) in enumerate(names, 1)]
 
 
 def write_coco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:

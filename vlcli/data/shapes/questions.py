@@ -27,6 +27,8 @@ TYPES = {
     "positionVerify": ("rel", "verify"),
 }
 """GQA's semantic and structural type by its detailed type."""
+ONLY_ASKED = ("relChooser", "positionChoose", "positionVerify")
+"""Types of questions that are there only where a world names them: other worlds keep their questions."""
 Program = tuple[tuple[str, str], ...]
 
 
@@ -62,16 +64,12 @@ class Question(NamedTuple):
 
 def questions(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
     """Yield every question of this module that applies to a scene."""
-    yield from _exist(scene, config)
-    yield from _counts(scene, config)
-    yield from _colours_and_kinds(scene, config)
-    single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
-    yield from _relations(scene, single)
-    # those of further types only where asked for: other worlds keep their questions
-    yield from (one for one in _of_two(scene, single) if one.detailed in ("relVerify", *config.question_types))
-    if {"positionChoose", "positionVerify"} & set(config.question_types):
-        for index in single:
-            yield from _positions(scene, index)
+    single = [index for index, shape in enumerate(scene.shapes) if scene.having(shape.noun) == [index]]
+    every = (_exist(scene, config), _counts(scene, config), _colours_and_kinds(scene, config))
+    of_single = (_relations(scene, single), _of_two(scene, single), *(_positions(scene, index) for index in single))
+    for question in chain(*every, *of_single):
+        if question.detailed not in ONLY_ASKED or question.detailed in config.question_types:
+            yield question
 
 
 def _yes(truth: bool) -> str:
@@ -79,7 +77,7 @@ def _yes(truth: bool) -> str:
 
 
 def _exist(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
-    for noun in (Noun("", colour, kind) for colour in config.colours for kind in config.kinds):
+    for noun in (Noun("", colour, kind) for colour, kind in product(config.colours, config.kinds)):
         shapes = scene.having(noun)
         full = f"Yes, there is {noun.a}." if shapes else f"No, there is no {noun.one}."
         program = (("select", noun.kind), ("filter color", noun.colour), ("exist", "?"))

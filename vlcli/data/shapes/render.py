@@ -62,9 +62,9 @@ def sprite(kind: str, radius: int, turn: int) -> Floats:
     draw = ImageDraw.Draw(canvas)
     middle, r = side * OVERSAMPLE / 2, radius * OVERSAMPLE
     if kind in ("circle", "ring"):
-        draw.ellipse((middle - 0.95 * r, middle - 0.95 * r, middle + 0.95 * r, middle + 0.95 * r), fill=255)
+        draw.ellipse((middle - 0.95 * r,) * 2 + (middle + 0.95 * r,) * 2, fill=255)
         if kind == "ring":
-            draw.ellipse((middle - 0.5 * r, middle - 0.5 * r, middle + 0.5 * r, middle + 0.5 * r), fill=0)
+            draw.ellipse((middle - 0.5 * r,) * 2 + (middle + 0.5 * r,) * 2, fill=0)
     else:
         angle = math.radians(6 * (turn - TURNS // 2))
         cos, sin = math.cos(angle), math.sin(angle)

@@ -1,6 +1,7 @@
 """Makes the pictures of NLVR2 statements for each cell, or picks them from a pool that all cells share."""
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from random import Random
 
 from vlcli.data.shapes.config import ShapesConfig
@@ -16,30 +17,22 @@ class Scenes:
     def holding(self, nouns: Sequence[Noun], held: Sequence[int]) -> Scene:
         """Return a picture that holds a shape of some nouns and none of the others."""
         absent = [noun for noun, here in zip(nouns, held, strict=True) if not here]
-        looks = [
-            self._look(noun, absent) if here else self._near_miss(noun, absent)
-            for noun, here in zip(nouns, held, strict=True)
-        ]
+        looks = [self._look(noun, absent, bool(here)) for noun, here in zip(nouns, held, strict=True)]
         return self._composed(looks, absent)
 
-    def _look(self, noun: Noun, absent: list[Noun]) -> Look:
-        look = concrete(self.rng, self.config, noun)
-        while any(other.matches(look) for other in absent):
-            look = concrete(self.rng, self.config, noun)
-        return look
-
-    def _near_miss(self, noun: Noun, without: list[Noun]) -> Look:
+    def _look(self, noun: Noun, absent: list[Noun], held: bool) -> Look:
+        """Return a look that a noun describes, or else one that differs from it in one attribute alone, if any does."""
         named = [name for name in Look._fields if getattr(noun, name)]
-        for _ in range(20):
-            free = self.rng.choice(named)
-            look = concrete(self.rng, self.config, noun._replace(**{free: ""}))
-            if not any(other.matches(look) for other in without):
+        for _ in count() if held else range(20):
+            wanted = noun if held else noun._replace(**{self.rng.choice(named): ""})
+            look = concrete(self.rng, self.config, wanted)
+            if not any(other.matches(look) for other in absent):
                 return look
-        return fill(self.rng, self.config, [], 1, without)[0]
+        return fill(self.rng, self.config, [], 1, absent)[0]
 
-    def counting(self, noun: Noun, count: int) -> Scene:
-        """Return a picture with exactly ``count`` shapes of a noun."""
-        looks = [concrete(self.rng, self.config, noun) for _ in range(count)]
+    def counting(self, noun: Noun, number: int) -> Scene:
+        """Return a picture with exactly ``number`` shapes of a noun."""
+        looks = [concrete(self.rng, self.config, noun) for _ in range(number)]
         return self._composed(looks, [noun])
 
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
@@ -82,8 +75,8 @@ class PooledScenes(Scenes):
     def holding(self, nouns: Sequence[Noun], held: Sequence[int]) -> Scene:
         return self._picked(lambda scene: [bool(scene.having(noun)) for noun in nouns] == list(held))
 
-    def counting(self, noun: Noun, count: int) -> Scene:
-        return self._picked(lambda scene: len(scene.having(noun)) == count)
+    def counting(self, noun: Noun, number: int) -> Scene:
+        return self._picked(lambda scene: len(scene.having(noun)) == number)
 
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
         return self._picked(

@@ -97,21 +97,18 @@ def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int)
     return rows
 
 
-def _descriptions(rng: Random, pictures: list[Picture]) -> list[list[dict[str, object]]]:
-    rows: list[list[dict[str, object]]] = []
+def _descriptions(rng: Random, pictures: list[Picture]) -> list[list[dict[str, str]]]:
+    rows: list[list[dict[str, str]]] = []
     for picture in pictures:
         shapes, relations = picture.scene.shapes, list(picture.scene.relations())
         for _ in range(2):
             first, word, second = rng.choice(relations)
             frame = rng.choice(("{} is {} {}", "{} {} {}", "there is {} {} {}"))
             text = sentence(frame.format(shapes[first].noun.a, PHRASES[word], shapes[second].noun.a))
-            row: dict[str, object] = {"original_text": text, "photo_flickr_id": str(picture.id), "worker_id": "shapes"}
-            row |= {
-                "album_id": str(picture.id // 100),
-                "tier": "descriptions-in-isolation",
-                "caption_id": str(len(rows)),
-            }
-            rows.append([{**row, "text": " ".join(tokens(text)) + " ."}])
+            row = {"original_text": text, "photo_flickr_id": str(picture.id), "worker_id": "shapes"}
+            row |= {"album_id": str(picture.id // 100), "tier": "descriptions-in-isolation"}
+            row |= {"caption_id": str(len(rows)), "text": " ".join(tokens(text)) + " ."}
+            rows.append([row])
     return rows
 
 

@@ -11,18 +11,19 @@ from vlcli.nn.model import InputSpec
 
 # First words of the operations that move a picture's content.
 PLACES = ("Shear", "Translate", "Rotate")
-OPERATIONS = (
-    "Identity",
-    "AutoContrast",
-    "Equalize",
-    "Brightness",
-    "Sharpness",
-    "ShearX",
-    "ShearY",
-    "TranslateX",
-    "TranslateY",
-    "Rotate",
-)
+# Operations and their strongest arguments.
+OPERATIONS = {
+    "Identity": 0.0,
+    "AutoContrast": 0.0,
+    "Equalize": 0.0,
+    "Brightness": 1.8,
+    "Sharpness": 1.8,
+    "ShearX": 0.3,
+    "ShearY": 0.3,
+    "TranslateX": 10.0,
+    "TranslateY": 10.0,
+    "Rotate": 30.0,
+}
 GREY = (128, 128, 128)
 _TOP = 10.0  # the strongest magnitude
 
@@ -51,11 +52,9 @@ def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.I
 
     if name == "Identity":
         return image
-    level = magnitude / _TOP
-    strength = dict.fromkeys(("Brightness", "Sharpness"), level * 1.8 + 0.1) | {"Rotate": sign * level * 30}
-    strength |= dict.fromkeys(("ShearX", "ShearY"), sign * level * 0.3)
-    strength |= dict.fromkeys(("TranslateX", "TranslateY"), sign * level * 10)
-    levels = [strength[name]] if name in strength else []
+    level, most = magnitude / _TOP, OPERATIONS[name]
+    strength = sign * level * most if name.startswith(PLACES) else level * most + 0.1
+    levels = [strength] if most else []
     return cast(Image.Image, NAME_TO_OP[name](image, *levels, fillcolor=GREY, resample=Image.Resampling.BILINEAR))
 
 
