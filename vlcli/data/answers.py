@@ -10,7 +10,7 @@ Published forms that are read:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -72,10 +72,9 @@ class AnswerList:
         row = self.exact(answer)
         return self._index.get(normalise(answer)) if row is None else row
 
-    def only(self, sets: Iterable[str]) -> AnswerList:
+    def only(self, sets: Collection[str]) -> AnswerList:
         """Return the answers that belong to one of ``sets``, in the same order."""
-        wanted = set(sets)
-        kept = [row for row, names in enumerate(self.sets) if wanted.intersection(names)]
+        kept = [row for row, names in enumerate(self.sets) if not set(names).isdisjoint(sets)]
         return AnswerList(tuple(self.strings[k] for k in kept), tuple(self.sets[k] for k in kept))
 
 
@@ -144,8 +143,7 @@ def build_answer_table(
         members[name] = {answer: n for answer, n in normalised.items() if n >= least.get(name, 1)}
         total.update(members[name])
     whole = {answer for name in members if name in least for answer in members[name]}
-    best = sorted(total, key=lambda answer: (answer not in whole, -total[answer], answer))[:size]
-    strings = tuple(sorted(best))
+    strings = tuple(sorted(sorted(total, key=lambda answer: (answer not in whole, -total[answer], answer))[:size]))
     return AnswerList(strings, tuple(tuple(n for n in members if answer in members[n]) for answer in strings))
 
 

@@ -9,6 +9,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,15 +77,14 @@ def array_tables(source: Path) -> Iterator[tuple[str, ArrayTable]]:
 
 
 def _words(name: str) -> list[str]:
-    return [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    return re.findall("[a-z0-9]+", name.lower())
 
 
 def _meaning(key: str, file: Path) -> tuple[str, str]:
     """Return the column of an array, and the name of its table: what its key, else its file's name, has beside."""
     stem = file.name.lower().removesuffix(".gz").removesuffix(file.suffix.lower())
     words = next((some for some in (_words(key), _words(stem)) if {*some} & (_PICTURES | _LABELS)), [])
-    role = "label" if _LABELS & {*words} else "image"
-    role = f"coarse_{role}" if "coarse" in words else role
+    role = ("coarse_" if "coarse" in words else "") + ("label" if _LABELS & {*words} else "image")
     kept = ([w for w in _words(name) if not (w in _PICTURES | _LABELS or _IDLE.fullmatch(w))] for name in (key, stem))
     return role, "-".join(next(filter(None, kept), [])) or "train"
 
@@ -183,17 +183,9 @@ def _pickled(file: Path) -> dict[str, Array]:
     return {key: np.asarray(value) for key, value in content.items() if key == "data" or key.endswith("labels")}
 
 
-def _cifar(*labels: str) -> Callable[[Path], dict[str, Array]]:
-    def opened(file: Path) -> dict[str, Array]:
-        rows = np.frombuffer(file.read_bytes(), np.uint8).reshape(-1, len(labels) + 3 * 32 * 32)
-        return {"images": rows[:, len(labels) :]} | {label: rows[:, number] for number, label in enumerate(labels)}
-
-    return opened
-
-
-def _stl_pictures(file: Path) -> dict[str, Array]:
-    pictures = np.frombuffer(file.read_bytes(), np.uint8).reshape(-1, 3, 96, 96)
-    return {"": pictures.transpose(0, 3, 2, 1)}  # by columns
+def _cifar(labels: tuple[str, ...], file: Path) -> dict[str, Array]:
+    rows = np.fromfile(file, np.uint8).reshape(-1, len(labels) + 3 * 32 * 32)
+    return {"images": rows[:, len(labels) :]} | {label: rows[:, number] for number, label in enumerate(labels)}
 
 
 _OPENERS: dict[str, Callable[[Path], dict[str, Array]]] = {
@@ -201,10 +193,12 @@ _OPENERS: dict[str, Callable[[Path], dict[str, Array]]] = {
     r".+ubyte(\.gz)?": _idx,
     r".+\.mat": _matlab,
     r"data_batch_\d+|test_batch|train|test": _pickled,
-    r"(data_batch_\d+|test_batch)\.bin": _cifar("labels"),
-    r"(train|test)\.bin": _cifar("coarse_labels", "fine_labels"),
-    r"(train|test|unlabeled)_x\.bin": _stl_pictures,
-    r"(train|test)_y\.bin": lambda file: {"": np.frombuffer(file.read_bytes(), np.uint8)},
+    r"(data_batch_\d+|test_batch)\.bin": partial(_cifar, ("labels",)),
+    r"(train|test)\.bin": partial(_cifar, ("coarse_labels", "fine_labels")),
+    r"(train|test|unlabeled)_x\.bin": lambda file: {
+        "": np.fromfile(file, np.uint8).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
+    },
+    r"(train|test)_y\.bin": lambda file: {"": np.fromfile(file, np.uint8)},
 }
 
 

@@ -116,17 +116,15 @@ def _view(text: Text | None, images: Images | None, text_rows: Tensor, image_row
 
 
 def _images_touched(sample: Sample, clean: Sample) -> bool:
-    if sample.mask_labels.regions or len(sample.images) != len(clean.images):
-        return True
-    return any(_differs(image, other) for image, other in zip(sample.images, clean.images, strict=True))
+    other = len(sample.images) != len(clean.images)
+    return bool(sample.mask_labels.regions) or other or any(map(_differs, sample.images, clean.images))
 
 
 def _differs(one: Any, other: Any) -> bool:
     """Whether a part was replaced: forks share every value with their original until a corruption replaces it."""
     if one is None or other is None or type(one) is not type(other):
         return one is not other
-    changed, original = one.__dict__, other.__dict__
-    return any(changed.get(name) is not value for name, value in original.items())
+    return any(vars(one).get(name) is not value for name, value in vars(other).items())
 
 
 def _names(marks: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -152,10 +150,10 @@ def _axis_mark(marks: list[Any], length: int, fill: int) -> Tensor:
 def _region_marks(samples: list[Sample], images: Images) -> dict[str, Tensor]:
     count = images.regions.mask.shape[1] if images.regions is not None else 0
     marks: dict[str, Tensor] = {}
-    for name in _names(sample.mask_labels.regions for sample in samples):
-        rows: list[Any] = []
-        for sample in samples:
-            rows += [sample.mask_labels.regions.get(name), *[None] * (len(sample.images) - 1)]
+    # of each image, the labels by name: those of a sample are its first image's
+    labels = [label for one in samples for label in (one.mask_labels.regions, *[{}] * (len(one.images) - 1))]
+    for name in _names(labels):
+        rows = [label.get(name) for label in labels]
         marks[name] = _axis_mark(rows, max(count, *(len(mark) for mark in rows if mark is not None)), 0)
     return marks
 
@@ -234,8 +232,7 @@ def _padded(arrays: Sequence[NDArray[Any] | None], sides: tuple[int, ...], fill:
 
 
 def _mask(counts: list[int], length: int) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = np.arange(length)[None] < np.asarray(counts)[:, None]
-    return mask
+    return np.arange(length)[None] < np.asarray(counts)[:, None]
 
 
 def _sizes(images: Sequence[ImageSample]) -> Tensor:

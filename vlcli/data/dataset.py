@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.collate import CLEAN, Item
+from vlcli.data.collate import CLEAN
 from vlcli.data.columns.index import absent_images, rows_without
 from vlcli.data.columns.table import ColumnExamples, joined
 from vlcli.data.inputs import Images, LazyImage, Sentences
@@ -19,7 +19,7 @@ from vlcli.data.pictures import Draw
 from vlcli.data.reader import Reader
 from vlcli.data.sample import PHASES, Corruption, Example, ImageSample, Sample, TextSample, generator, generators
 from vlcli.data.sampler import Pick
-from vlcli.data.streams import first_below, generator_of
+from vlcli.data.streams import generator_of
 from vlcli.data.transforms.base import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer
 
@@ -203,46 +203,28 @@ class CorruptionStep:
     ) -> None:
         for corruption in corruptions:
             corruption.ready(tokenizer, length)
+        views = [corruption.view for corruption in corruptions]
         self.seed = seed
-        in_order = sorted(corruptions, key=lambda one: PHASES.index(one.phase))
-        views = dict.fromkeys(corruption.view for corruption in corruptions)
-        self.views = {view: [one for one in in_order if one.view == view] for view in views}
+        self.corruptions = sorted(corruptions, key=lambda one: (views.index(one.view), PHASES.index(one.phase)))
 
     def states(self, picks: Sequence[Pick], keys: Sequence[str]) -> NDArray[np.uint64]:
         """Return the states of each example's generators (B, corruptions + 1, 4); the last draws the example's seed."""
-        names = [corruption.name for acting in self.views.values() for corruption in acting]
+        names = [corruption.name for corruption in self.corruptions]
         return generators(self.seed, [epoch for epoch, _ in picks], list(keys), [*names, ""])
 
-    def seeds(self, states: NDArray[np.uint64]) -> list[int]:
-        """Return a seed for each example, of the result of :meth:`states`."""
-        return list(map(int, first_below(states[:, -1], 2**63 - 1)))
-
-    def item(
-        self,
-        examples: Examples,
-        pick: Pick,
-        key: str,
-        states: NDArray[np.uint64],
-        seed: int,
-        image_of: LoadImage,
-        texts: dict[int, TextSample],
-    ) -> Item:
-        """Load an example clean and in every view that a corruption of this epoch makes of it.
+    def views(
+        self, clean: Sample, epoch: int, states: NDArray[np.uint64], donor: Callable[[np.random.Generator], Sample]
+    ) -> dict[str, Sample]:
+        """Return a sample clean and in every view that a corruption of this epoch makes of it.
 
         Args:
-            examples: where it and its donors come from.
-            states: its row of :meth:`states`.
-            seed: of :meth:`seeds`.
+            states: the example's row of :meth:`states`.
+            donor: draws another example with a corruption's generator.
         """
-        (epoch, code), number = pick, 0
-        index = code % len(examples)
-        clean = examples.sample(index, epoch, key, image_of, texts)
         views = {CLEAN: clean}
-        for name, corruptions in self.views.items():
-            for corruption in corruptions:
-                if corruption.acts(epoch):
-                    view = views.get(name) or views.setdefault(name, clean.fork())
-                    rng = generator_of(states[number])
-                    corruption(view, rng, partial(examples.draw_donor, index, epoch, rng))
-                number += 1
-        return Item(views, seed)
+        for corruption, state in zip(self.corruptions, states, strict=False):
+            if corruption.acts(epoch):
+                view = views.get(corruption.view) or views.setdefault(corruption.view, clean.fork())
+                rng = generator_of(state)
+                corruption(view, rng, partial(donor, rng))
+        return views

@@ -233,8 +233,7 @@ class RegionTable:
                     return None
                 changed.append((number, image.features))
             rows.append(row)
-        whole = not changed and rows == list(range(len(self._parts)))
-        pick = slice(None) if whole else np.array(rows, np.int64)
+        pick = slice(None) if not changed and rows == list(range(len(self._parts))) else np.array(rows, np.int64)
         features = self.features[pick]  # (B, R, D)
         for number, array in changed:
             features[number, : len(array)] = array

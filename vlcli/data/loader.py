@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterator
 from math import prod
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -65,8 +65,7 @@ class Parcel:
             flat = torch.frombuffer(content, dtype=slot.dtype, count=prod(slot.shape), offset=slot.start)
             return flat.view(slot.shape)
 
-        batch: Batch = exchanged(self._batch, Slot, take)
-        return batch
+        return cast(Batch, exchanged(self._batch, Slot, take))
 
     def pin_memory(self) -> Batch:
         """Unpack the batch into page-locked memory; called by DataLoader."""
@@ -85,14 +84,13 @@ class NothingReadableError(DataError):
 class _Epoch:
     """The batches of the epoch being read: DataLoader keeps one sampler as long as its workers live."""
 
-    def __init__(self) -> None:
-        self.batches: Batches | None = None
+    batches: Batches  # once an epoch is read
 
     def __len__(self) -> int:
-        return 0 if self.batches is None else len(self.batches)
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Pick]]:
-        return iter(self.batches or ())
+        return iter(self.batches)
 
 
 class BatchLoader:
@@ -138,7 +136,6 @@ class BatchLoader:
     @property
     def batches(self) -> Batches:
         """The batches of the epoch being read."""
-        assert self._epoch.batches is not None
         return self._epoch.batches
 
     def __len__(self) -> int:
@@ -190,5 +187,5 @@ def _begin(worker: int) -> None:
 
 
 def _only(batches: list[Any]) -> Any:
-    batch = batches[0]
+    (batch,) = batches
     return Parcel(batch) if isinstance(batch, Batch) and get_worker_info() is not None else batch

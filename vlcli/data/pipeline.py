@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from vlcli.data.collate import collate
+from vlcli.data.collate import Item, collate
 from vlcli.data.dataset import CorruptionStep, Examples
 from vlcli.data.images import PictureError
 from vlcli.data.inputs import NOTHING_LEFT, ConceptSource, Images, Sentences, check_shapes, check_sources
@@ -20,6 +20,7 @@ from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
 from vlcli.data.sample import Corruption, Example, Sample
 from vlcli.data.sampler import Batches, Curriculum, Order, Pick
+from vlcli.data.streams import first_below
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
@@ -233,13 +234,17 @@ class Pipeline(Dataset[Sample]):
         keys = [self.dataset.key(code) for _, code in picks]
         states = self.corruption.states(picks, keys)
         items, unreadable = [], {}
-        for pick, key, row, seed in zip(picks, keys, states, self.corruption.seeds(states), strict=True):
+        seeds = first_below(states[:, -1], 2**63 - 1).tolist()
+        for (epoch, code), key, row, seed in zip(picks, keys, states, seeds, strict=True):
+            index = code % self.total
             try:
-                items.append(self.corruption.item(self.dataset, pick, key, row, seed, image_of, texts))
+                clean = self.dataset.sample(index, epoch, key, image_of, texts)
+                donor = partial(self.dataset.draw_donor, index, epoch)
+                items.append(Item(self.corruption.views(clean, epoch, row, donor), seed))
             except PictureError as error:
                 if self.missing != "drop":
                     raise
-                unreadable[f"{self.examples[pick[1] % self.total].key}"] = f"{error.where}: {error.got or error.what}"
+                unreadable[self.examples[index].key] = f"{error.where}: {error.got or error.what}"
         if unreadable and not items:
             raise NothingReadableError(unreadable)
         batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)

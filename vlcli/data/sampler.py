@@ -32,9 +32,9 @@ class Curriculum:
         self, steps: Sequence[CurriculumStep], examples: Sequence[Example], regions: Callable[[str], int] | None
     ) -> None:
         self._allowed: list[tuple[int, NDArray[np.bool_]]] = []
-        count = cache(regions or len)
+        count = None if regions is None else cache(regions)
         for step in steps:
-            if step.regions is not None and regions is None:
+            if step.regions is not None and count is None:
                 what = "The curriculum counts regions, and the data have none."
                 hint = "leave `regions` out, or use a model that reads regions"
                 raise DataError(what, where="curriculum.regions", hint=hint)
@@ -48,7 +48,7 @@ class Curriculum:
         return next((allowed for until, allowed in self._allowed if epoch < until), None)
 
 
-def _is_easy(step: CurriculumStep, example: Example, regions: Callable[[str], int]) -> bool:
+def _is_easy(step: CurriculumStep, example: Example, regions: Callable[[str], int] | None) -> bool:
     texts = [text.split() for text in (example.text or "", *example.choices)]
     if step.words is not None and max(map(len, texts)) > step.words:
         return False
@@ -57,7 +57,9 @@ def _is_easy(step: CurriculumStep, example: Example, regions: Callable[[str], in
         return False
     if any(example.targets.get(name) not in values for name, values in step.targets.items()):
         return False
-    return step.regions is None or all(regions(name) <= step.regions for name in example.images)
+    if step.regions is None or regions is None:
+        return True
+    return all(regions(name) <= step.regions for name in example.images)
 
 
 def _nothing(step: CurriculumStep, examples: Sequence[Example]) -> DataError:
@@ -123,8 +125,7 @@ class Order:
         rng = self._rng(epoch, len(self.counts))
         codes = rng.permutation(np.concatenate([np.zeros(0, np.int64), *parts]))
         if self.groups is not None:
-            group = self.groups[codes % self.total]
-            codes = codes[rng.permutation(self.total)[group].argsort(kind="stable")]
+            codes = codes[rng.permutation(self.total)[self.groups[codes % self.total]].argsort(kind="stable")]
         return codes if self.repeats == 1 else self._repeated(codes)
 
     def _easy(self, allowed: NDArray[np.bool_], epoch: int) -> list[NDArray[np.int64]]:
@@ -192,8 +193,7 @@ class Batches:
         return len(range(self.start, self._count(), self.stride))
 
     def _count(self) -> int:
-        total = len(self.order) if self.shuffle else self.order.total
-        whole, rest = divmod(total, self.batch_size)
+        whole, rest = divmod(len(self.order) if self.shuffle else self.order.total, self.batch_size)
         return whole + (not self.drop_last and rest >= (self.world if self.shuffle else self.rank + 1))
 
     def __iter__(self) -> Iterator[list[Pick]]:

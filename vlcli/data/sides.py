@@ -59,8 +59,8 @@ def split(data: Pipeline) -> Sides:
         if example.text is None or not example.images:
             what = "Retrieval needs a sentence and a picture in every example."
             raise DataError(what, got=f"example {example.key!r}")
-        known = (example.text_key, example.text)  # two data sets may use one id for different sentences
-        row, _ = texts.setdefault(known, (len(texts), example))
+        # two data sets may use one id for different sentences
+        row, _ = texts.setdefault((example.text_key, example.text), (len(texts), example))
         for name in example.images:
             pairs[row, images.setdefault(name, len(images))] = None
     if not texts:

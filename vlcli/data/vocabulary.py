@@ -65,8 +65,7 @@ class Tokenizer:
         }
         self.ids = _complete(engine, known, source)
         self.begun, self.maskable = known["cls"] is not None, known["mask"] is not None
-        self._special_ids = frozenset(self.ids.values())
-        self._hidden = self._special_ids - {self.ids["unk"]}
+        self._hidden = frozenset(self.ids.values()) - {self.ids["unk"]}
         self.prepare, self.ended = PREPARATIONS["as-written"], True
         self._splits_at_spaces, self._pieces_of = _splits_at_spaces(engine), dict[str, list[int]]()
 
@@ -96,14 +95,14 @@ class Tokenizer:
         Raises:
             DataError: nothing is there, the file is damaged, or the hub cannot be reached.
         """
-        path = Path(source).expanduser()
-        if path.is_dir():
-            return cls._from_folder(path, lowercase)
+        path, name = Path(source).expanduser(), str(source)
         if path.is_file():
             return cls._from_file(path, lowercase)
-        if path.suffix in (".txt", ".json") or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
-            raise _absent(str(source))
-        return cls._from_folder(_download(str(source)), lowercase)
+        if not path.is_dir():
+            if path.suffix in (".txt", ".json") or name.startswith((".", "/", "~")) or name.count("/") > 1:
+                raise _absent(name)
+            path = _download(name)
+        return cls._from_folder(path, lowercase)
 
     @classmethod
     def train(
@@ -124,8 +123,7 @@ class Tokenizer:
         for text in texts:
             counts.update(word for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)))
         plain = {word: word if word.isascii() else _normaliser(lowercase).normalize_str(word) for word in counts}
-        changed = sum(count for word, count in counts.items() if plain[word] != word)
-        accents = changed > ACCENTS * counts.total()
+        accents = sum(n for word, n in counts.items() if plain[word] != word) > ACCENTS * counts.total()
         if not accents:
             merged: Counter[str] = Counter()
             for word, count in counts.items():
@@ -313,14 +311,14 @@ def _download(name: str) -> Path:
             return Path(hf_hub_download(name, file)).parent
         except Exception as error:  # offline, unknown name and missing file each have classes of their own
             cause = str(error).strip().split("\n", 1)[0]
-    raise _absent(name, cause=cause)
+    raise _absent(f"{name} ({cause})")
 
 
-def _absent(name: str, cause: str = "") -> DataError:
+def _absent(name: str) -> DataError:
     return DataError(
         "The vocabulary is not here and cannot be fetched.",
         where="text.vocabulary",
-        got=name + (f" ({cause})" if cause else ""),
+        got=name,
         expected="a folder, a file, or a name on the Hugging Face hub",
         hint="give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)",
     )

@@ -24,7 +24,6 @@ from vlcli.detection.jobs import (
     Decoder,
     ExtractionReport,
     Failure,
-    Items,
     Job,
     Share,
     check_ids,
@@ -114,14 +113,11 @@ def extract_images(
     with progress.task(label, total, "image", done) as task:
         run.left = total - done
         batches = run.plan(jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
-        try:
-            run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
-        except BaseException:
-            with suppress(VlcliError):  # the first error is the one to show
-                writer.flush()
-            raise
-        writer.flush()
-    report.add_up(share.gather((run.written, run.errors, run.seconds)), chosen)
+        run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
+    written, errors, seconds = zip(*share.gather((run.written, run.errors, run.seconds)), strict=True)
+    order = {name: number for number, (name, _) in enumerate(chosen)}
+    report.written, report.device_seconds = sum(written), sum(seconds)
+    report.errors = sorted(chain(*errors), key=lambda error: order[error.id])
     if share.rank == 0:
         report.write_errors(len(chosen))
         with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
@@ -184,14 +180,20 @@ class _Run:
         else:
             loaded = partial(load, source=self.source)
             source = parts = self.cluster.extract(batches, self.extractor, loaded, prepare_all, make_records)
-        with closing(source):
-            for part in parts:
-                self.seconds += part.seconds
-                first = not self.written
-                self._fail(part.failures, task)
-                self._keep(part.records, writer, task)
-                if first and self.written and not self.share.rank:
-                    self._tell_size(writer)
+        try:
+            with closing(source):
+                for part in parts:
+                    self.seconds += part.seconds
+                    first = not self.written
+                    self._fail(part.failures, task)
+                    self._keep(part.records, writer, task)
+                    if first and self.written and not self.share.rank:
+                        self._tell_size(writer)
+        except BaseException:
+            with suppress(VlcliError):  # the first error is the one to show
+                writer.flush()
+            raise
+        writer.flush()
 
     def _decoded(self, batches: Iterator[list[Job]], workers: int) -> Ahead:
         decoder, pins = Decoder(self.extractor.preparation, self.source), self.extractor.device.type == "cuda"
@@ -200,7 +202,8 @@ class _Run:
             return from_workers(DataLoader(decoder, batch_size=None, sampler=batches, **options))
         # neither decoders nor the kernels of a network hold Python's lock
         decoded = map(decoder.__getitem__, batches)
-        return Ahead(map(_pinned, decoded) if pins else decoded)
+        pinned = ([item.pin_memory() if isinstance(item, Prepared) else item for item in items] for items in decoded)
+        return Ahead(pinned if pins else decoded)
 
     def _keep(self, records: list[Record], writer: FeatureWriter, task: ProgressTask) -> None:
         with stopping.held():  # a signal must not meet a record half taken
@@ -240,7 +243,3 @@ class _Run:
             first = failures[0]
             hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
             raise DataError("an image cannot be used", where=first.path or first.id, got=first.reason, hint=hint)
-
-
-def _pinned(items: Items) -> Items:
-    return [item.pin_memory() if isinstance(item, Prepared) else item for item in items]

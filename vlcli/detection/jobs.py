@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, TypeVar
@@ -60,13 +59,6 @@ class ExtractionReport:
         """Counts for a summary."""
         names = ("images", "regions", "written", "resumed")
         return {**{name: getattr(self, name) for name in names}, "errors": len(self.errors)}
-
-    def add_up(self, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path | str]]) -> None:
-        """Add up what all processes did; errors in the order of the images."""
-        order = {name: number for number, (name, _) in enumerate(images)}
-        written, errors, seconds = zip(*parts, strict=True)
-        self.written, self.device_seconds = sum(written), sum(seconds)
-        self.errors = sorted(chain(*errors), key=lambda error: order[error.id])
 
     def write_errors(self, asked: int) -> None:
         """Write one JSON line per failed image; no file if there is none.

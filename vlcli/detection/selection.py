@@ -155,8 +155,7 @@ def _keep(scores: Tensor, passed: Tensor, rule: Rule) -> Tensor:
     count = int(passed.sum())
     if rule.least <= count <= rule.most:
         return passed.nonzero()[:, 0]
-    best = scores.argsort(descending=True, stable=True)
-    return best[: rule.least if count < rule.least else rule.most]
+    return scores.argsort(descending=True, stable=True)[: rule.least if count < rule.least else rule.most]
 
 
 def _caffe(proposals: Detections, rule: Rule) -> Selection:

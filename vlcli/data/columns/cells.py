@@ -56,8 +56,7 @@ def _array(value: Any) -> list[Any]:
     value = np.asarray(value)
     if value.dtype.hasobject or value.dtype.names:
         raise UnwritableError(f"an array of {value.dtype}")
-    content = np.ascontiguousarray(value).tobytes()
-    return [value.dtype.str, list(value.shape), base64.b64encode(content).decode()]
+    return [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]
 
 
 def _items(value: Any) -> list[Any]:

@@ -72,7 +72,9 @@ def opened(reader: Any) -> ColumnExamples | None:
         return None
     try:
         before = _state(reader)
-        slot = _slot(reader, before)
+        options = (name.encode() + b"=" + value for name, value in sorted(before.items()))
+        parts = (hashlib.sha256(part).digest() for part in (*_code(cast(Any, type(reader))), *options))
+        slot = hashlib.sha256(str(FORMAT).encode() + b"".join(parts)).hexdigest()[:16]
         return _open_known(reader, slot, files) or _write_and_open(reader, slot, files, before)
     except UnwritableError:
         return None
@@ -116,7 +118,12 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
         with PicturePathsWriter(beside, reader.image_folder, reader._two_files) as paths:
             _write_examples(reader, beside, paths)
         if reader.take is not None:
-            _write_chosen_rows(reader, beside)
+            written = ColumnExamples(beside)
+            rows = select_rows(written, reader.take, reader.root)[: reader.limit]
+            if not rows:
+                raise reader._empty(len(written))
+            check_texts((written[row] for row in rows), reader._where())
+            (beside / "rows").write_bytes(np.array(rows, np.int64).tobytes())
         if [_identity(file) for file in files] != identities:
             raise DataError(
                 "A file of the data set changed while it was read.",
@@ -156,15 +163,6 @@ def _streamed(reader: Any) -> Iterator[Example]:
     """Examples from ``stream``, unless a subclass of the class that defines it has another ``read``."""
     streams, reads = (next(one for one in type(reader).__mro__ if name in vars(one)) for name in ("stream", "read"))
     return reader.stream() if issubclass(streams, reads) else iter(reader.read())
-
-
-def _write_chosen_rows(reader: Any, folder: Path) -> None:
-    written = ColumnExamples(folder)
-    rows = select_rows(written, reader.take, reader.root)[: reader.limit]
-    if not rows:
-        raise reader._empty(len(written))
-    check_texts((written[row] for row in rows), reader._where())
-    (folder / "rows").write_bytes(np.array(rows, np.int64).tobytes())
 
 
 def _open(reader: Any, folder: Path) -> ColumnExamples:
@@ -209,12 +207,6 @@ def _state(reader: Any) -> dict[str, bytes]:
     return {name: dumps(value) for name, value in vars(reader).items() if name not in _NO_PART}
 
 
-def _slot(reader: Any, state: dict[str, bytes]) -> str:
-    options = (name.encode() + b"=" + value for name, value in sorted(state.items()))
-    parts = (hashlib.sha256(part).digest() for part in (*_code(cast(Any, type(reader))), *options))
-    return hashlib.sha256(str(FORMAT).encode() + b"".join(parts)).hexdigest()[:16]
-
-
 @lru_cache(256)
 def _code(kind: Any) -> tuple[bytes, ...]:
     parts = []
@@ -236,8 +228,7 @@ def _identity(file: Path) -> tuple[str, int, int, int]:
 
 def _noted_digests(cache: Path) -> list[dict[str, Any]]:
     try:
-        rows = json.loads((cache / DIGESTS).read_bytes())
-        return [row for row in rows if {*_PROPERTIES, "digest"} <= set(row)]
+        return [row for row in json.loads((cache / DIGESTS).read_bytes()) if {*_PROPERTIES, "digest"} <= set(row)]
     except (OSError, ValueError, TypeError):
         return []
 
@@ -266,8 +257,10 @@ def absent_images(
         key: what else the answer depends on; None: it is not known, and nothing is remembered.
     """
     note = None if key is None else remembered(examples, "presence", key)
-    if note is not None and (known := _remembered_absent(note)) is not None:
-        return known
+    with contextlib.suppress(*_DAMAGED):
+        known = {} if note is None else json.loads(note.read_bytes())
+        if known and _unchanged(known["folders"]):
+            return set(known["absent"])
     missing: set[str] = set()
     folders: dict[str, list[int]] = {}
     for first in range(0, len(examples), _CHUNK):
@@ -285,13 +278,4 @@ def absent_images(
 
 def rows_without(examples: ColumnExamples, absent: set[str]) -> NDArray[np.int64]:
     """Return the numbers of the examples that have none of the images ``absent``."""
-    kept = (row for row in range(len(examples)) if absent.isdisjoint(examples.image_names(row)))
-    return np.fromiter(kept, np.int64)
-
-
-def _remembered_absent(note: Path) -> set[str] | None:
-    try:
-        content = json.loads(note.read_bytes())
-        return set(content["absent"]) if _unchanged(content["folders"]) else None
-    except _DAMAGED:
-        return None
+    return np.flatnonzero([absent.isdisjoint(examples.image_names(row)) for row in range(len(examples))])

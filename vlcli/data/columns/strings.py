@@ -31,8 +31,7 @@ class Mapped:
         self.path, self.code = path, code
         self._file = path.open("rb")
         self.descriptor = self._file.fileno()
-        empty = not path.stat().st_size
-        self.map: Any = b"" if empty else mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
+        self.map: Any = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
         self.values: memoryview[int] = memoryview(self.map).cast(code)  # type: ignore[call-overload,unused-ignore]
 
     def __len__(self) -> int:

@@ -223,8 +223,7 @@ class Words(Listed):
 
 def content(words: Sequence[str], span: Span) -> list[int]:
     """Return the indices of a run without "of", "the" and the like, unless nothing else is there."""
-    kept = [index for index in range(*span) if words[index] not in _GRAMMAR]
-    return kept or list(range(*span))
+    return [index for index in range(*span) if words[index] not in _GRAMMAR] or list(range(*span))
 
 
 _GRAMMAR = frozenset(["of", "the", "a", "an", "to", "on", "at", "in", "is", "are", "from", "than", "by"])
@@ -263,8 +262,7 @@ class Finder:
 
 def is_verb_left(words: Sequence[str], index: int) -> bool:
     """Whether ``left`` at this index is the verb ("has left the room") and not a side."""
-    before = words[index - 1] if index else ""
-    after = words[index + 1] if index + 1 < len(words) else ""
+    before, _, after = ["", *words, ""][index : index + 3]
     sides = ("of", "side", "hand", "corner", "edge", "half", "picture", "image", "one", "arm", "foot", "leg", "eye")
     leads = ("the", "to", "on", "at", "far", "upper", "lower", "top", "bottom", "is", "are", "its", "his", "her", "and")
     return after not in sides and before not in leads and index > 0
@@ -310,8 +308,7 @@ _RELATIONS = Finder(
 
 def as_phrases(texts: Iterable[str]) -> list[tuple[str, ...]]:
     """Split strings into phrases of plain words; empty ones are left out."""
-    split = (tuple(filter(None, map(plain, text.split()))) for text in texts)
-    return [phrase for phrase in split if phrase]
+    return list(filter(None, (tuple(filter(None, map(plain, text.split()))) for text in texts)))
 
 
 def matches(words: Sequence[str], patterns: Sequence[Searcher]) -> list[Span]:

@@ -29,14 +29,6 @@ def described(scene: Scene, index: int, rng: Random) -> Noun:
     return Noun(look.size if rng.random() < 0.45 else "", look.colour, look.kind)
 
 
-def main_relation(scene: Scene, first: int, second: int) -> str:
-    """Return the relation along the axis on which two shapes are farther apart; empty when they are too near."""
-    one, two = scene.shapes[first], scene.shapes[second]
-    across, down = abs(one.x - two.x), abs(one.y - two.y)
-    word = ("left" if one.x < two.x else "right") if across >= down else ("above" if one.y < two.y else "below")
-    return word if scene.stands(first, word, second) else ""
-
-
 def _list(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     order = list(range(len(scene.shapes)))
     rng.shuffle(order)
@@ -57,8 +49,14 @@ def _absent(scene: Scene, rng: Random, config: ShapesConfig) -> str:
 
 
 def _relation(scene: Scene, rng: Random, config: ShapesConfig) -> str:
-    indices = permutations(range(len(scene.shapes)), 2)
-    pairs = [(a, word, b) for a, b in indices if (word := main_relation(scene, a, b))]
+    pairs = []
+    for (a, one), (b, two) in permutations(enumerate(scene.shapes), 2):
+        if abs(one.x - two.x) >= abs(one.y - two.y):  # the axis on which the shapes are farther apart
+            word = "left" if one.x < two.x else "right"
+        else:
+            word = "above" if one.y < two.y else "below"
+        if scene.stands(a, word, b):
+            pairs.append((a, word, b))
     if not pairs:
         return _list(scene, rng, config)
     first, word, second = rng.choice(pairs)

@@ -82,16 +82,14 @@ def _categories(names: list[tuple[str, str]]) -> list[dict[str, object]]:
 
 def write_coco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
     """Write coco/annotations: captions and instances of each split."""
-    caption = instance = 1
+    folder, caption, instance = root / "coco/annotations", 1, 1
     for split in SPLITS:
-        path = root / f"coco/annotations/instances_{split}.json"
-        instance = write_instances(path, config, pictures[split], instance)
+        instance = write_instances(folder / f"instances_{split}.json", config, pictures[split], instance)
         rng = stream(config, "captions", split)
         texts = [(picture.id, text) for picture in pictures[split] for text in captions(picture.scene, rng, config)]
         rows = [{"image_id": image, "id": n, "caption": text} for n, (image, text) in enumerate(texts, caption)]
         caption += len(rows)
-        document = {**_head(pictures[split]), "annotations": rows}
-        write_json(root / f"coco/annotations/captions_{split}.json", document)
+        write_json(folder / f"captions_{split}.json", {**_head(pictures[split]), "annotations": rows})
     return {"captions": caption - 1, "instances": instance - 1}
 
 

@@ -109,8 +109,8 @@ def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tupl
     for place, (colour, kind) in cells.items():
         look, (x, y) = world.Look("small", colour, kind), (int((number + 0.5) * cell) for number in place)
         shapes.append(world.Shape(look, x, y, radius, world.TURNS // 2, world.random_colour(rng, -20, 20)))
-    ground = world.random_colour(rng, 120, 136)  # grey, near zero once channels are normalised
-    return world.Scene(config.size, tuple(shapes), ground, (0, 0), rng.randrange(1 << 30))
+    grey = world.random_colour(rng, 120, 136)  # near zero once channels are normalised
+    return world.Scene(config.size, tuple(shapes), grey, (0, 0), rng.randrange(1 << 30))
 
 
 # ``each`` cells of the first and of the second kind, with one pair of neighbours between them

@@ -131,8 +131,7 @@ def _relations(scene: Scene, single: list[int]) -> Iterator[Question]:
                 ("categoryRel", f"What shape is {where}?", look.kind, "name"),
                 ("relAttr", f"What color is the shape {where}?", look.colour, "color"),
             ):
-                program = (*steps, ("query", queried))
-                yield Question(detailed, asked, answer, full, program, (there[0], anchor))
+                yield Question(detailed, asked, answer, full, (*steps, ("query", queried)), (there[0], anchor))
 
 
 def _of_two(scene: Scene, single: list[int]) -> Iterator[Question]:

@@ -122,8 +122,7 @@ def _measure(side: int, top: int, left: int, mask: npt.NDArray[np.bool_]) -> Dra
     padded = np.zeros((mask.shape[1], mask.shape[0] + 2), np.int8)
     padded[:, 1:-1] = mask.T
     columns, rows = np.diff(padded, axis=1).nonzero()  # starts and ends alternate inside each column
-    edges = (left + columns) * side + top + rows
-    counts = np.diff(edges, prepend=0, append=side * side)
+    counts = np.diff((left + columns) * side + top + rows, prepend=0, append=side * side)
     return Drawn(box, int(mask.sum()), counts.tolist())
 
 

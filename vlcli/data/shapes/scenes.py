@@ -24,16 +24,14 @@ class Scenes:
         """Return a look that a noun describes, or else one that differs from it in one attribute alone, if any does."""
         named = [name for name in Look._fields if getattr(noun, name)]
         for _ in count() if held else range(20):
-            wanted = noun if held else noun._replace(**{self.rng.choice(named): ""})
-            look = concrete(self.rng, self.config, wanted)
+            look = concrete(self.rng, self.config, noun if held else noun._replace(**{self.rng.choice(named): ""}))
             if not any(other.matches(look) for other in absent):
                 return look
         return fill(self.rng, self.config, [], 1, absent)[0]
 
     def counting(self, noun: Noun, number: int) -> Scene:
         """Return a picture with exactly ``number`` shapes of a noun."""
-        looks = [concrete(self.rng, self.config, noun) for _ in range(number)]
-        return self._composed(looks, [noun])
+        return self._composed([concrete(self.rng, self.config, noun) for _ in range(number)], [noun])
 
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
         """Return a picture with one shape of each noun, the first ``relation`` (of) the second."""
@@ -42,8 +40,7 @@ class Scenes:
 
     def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
         """Return a picture whose only shape of ``kind`` has ``colour``, beside a ``decoy`` of the colour ``other``."""
-        nouns = (Noun("", colour, kind), Noun("", other, decoy))
-        looks = [concrete(self.rng, self.config, noun) for noun in nouns]
+        looks = [concrete(self.rng, self.config, noun) for noun in (Noun("", colour, kind), Noun("", other, decoy))]
         return self._composed(looks, [Noun(kind=kind)])
 
     def _composed(

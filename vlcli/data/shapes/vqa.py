@@ -7,7 +7,7 @@ from random import Random
 
 from vlcli.data.shapes.coco import INFO, NO_RIGHTS, Pictures, write_json
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
-from vlcli.data.shapes.questions import TYPES, Question, balanced, companions
+from vlcli.data.shapes.questions import TYPES, Asked, Question, balanced, companions
 from vlcli.data.shapes.world import Picture, stream
 
 HEAD = {"info": INFO, "license": {"name": NO_RIGHTS, "url": ""}, "data_type": "mscoco"}
@@ -68,7 +68,12 @@ def write_gqa(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str,
     """Write gqa/: balanced questions of train, val and testdev, scene graphs of train and val."""
     count = 0
     for split, name in zip(SPLITS, ("train", "val", "testdev"), strict=True):
-        rows = _gqa_rows(stream(config, "gqa", split), config, pictures[split], count)
+        pairs = balanced(pictures[split], stream(config, "gqa", split), config)
+        followed = companions(pictures[split], pairs, config)
+        asked = [one for pair in (*pairs, *(extra for _, extra in followed)) for one in pair]
+        ids = {one: f"{number:08d}" for number, one in enumerate(asked, count)}
+        settled = {one: [ids[two]] for pair, extra in followed for one, two in zip(pair, extra, strict=True)}
+        rows = {ids[one]: _gqa_row(one, pictures[split], ids[one], settled.get(one, [])) for one in asked}
         write_json(root / f"gqa/{name}_balanced_questions.json", rows)
         count += len(rows)
         if split != "test":
@@ -77,16 +82,8 @@ def write_gqa(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str,
     return {"gqa questions": count}
 
 
-def _gqa_rows(rng: Random, config: ShapesConfig, pictures: list[Picture], first: int) -> dict[str, dict[str, object]]:
-    pairs = balanced(pictures, rng, config)
-    followed = companions(pictures, pairs, config)
-    asked = [one for pair in (*pairs, *(extra for _, extra in followed)) for one in pair]
-    ids = {one: f"{first + number:08d}" for number, one in enumerate(asked)}
-    settled = {one: [ids[two]] for pair, extra in followed for one, two in zip(pair, extra, strict=True)}
-    return {ids[one]: _gqa_row(one.question, pictures[one.picture], ids[one], settled.get(one, [])) for one in asked}
-
-
-def _gqa_row(question: Question, picture: Picture, mine: str, entailed: list[str]) -> dict[str, object]:
+def _gqa_row(asked: Asked, pictures: list[Picture], mine: str, entailed: list[str]) -> dict[str, object]:
+    picture, question = pictures[asked.picture], asked.question
     steps: list[dict[str, object]] = []
     for number, (operation, argument) in enumerate(question.program):
         read = {"select": 0, "compare count": 2}.get(operation, 1)  # steps whose results this one takes

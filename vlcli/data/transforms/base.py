@@ -228,8 +228,7 @@ def crop(scene: TransformInput, top: int, left: int, height: int, width: int) ->
         return cropped
     boxes = np.clip(scene.boxes - np.float32([left, top] * 2), 0, np.float32([width, height] * 2))
     there = np.flatnonzero((boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1]))
-    kept = there if scene.kept is None else scene.kept[there]
-    return replace(cropped, boxes=boxes[there], kept=kept)
+    return replace(cropped, boxes=boxes[there], kept=there if scene.kept is None else scene.kept[there])
 
 
 def resize(scene: TransformInput, height: int, width: int, resample: Image.Resampling = BICUBIC) -> TransformInput:

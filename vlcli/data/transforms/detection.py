@@ -122,11 +122,10 @@ class Segmentation(Transform):
         factor = rng.uniform(*self.scale)
         height, width = scaled_size(scene.size, self.short, self.long)
         scene = resize(scene, max(1, round(height * factor)), max(1, round(width * factor)), BILINEAR)
-        scene = self.maybe_flip(self._cropped(scene, rng), rng)
+        scene = self.maybe_flip(self._cropped(self._padded(scene), rng), rng)
         return replace(scene, image=self._coloured(scene.image, rng))
 
     def _cropped(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        scene = self._padded(scene)
         for _ in range(TRIES if self.most < 1 else 1):
             sides = zip(scene.size, self.size, strict=True)
             top, left = (int(rng.integers(side - wanted + 1)) for side, wanted in sides)

@@ -53,8 +53,7 @@ def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.I
     if name == "Identity":
         return image
     level, most = magnitude / _TOP, OPERATIONS[name]
-    strength = sign * level * most if name.startswith(PLACES) else level * most + 0.1
-    levels = [strength] if most else []
+    levels = [sign * level * most if name.startswith(PLACES) else level * most + 0.1] if most else []
     return cast(Image.Image, NAME_TO_OP[name](image, *levels, fillcolor=GREY, resample=Image.Resampling.BILINEAR))
 
 
