@@ -1,7 +1,7 @@
 """Loads an example: token ids, regions, pixels and visual concepts; checks that what is loaded fits the model."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, Record
+from vlcli.features.concepts import ConceptStore
 from vlcli.images.shards import is_there
 from vlcli.nn.batch import Regions
 from vlcli.nn.model import DataSpec, InputSpec
@@ -65,16 +66,6 @@ class Sentences:
         return 0 if text is None or self.tokenizer is None else len(self.tokenizer.encode(text, "", self.length).ids)
 
 
-class ConceptSource(Protocol):
-    """Visual concepts by image."""
-
-    def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return ``ids`` and ``scores`` of an image, best first."""
-        ...
-
-    def __contains__(self, name: object) -> bool: ...
-
-
 class Images:
     """Images loaded as a model needs them.
 
@@ -91,7 +82,7 @@ class Images:
         readers: Sequence[Reader],
         needs: InputSpec,
         store: FeatureStore | None = None,
-        concepts: ConceptSource | None = None,
+        concepts: ConceptStore | None = None,
         transform: Transform | None = None,
     ) -> None:
         self.needs, self.store, self.concepts = needs, store, concepts
@@ -264,7 +255,7 @@ def check_sources(
     needs: InputSpec,
     tokenizer: Any,
     store: FeatureStore | None,
-    concepts: ConceptSource | None,
+    concepts: ConceptStore | None,
     data_spec: DataSpec | None,
 ) -> None:
     """Refuse sources that lack inputs of a model, or do not fit the sizes it was built with."""
@@ -272,7 +263,7 @@ def check_sources(
         raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
     if needs.concepts and concepts is None:
         raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
-    words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
+    words = concepts.words if needs.concepts and concepts is not None else ()
     if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
         different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")
         raise DataError(

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, get_worker_info
 from vlcli.data.collate import Item, collate
 from vlcli.data.dataset import CorruptionStep, Examples
 from vlcli.data.images import PictureError
-from vlcli.data.inputs import NOTHING_LEFT, ConceptSource, Images, Sentences, check_shapes, check_sources
+from vlcli.data.inputs import NOTHING_LEFT, Images, Sentences, check_shapes, check_sources
 from vlcli.data.loader import BatchLoader, NothingReadableError
 from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
@@ -25,6 +25,7 @@ from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore
+from vlcli.features.concepts import ConceptStore
 from vlcli.images.files import conversion_notes, spread
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, InputSpec
@@ -87,7 +88,7 @@ class Pipeline(Dataset[Sample]):
         seed: int = 0,
         missing: str = "error",
         length: int | None = None,
-        concepts: ConceptSource | None = None,
+        concepts: ConceptStore | None = None,
         transform: Transform | None = None,
         training: bool = False,
         repeats: int = 1,

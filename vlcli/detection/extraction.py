@@ -18,21 +18,9 @@ from torch.utils.data import DataLoader
 
 from vlcli import stopping
 from vlcli.ahead import Ahead, from_workers
+from vlcli.detection import jobs
 from vlcli.detection.extractor import Extractor, Prepared
-from vlcli.detection.jobs import (
-    Cluster,
-    Decoder,
-    ExtractionReport,
-    Failure,
-    Job,
-    Share,
-    check_ids,
-    input_sizes,
-    jobs_of,
-    load,
-    make_records,
-    prepare_all,
-)
+from vlcli.detection.jobs import Cluster, ExtractionReport, Failure, Job, Share
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
@@ -96,7 +84,7 @@ def extract_images(
     """
     out, progress, share, started = Path(out), progress or Silent(), share or Share(), monotonic()
     chosen = list(images[:max_images])
-    check_ids(chosen)
+    jobs.check_ids(chosen)
     run = _Run(extractor.to(device), progress, share, strict, source, cluster)
     provenance = extractor.provenance() | ({} if source is None else {"source": source.provenance})
     if labels is not None and boxes and getattr(extractor.preparation, "boxes", "").startswith("given"):
@@ -112,7 +100,7 @@ def extract_images(
     label = "extracting" if share.count == 1 else f"extracting, 1 of {share.count} processes"
     with progress.task(label, total, "image", done) as task:
         run.left = total - done
-        batches = run.plan(jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
+        batches = run.plan(jobs.jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
         run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
     written, errors, seconds = zip(*share.gather((run.written, run.errors, run.seconds)), strict=True)
     order = {name: number for number, (name, _) in enumerate(chosen)}
@@ -142,13 +130,13 @@ class _Run:
     left: int = 0
     seconds: float = 0.0
 
-    def plan(self, jobs: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
+    def plan(self, every: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
         """Cut the whole list into batches of one input size; give those of this process that are not done.
 
         Planned as it goes: reading the headers of a million files first would hold up everything.
         """
-        for number, start in enumerate(range(0, len(jobs), WINDOW)):
-            window = jobs[start : start + WINDOW]
+        for number, start in enumerate(range(0, len(every), WINDOW)):
+            window = every[start : start + WINDOW]
             if any(job.id not in done for job in window):
                 for place, batch in enumerate(self._cut(window, size), number):
                     if place % self.share.count == self.share.rank and any(job.id not in done for job in batch):
@@ -165,10 +153,10 @@ class _Run:
     def _sizes(self, window: list[Job]) -> list[tuple[int, int]]:
         preparation, far = self.extractor.preparation, [job for job in window if job.far]
         if self.cluster is None or not far:
-            return input_sizes(window, preparation)
+            return jobs.input_sizes(window, preparation)
         parts = [far[start : start + LOOKED] for start in range(0, len(far), LOOKED)]
-        near = iter(input_sizes([job for job in window if not job.far], preparation))
-        remote = chain.from_iterable(self.cluster.map(input_sizes, parts, preparation))
+        near = iter(jobs.input_sizes([job for job in window if not job.far], preparation))
+        remote = chain.from_iterable(self.cluster.map(jobs.input_sizes, parts, preparation))
         return [next(remote) if job.far else next(near) for job in window]
 
     def extract(self, batches: Iterator[list[Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
@@ -176,10 +164,10 @@ class _Run:
         source: Any
         if self.cluster is None:
             source = self._decoded(batches, workers)
-            parts = (make_records(self.extractor, items) for items in source)
+            parts = (jobs.make_records(self.extractor, items) for items in source)
         else:
-            loaded = partial(load, source=self.source)
-            source = parts = self.cluster.extract(batches, self.extractor, loaded, prepare_all, make_records)
+            loaded = partial(jobs.load, source=self.source)
+            source = parts = self.cluster.extract(batches, self.extractor, loaded, jobs.prepare_all, jobs.make_records)
         try:
             with closing(source):
                 for part in parts:
@@ -196,7 +184,7 @@ class _Run:
         writer.flush()
 
     def _decoded(self, batches: Iterator[list[Job]], workers: int) -> Ahead:
-        decoder, pins = Decoder(self.extractor.preparation, self.source), self.extractor.device.type == "cuda"
+        decoder, pins = jobs.Decoder(self.extractor.preparation, self.source), self.extractor.device.type == "cuda"
         if workers:
             options: dict[str, Any] = {"num_workers": workers, "pin_memory": pins, "worker_init_fn": stopping.shelter}
             return from_workers(DataLoader(decoder, batch_size=None, sampler=batches, **options))

@@ -15,19 +15,7 @@ import numpy as np
 
 from vlcli.data.english import part_of_speech
 from vlcli.data.language import roles
-from vlcli.data.language.roles import (
-    ATTRIBUTE_GROUPS,
-    EITHER,
-    NEGATION,
-    NUMBERS,
-    SHOWN,
-    SYMMETRIC,
-    TOWARDS,
-    Finder,
-    as_phrases,
-    names,
-    plain,
-)
+from vlcli.data.language.roles import NUMBERS, plain
 from vlcli.errors import ComponentError
 
 # Captions whose changes a rewrite keeps.
@@ -68,7 +56,7 @@ class Rewrite:
         changes = known.get(text)
         if changes is None:
             words = [plain(word) for word in text.split()]
-            changes = [] if (NEGATION | EITHER).intersection(words) else self.changes(words)
+            changes = [] if (roles.NEGATION | roles.EITHER).intersection(words) else self.changes(words)
             if len(known) < REMEMBERED:
                 known[text] = changes
         return applied(text.split(), changes[int(rng.integers(len(changes)))]) if changes else None
@@ -102,7 +90,7 @@ class Attribute(Rewrite):
     """
 
     def __init__(self, *, groups: list[list[str]] = [], builtin: bool = True) -> None:  # noqa: B006 (a schema's default)
-        listed = [*groups, *(ATTRIBUTE_GROUPS if builtin else ())]
+        listed = [*groups, *(roles.ATTRIBUTE_GROUPS if builtin else ())]
         if any(len(group) < 2 for group in listed) or not listed:
             what = "A group of attributes needs two that exclude one another."
             raise ComponentError(what, where="rewrite other-attribute.groups", got=repr(groups))
@@ -132,18 +120,18 @@ class Names(Rewrite):
 
     def changes(self, words: Sequence[str]) -> list[Change]:
         changes = []
-        for (start, stop), (again, end) in pairwise(names(words)):
+        for (start, stop), (again, end) in pairwise(roles.names(words)):
             one, two, between = words[start:stop], words[again:end], words[stop:again]
-            of_picture = not SHOWN.isdisjoint((*one, *two))
+            of_picture = not roles.SHOWN.isdisjoint((*one, *two))
             if _has_direction(between) and _without_articles(one) != _without_articles(two) and not of_picture:
                 changes.append(Change(start, end, (*two, *between, *one)))
         return changes
 
 
 def _has_direction(between: Sequence[str]) -> bool:
-    if not between or any(not word or word in SYMMETRIC for word in between):
+    if not between or any(not word or word in roles.SYMMETRIC for word in between):
         return False
-    if any(word in TOWARDS for word in between) or between[-1] == "of":
+    if any(word in roles.TOWARDS for word in between) or between[-1] == "of":
         return between[-1] != "of" or any(word in ("left", "right", "front", "top") for word in between)
     return part_of_speech(between[-1]) == "VB" and between[-1].endswith("ing")
 
@@ -161,7 +149,7 @@ class Relation(Rewrite):
     """
 
     def __init__(self, *, opposites: list[tuple[str, str]] = [], builtin: bool = True) -> None:  # noqa: B006
-        added = [[" ".join(phrase) for phrase in as_phrases(pair)] for pair in opposites]
+        added = [[" ".join(phrase) for phrase in roles.as_phrases(pair)] for pair in opposites]
         if wrong := [
             pair for pair, sides in zip(opposites, added, strict=True) if not len(sides) == len({*sides}) == 2
         ]:
@@ -172,7 +160,7 @@ class Relation(Rewrite):
             what = "There is no relation to turn round."
             raise ComponentError(what, where="rewrite turned-relation", hint="opposites: ...")
         self._known = {tuple(key.split()): others for key, others in known.items()}
-        self._finder = Finder(self._known)
+        self._finder = roles.Finder(self._known)
 
     def changes(self, words: Sequence[str]) -> list[Change]:
         return [
