@@ -154,11 +154,10 @@ def best_answer(targets: Mapping[str, Any]) -> str | None:
     answers has one row for both spellings.
     """
     answers: Mapping[str, float] = targets.get("answers") or {}
-    if targets.get("answer") is not None:
-        named = str(targets["answer"])
-        form = named if named in answers else table_form(named)
-        return form if form in answers else named
-    return max(answers, key=lambda answer: answers[answer]) if answers else None
+    if targets.get("answer") is None:
+        return max(answers, key=lambda answer: answers[answer], default=None)
+    named = str(targets["answer"])
+    return next((form for form in (named, table_form(named)) if form in answers), named)
 
 
 def mapped(answers: Sequence[str], table: AnswerList) -> tuple[int, list[str]]:

@@ -43,9 +43,8 @@ def collate(items: Sequence[Item], *, pad_id: int = 0, multiple: int = 1) -> Bat
     clean = [item.views[CLEAN] for item in items]
     base = _clean_view(clean, pad_id, multiple)
     views = {CLEAN: base}
-    for name in items[0].views:
-        if name != CLEAN:
-            views[name] = _changed_view([item.views[name] for item in items], clean, base, pad_id, multiple)
+    for name in (name for name in items[0].views if name != CLEAN):
+        views[name] = _changed_view([item.views[name] for item in items], clean, base, pad_id, multiple)
     seeds = torch.tensor([item.seed for item in items], dtype=torch.int64)
     return Batch(views, collate_targets([sample.targets for sample in clean]), [sample.key for sample in clean], seeds)
 
@@ -280,8 +279,7 @@ def _concepts(images: Sequence[ImageSample]) -> Concepts:
     scores = _padded([image.concepts["scores"] for image in images], (count,), 0, np.float32)
     hidden = None
     if any("hidden" in image.concepts for image in images):
-        flags = [image.concepts.get("hidden", np.zeros(n, bool)) for image, n in zip(images, counts, strict=True)]
-        hidden = _padded(flags, (count,), 0, np.bool_)
+        hidden = _padded([image.concepts.get("hidden") for image in images], (count,), 0, np.bool_)
     return Concepts(ids, scores, ranks, torch.from_numpy(_mask(counts, count)), hidden)
 
 

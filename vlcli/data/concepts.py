@@ -68,17 +68,15 @@ def build_vocabulary(
     """
     if unknown := sorted(set(pos) - set(GROUPS)):
         raise UsageError("There is no such part of speech.", got=", ".join(unknown), expected=", ".join(GROUPS))
-    counts: Counter[str] = Counter()
-    images: Counter[str] = Counter()
+    counts, images = Counter[str](), Counter[str]()
     for texts in captions:
         words = [word for text in texts for word in tokens(text)]
         counts.update(words)
         images.update(set(words))
-    wanted = set(pos)
     kept = [
         Word(word, part_of_speech(word), count, images[word])
         for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if count >= min_count and part_of_speech(word) in wanted and (function_words or word not in FUNCTION_WORDS)
+        if count >= min_count and part_of_speech(word) in pos and (function_words or word not in FUNCTION_WORDS)
     ]
     if not kept:
         got = f"{len(counts)} different words"

@@ -66,7 +66,7 @@ class Identity:
     def under(cls, root: Path, file: str | None = None) -> Identity:
         """Read Visual Genome's ``image_data.json``: the one named, else the usual one where it exists."""
         paths = [inside(root, name) for name in ([file] if file else usual_paths("image_data.json"))]
-        path = next((path for path in paths if path.is_file()), paths[0] if file else None)
+        path = next(filter(Path.is_file, paths), paths[0] if file else None)
         return cls(None if path is None else coco_numbers(path))
 
     def key(self, name: str) -> str:
@@ -117,8 +117,7 @@ def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path
         DataError: the file named is not there.
     """
     paths = [inside(root, name) for name in ([file] if file else LISTS)]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is not None:
+    if path := next(filter(Path.is_file, paths), None):
         return list(dict.fromkeys(listed_images(path, MINIVAL))), path
     if file is not None:
         raise DataError("There is no such list of images.", where=str(paths[0]), hint="see docs/data.md, Pre-training")

@@ -200,8 +200,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
         """Convert ids to a sentence, special tokens left out unless asked for."""
-        hidden = frozenset() if specials else self._hidden
-        kept = self.tokens([number for number in ids if int(number) not in hidden])
+        kept = self.tokens([number for number in ids if specials or int(number) not in self._hidden])
         return str(self.engine.decoder.decode(kept)) if self.engine.decoder else " ".join(kept)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:

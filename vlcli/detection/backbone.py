@@ -101,7 +101,10 @@ class RegionBackbone(nn.Module):
                 # Swin of timm 1.0.22 takes the option dynamic_img_size and still asks for its one size.
                 strict = getattr(getattr(self.body, "patch_embed", None), "strict_img_size", True)
                 self.fixed_size = self.own_size if strict and config.get("fixed_input_size") else 0
-                self.dim, self.stride = _probe(self.body, self.own_size, head)
+                with torch.no_grad():
+                    shape = _last_map(self.body.eval(), torch.zeros(1, 3, self.own_size, self.own_size), head).shape
+                self.body.train()
+                self.dim, self.stride = int(shape[1]), self.own_size // int(shape[-1])
             mean, std = ([255 * value for value in config[name]] for name in ("mean", "std"))
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
@@ -245,14 +248,6 @@ def _in_words(arch: str) -> Iterator[None]:
             expected="a model whose last map timm gives with its final norm (forward_intermediates, norm=True)",
             hint="choose another arch: ResNets, ConvNeXt, EfficientNet, ViT, Swin and most others do",
         ) from None
-
-
-@torch.no_grad()
-def _probe(body: nn.Module, side: int, head: str) -> tuple[int, int]:
-    training = body.training
-    shape = _last_map(body.eval(), torch.zeros(1, 3, side, side), head).shape
-    body.train(training)
-    return int(shape[1]), side // int(shape[-1])
 
 
 def _last_map(body: Any, x: Tensor, head: str = "c5") -> Tensor:

@@ -6,7 +6,7 @@ what they get into :class:`Detections`, so that the rules of :mod:`vlcli.detecti
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -66,8 +66,7 @@ class AttributeHead(nn.Module):
         self.score = nn.Linear(hidden, outputs)
 
     def forward(self, features: Tensor, classes: Tensor) -> Tensor:
-        out: Tensor = self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu())
-        return out
+        return cast(Tensor, self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu()))
 
 
 def apply_deltas(

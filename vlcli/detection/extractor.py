@@ -261,10 +261,8 @@ class DetectorPreparation(Preparation):
             return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
         factor = self.short / min(size)
         height, width = (float(self.short) if side == min(size) else factor * side for side in size)
-        if max(height, width) > self.long:
-            again = self.long / max(height, width)
-            height, width = height * again, width * again
-        return max(1, int(height + 0.5)), max(1, int(width + 0.5))
+        again = min(1.0, self.long / max(height, width))
+        return max(1, int(height * again + 0.5)), max(1, int(width * again + 0.5))
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
         size = (image.height, image.width)

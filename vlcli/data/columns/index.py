@@ -90,18 +90,15 @@ def _open_known(reader: Any, slot: str, files: list[Path]) -> ColumnExamples | N
     return _open(reader, folder) if is_whole(folder) else None
 
 
-def _write_and_open(reader: Any, slot: str, files: list[Path], before: dict[str, bytes]) -> ColumnExamples | None:
+def _write_and_open(reader: Any, slot: str, files: list[Path], before: dict[str, bytes]) -> ColumnExamples:
     with locked(reader.cache, _HINT):
-        examples = _open_known(reader, slot, files)  # another process may have written it meanwhile
-        if examples is not None:
-            return examples
         sweep(reader.cache)
         noted = _noted_digests(reader.cache)
         rows = data_digests(files, noted)
         paths = {row["path"] for row in rows}
         write_json(reader.cache / DIGESTS, [*(row for row in noted if row["path"] not in paths), *rows])
         folder = reader.cache / _name(slot, [row["digest"] for row in rows])
-        if not is_whole(folder):
+        if not is_whole(folder):  # another process may have written it meanwhile
             reader._with_ids(lambda: _write(reader, folder, files, before))
             for other in folder.parent.glob(f"{slot}-*"):
                 if not other.name.startswith(folder.name):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def _hash(name: str) -> int:
     return int.from_bytes(blake2b(_bytes(name), digest_size=8).digest(), "little")
 
 
-class PicturePathsWriter:
+class PicturePathsWriter(AbstractContextManager["PicturePathsWriter"]):
     """Writes the paths of a reader's pictures as they come; ids that come twice are sorted out at the end.
 
     Args:
@@ -81,16 +82,11 @@ class PicturePathsWriter:
 
     def _is_new(self, strings: Strings, hashes: np.ndarray, order: np.ndarray, row: int) -> bool:
         name, path = _name_and_path(strings[int(order[row])], self.base)
-        first = row
-        while first and hashes[order[first - 1]] == hashes[order[row]]:
-            first -= 1
+        first = int(np.searchsorted(hashes, hashes[order[row]], sorter=order))
         known = dict(_name_and_path(strings[other], self.base) for other in order[first:row].tolist())
         if known.get(name, path) != path:
             raise self._conflict(name, known[name], path)
         return name not in known
-
-    def __enter__(self) -> PicturePathsWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._writer.__exit__(kind, *rest)
@@ -123,13 +119,11 @@ class PicturePaths(MutableMapping[str, Path]):
         wanted = _hash(name)
         first = max(bisect_left(self._fence, wanted) - 1, 0) * _BLOCK
         hashes = array("Q", self._hashes.read(8 * first, 16 * _BLOCK))
-        number = bisect_left(hashes, wanted)
-        while number < len(hashes) and hashes[number] == wanted:
+        for number in range(bisect_left(hashes, wanted), bisect_right(hashes, wanted)):
             row = int.from_bytes(self._rows.read(8 * (first + number), 8), "little")
             known, path = _name_and_path(self._records.read_many([row])[0], self.base)
             if known == name:
                 return path
-            number += 1
         raise KeyError(name)
 
     def __setitem__(self, name: str, path: Path) -> None:

@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,14 @@ class Strings:
         self.ends.release()
 
 
-class StringsWriter:
+class StringsWriter(AbstractContextManager["StringsWriter"]):
     """Writes a column of byte strings, one after another, into a folder that exists; :attr:`append` takes each."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._content = (folder / f"{name}.bytes").open("wb")
         self._ends = (folder / f"{name}.ends").open("wb")
         self._held: list[bytes] = []
-        self.append = self._held.append
-        self._total = 0
+        self.append, self._total = self._held.append, 0
         self._ends.write(bytes(8))
 
     def settle(self) -> None:
@@ -112,9 +112,6 @@ class StringsWriter:
         self._ends.write(ends[1:].tobytes())
         self._total = int(ends[-1])
         self._held.clear()
-
-    def __enter__(self) -> StringsWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         with self._content, self._ends:

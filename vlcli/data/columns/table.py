@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, overload
@@ -65,16 +66,13 @@ def _text(content: bytes) -> str:
     return content.decode() if content.isascii() else content.decode("utf-8", "surrogatepass")
 
 
-class ExamplesWriter:
+class ExamplesWriter(AbstractContextManager["ExamplesWriter"]):
     """Writes examples into the columns of a folder that exists and is empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._flags, self._images = bytearray(), bytearray()
         self._records = StringsWriter(folder, _RECORDS)
-
-    def __enter__(self) -> ExamplesWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._records.__exit__(kind, *rest)
@@ -152,10 +150,8 @@ class ColumnExamples(Examples):
 
     def together(self, indices: Sequence[int]) -> list[Example]:
         """Return the examples of these numbers, read in one go, and keep them for whoever asks for one of them next."""
-        held = self._held
+        held = {} if len(self._held) + len(indices) > _HELD else self._held
         wanted = [index for index in dict.fromkeys(indices) if index not in held]
-        if len(held) + len(wanted) > _HELD:
-            held, wanted = {}, list(dict.fromkeys(indices))
         records = self._records.read_many([self.row(index) for index in wanted])
         held.update(zip(wanted, map(_example_of, records), strict=True))
         self._held = held
@@ -169,9 +165,7 @@ class ColumnExamples(Examples):
 
     def row(self, index: int) -> int:
         """Return the row of an example in the columns. Raises IndexError: there is none."""
-        if not -self._length <= index < self._length:
-            raise IndexError(index)
-        index = index + self._length if index < 0 else index
+        index = range(self._length)[index]
         return index if self.rows is None else int(self.rows[index])
 
     def texts(self) -> Iterator[str | None]:
@@ -224,9 +218,7 @@ class Joined(Examples):
         return self.starts[-1]
 
     def at(self, index: int) -> Example:
-        index = index + len(self) if index < 0 else index
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+        index = range(len(self))[index]
         number = bisect_right(self.starts, index) - 1
         return self.parts[number][index - self.starts[number]]
 

@@ -294,9 +294,7 @@ def _group(word: str) -> str:
         return "JJ"
     if word in PLACE:
         return "IN"
-    if word in FUNCTION_WORDS and part_of_speech(word) != "DT":
-        return "other"
-    return part_of_speech(word)
+    return "other" if word in FUNCTION_WORDS and part_of_speech(word) != "DT" else part_of_speech(word)
 
 
 _RELATIONS = Finder(

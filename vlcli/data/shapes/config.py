@@ -144,8 +144,7 @@ class ShapesConfig:
         ]
         for field, holds, expected in rules:
             if not holds:
-                got = f"{low}-{high}" if field == "objects" else str(getattr(self, field))
-                raise _bad(field, got, expected)
+                raise _bad(field, f"{low}-{high}" if field == "objects" else str(getattr(self, field)), expected)
 
     def as_dict(self) -> dict[str, object]:
         """Return the fields as plain data for ``shapes.json``."""

@@ -255,11 +255,6 @@ def _cell(kind: str, rng: Random, config: ShapesConfig, pool: PooledScenes | Non
     )
 
 
-def _stem(split: str, number: int, pair: int) -> str:
-    folder = f"train/{number % 100}" if split == "train" else split
-    return f"{folder}/{split}-{number}-{pair}"
-
-
 def _rows(
     split: str, number: int, kind: str, statements: StatementCell, names: dict[int, str]
 ) -> Iterator[dict[str, object]]:
@@ -279,7 +274,7 @@ def _rows(
                 "identifier": f"{split}-{number}-{pair}-{index}",
                 "kind": kind,
             }
-            if files[0] != f"{_stem(split, number, pair)}-img0.png":  # the identifier does not name a pool's pictures
+            if "pool" in files[0]:  # the identifier does not name its pictures
                 row |= {f"img{side}": Path(file).stem for side, file in enumerate(files)}
             row |= {"directory": number % 100} if split == "train" else {"extra_validations": {"1": label}}
             yield row
@@ -287,5 +282,7 @@ def _rows(
 
 def _files(split: str, cells: list[tuple[str, StatementCell]]) -> Iterator[tuple[str, Scene]]:
     for number, (_, one) in enumerate(cells):
+        folder = f"train/{number % 100}" if split == "train" else split
         for pair, scenes in enumerate(one.pairs):
-            yield from ((f"{_stem(split, number, pair)}-img{side}.png", scene) for side, scene in enumerate(scenes))
+            stem = f"{folder}/{split}-{number}-{pair}"
+            yield from ((f"{stem}-img{side}.png", scene) for side, scene in enumerate(scenes))

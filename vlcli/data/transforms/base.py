@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -150,19 +150,17 @@ def lent(rng: np.random.Generator) -> Iterator[None]:
             "A transform borrows the global generators while the model draws from them.",
             expected="borrows_generators = True in the class of the transform",
         )
-    worker = get_worker_info() is not None  # where nothing else draws
-    states = None if worker else (random.getstate(), np.random.get_state(), torch.get_rng_state())
-    seeds = rng.integers(2**31, size=3)
+    seeders: tuple[Callable[[int], Any], ...] = (random.seed, np.random.seed, torch.default_generator.manual_seed)
+    restorers: tuple[Callable[[Any], None], ...] = (random.setstate, np.random.set_state, torch.set_rng_state)
+    states = [random.getstate(), np.random.get_state(), torch.get_rng_state()]
     try:
-        random.seed(int(seeds[0]))
-        np.random.seed(int(seeds[1]))
-        torch.default_generator.manual_seed(int(seeds[2]))
+        for seed, number in zip(seeders, rng.integers(2**31, size=3).tolist(), strict=True):
+            seed(number)
         yield
     finally:
-        if states is not None:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-            torch.set_rng_state(states[2])
+        if get_worker_info() is None:  # in a worker nothing else draws
+            for restore, state in zip(restorers, states, strict=True):
+                restore(state)
 
 
 BICUBIC, BILINEAR = Image.Resampling.BICUBIC, Image.Resampling.BILINEAR
