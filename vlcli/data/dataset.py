@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
@@ -102,10 +103,9 @@ class Examples:
             Sentences by the examples' numbers, for :meth:`sample`: those whose ids are kept beside columns.
         """
         texts: dict[int, TextSample] = {}
-        wanted: dict[int, list[int]] = {}
-        for code in codes:
-            index = code % len(self.all)
-            wanted.setdefault(self._reader_of(index), []).append(index)
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for index in (code % len(self.all) for code in codes):
+            wanted[self._reader_of(index)].append(index)
         for number, indices in wanted.items():
             part, tokens, start = self._parts[number], self._tokens[number], self.starts[number]
             if isinstance(part, ColumnExamples):
@@ -136,19 +136,13 @@ class Examples:
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         if not self.augments:
             images = [image_of(name) for name in example.images] if self.images.loads else []
-            known = texts.pop(index, None) if texts else None
-            return Sample(example.key, known or self._encoded(index, example, text, text_key), images, example.targets)
+            kept = texts.pop(index, None) if texts else None
+            kept = kept or self.read_together([index]).get(index) or self.sentences.encode(text, text_key)
+            return Sample(example.key, kept, images, example.targets)
         draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
         images = [self.images.load(name, draw) for name in example.images]
         targets = mirrored_targets(example.targets) if draw.flipped else example.targets
         return Sample(example.key, self.sentences.encode(draw.text, text_key), images, targets)
-
-    def _encoded(self, index: int, example: Example, text: str | None, text_key: str) -> TextSample | None:
-        number = self._reader_of(index)
-        part, tokens = self._parts[number], self._tokens[number]
-        if tokens is None or text is None or example.choices or not isinstance(part, ColumnExamples):
-            return self.sentences.encode(text, text_key)
-        return tokens.samples([part.row(index - self.starts[number])], [text], [text_key])[0]
 
     def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
         """Draw another example of the same data set as ``index``; its images load when they are looked at."""

@@ -229,11 +229,9 @@ class RegionTable:
         for number, array in changed:
             features[number, : len(array)] = array
         box_ids = [self.box_ids[row] or [] for row in rows]
-        arrays = {"features": features, "sizes": self.sizes.astype(np.int64)[pick]}
-        arrays |= {"boxes": self.boxes[pick], "mask": self.mask[pick]}
-        arrays |= {name: array[pick] for name, array in self.fields.items()}
-        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return Regions(**tensors, box_ids=box_ids if any(box_ids) else None)
+        others = {"sizes": self.sizes.astype(np.int64), "boxes": self.boxes, "mask": self.mask, **self.fields}
+        tensors: dict[str, Any] = {name: torch.from_numpy(array[pick]) for name, array in others.items()}
+        return Regions(features=torch.from_numpy(features), **tensors, box_ids=box_ids if any(box_ids) else None)
 
 
 class LazyImage(ImageSample):

@@ -82,13 +82,14 @@ _MANY = 1 << 18
 Pick = tuple[int, int]
 
 
+@dataclass(eq=False)
 class Order:
     """The order of examples in each epoch, over several data sets with weights.
 
     ``weight`` says how often an epoch passes over a data set: 1 once, 2 twice, 0.5 half of it, another half next time
     (the data set's passes are shuffled one after another and cut into epochs, so all its examples come equally often).
 
-    Args:
+    Attributes:
         counts: examples of each data set.
         weights: passes of each in an epoch.
         seed: the run's seed.
@@ -98,19 +99,16 @@ class Order:
         groups: a number for each example; an epoch has the examples of a number one after another.
     """
 
-    def __init__(
-        self,
-        counts: Sequence[int],
-        weights: Sequence[float],
-        seed: int,
-        repeats: int = 1,
-        curriculum: Curriculum | None = None,
-        groups: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.counts, self.seed, self.repeats = list(counts), seed, repeats
-        self.curriculum, self.groups = curriculum, groups
-        self.total = sum(counts)
-        self.shares = [round(count * weight) for count, weight in zip(counts, weights, strict=True)]
+    counts: Sequence[int]
+    weights: Sequence[float]
+    seed: int
+    repeats: int = 1
+    curriculum: Curriculum | None = None
+    groups: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.counts)
+        self.shares = [round(count * weight) for count, weight in zip(self.counts, self.weights, strict=True)]
 
     def __len__(self) -> int:
         return sum(self.shares)

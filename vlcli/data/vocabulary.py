@@ -219,9 +219,8 @@ class Tokenizer:
         config = folder / "tokenizer_config.json"
         if config.is_file():
             lowercase = bool(_json(config).get("do_lower_case", lowercase))
-        for file in (folder / name for name in FILES):
-            if file.is_file():
-                return cls._from_file(file, lowercase)
+        if file := next(filter(Path.is_file, (folder / name for name in FILES)), None):
+            return cls._from_file(file, lowercase)
         got = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
         raise DataError("The folder holds no vocabulary.", where=str(folder), got=got, expected=" or ".join(FILES))
 

@@ -1,6 +1,7 @@
 """Extracts the records of images in batches, here or in other processes, and reports the extraction."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -211,10 +212,9 @@ def make_records(extractor: Extractor, items: Items) -> Extracted:
     Batches are planned from headers; a file whose pixels differ from its header still gets a batch by itself.
     """
     result = Extracted(failures=[item for item in items if isinstance(item, Failure)])
-    groups: dict[tuple[int, ...], list[Prepared]] = {}
-    for item in items:
-        if isinstance(item, Prepared):
-            groups.setdefault(tuple(item.pixels.shape), []).append(item)
+    groups: dict[tuple[int, ...], list[Prepared]] = defaultdict(list)
+    for item in (item for item in items if isinstance(item, Prepared)):
+        groups[tuple(item.pixels.shape)].append(item)
     for group in groups.values():
         started = monotonic()
         with torch.inference_mode():

@@ -11,7 +11,7 @@ another's choice (huggingface/transformers#8769), so each is kept exactly:
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -115,7 +115,7 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
     if legacy:
         boxes = boxes + boxes.new_tensor([0, 0, 1, 1])
         threshold = float(np.nextafter(np.float32(threshold), np.float32(0)))  # over it: from the threshold on
-    return torchvision_nms(boxes, scores, threshold)
+    return cast(Tensor, torchvision_nms(boxes, scores, threshold))
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -142,7 +142,6 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
 
 def _ranked(proposals: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
     # :func:`best_surviving` with the highest floor that leaves the outcome as it is
-    scores, classes = proposals.probs[:, 0], torch.zeros(0)
     for floor in (rule.confidence, *(floor for floor in FLOORS if floor < rule.confidence)):
         scores, classes = best_surviving(proposals.probs, boxes, rule.nms, floor)
         if int((scores >= max(floor, 1e-30)).sum()) >= min(rule.least, len(proposals)):

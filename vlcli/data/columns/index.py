@@ -102,8 +102,7 @@ def _write_and_open(reader: Any, slot: str, files: list[Path], before: dict[str,
             reader._with_ids(lambda: _write(reader, folder, files, before))
             for other in folder.parent.glob(f"{slot}-*"):
                 if not other.name.startswith(folder.name):
-                    shutil.rmtree(other, ignore_errors=True)
-                    other.unlink(missing_ok=True) if other.is_file() else None
+                    other.unlink(missing_ok=True) if other.is_file() else shutil.rmtree(other, ignore_errors=True)
     return _open(reader, folder)
 
 

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from vlcli.data.english import FUNCTION_WORDS, part_of_speech
 from vlcli.errors import ComponentError
@@ -250,13 +250,11 @@ class Finder:
 
     def find(self, words: Sequence[str]) -> list[Span]:
         """Return the spans of phrases in plain ``words``, from the left; of several at one word the longest."""
-        spans, start = [], 0
-        while start < len(words):
-            fitting = self._by_first.get(words[start], [])
-            length = next((len(p) for p in fitting if tuple(words[start : start + len(p)]) == p), 0)
-            if length:
-                spans.append((start, start + length))
-            start += max(length, 1)
+        spans: list[Span] = []
+        for start, word in enumerate(words):
+            if not spans or start >= spans[-1][1]:
+                fitting = (p for p in self._by_first.get(word, ()) if tuple(words[start : start + len(p)]) == p)
+                spans += [(start, start + len(phrase)) for phrase in islice(fitting, 1)]
         return spans
 
 

@@ -133,15 +133,9 @@ def full_description(scene: Scene, rng: Random) -> str:
     """Describe every shape by colour and kind, and their number, so that only pictures of one signature fit."""
     order = list(range(len(scene.shapes)))
     rng.shuffle(order)
-    words = [described(scene, index, rng).a for index in order]
-    count = number_word(len(order))
-    frames = (
-        f"{count} shapes: {{}}",
-        f"exactly {count} shapes, {{}}",
-        f"the {count} shapes are {{}}",
-        f"only {{}}, {count} shapes in all",
-    )
-    return sentence(rng.choice(frames).format(listing(words)))
+    words = listing([described(scene, index, rng).a for index in order])
+    frames = ("{n} shapes: {}", "exactly {n} shapes, {}", "the {n} shapes are {}", "only {}, {n} shapes in all")
+    return sentence(rng.choice(frames).format(words, n=number_word(len(order))))
 
 
 def full_descriptions(scene: Scene, rng: Random, count: int) -> list[str]:

@@ -106,10 +106,10 @@ def _holding(kind: str, scenes: Scenes) -> tuple[list[str], list[Pair]]:
     rng, nouns = scenes.rng, _nouns(scenes)
     side = rng.choice(SIDES) if kind == "has" else ""
     if kind == "has":  # the picture that is not named holds either, both or neither
-        rows = [((1, 0), (rng.randint(0, 1), rng.randint(0, 1))), ((0, 1), (rng.randint(0, 1), rng.randint(0, 1)))]
+        rows = [[(1, 0), (rng.randint(0, 1), rng.randint(0, 1))], [(0, 1), (rng.randint(0, 1), rng.randint(0, 1))]]
         held = [row if side == "left" else row[::-1] for row in rows]
     else:
-        held = [tuple(zip(*row, strict=True)) for row in _held_by(kind, rng)]
+        held = [list(zip(*row, strict=True)) for row in _held_by(kind, rng)]
     frame = rng.choice(FRAMES[kind])
     pairs = [[scenes.holding(nouns, picture) for picture in pair] for pair in held]
     return [frame.format(noun.a, side=side) for noun in nouns], pairs

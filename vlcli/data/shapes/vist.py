@@ -1,5 +1,6 @@
 """VIST: albums of six pictures that tell what happens to one shape, and stories of five sentences in order."""
 
+from operator import methodcaller
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -65,7 +66,7 @@ def _album(rng: Random, config: ShapesConfig, album: int, split: str) -> tuple[N
         relation = rng.choice(RELATIONS)
         others = fill(rng, config, [], rng.randint(0, config.objects[1] - 3), [Noun(kind=hero.kind)])
         looks = [look, visitor, *(other for other in others if other.kind != visitor.kind)]
-        scene = compose(rng, config, looks, lambda scene, relation=relation: scene.stands(0, relation, 1))
+        scene = compose(rng, config, looks, methodcaller("stands", 0, relation, 1))
         guest = Noun("", visitor.colour, visitor.kind)
         events.append(Event(Picture(number, f"{split}/{number}.png", scene), guest, relation))
     return hero, events

@@ -224,7 +224,7 @@ def crop(scene: TransformInput, top: int, left: int, height: int, width: int) ->
     cropped = replace(scene, image=scene.image.crop(window), labels=labels)
     if scene.boxes is None:
         return cropped
-    boxes = np.clip(scene.boxes - np.float32([left, top] * 2), 0, np.float32([width, height] * 2))
+    boxes = np.clip(scene.boxes - np.array([left, top] * 2, np.float32), 0, np.array([width, height] * 2, np.float32))
     there = np.flatnonzero((boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1]))
     return replace(cropped, boxes=boxes[there], kept=there if scene.kept is None else scene.kept[there])
 
@@ -235,6 +235,6 @@ def resize(scene: TransformInput, height: int, width: int, resample: Image.Resam
         return scene
     boxes = scene.boxes
     if boxes is not None:
-        boxes = boxes * np.float32([width / scene.image.width, height / scene.image.height] * 2)
+        boxes = boxes * np.array([width / scene.image.width, height / scene.image.height] * 2, np.float32)
     labels = None if scene.labels is None else scene.labels.resize((width, height), Image.Resampling.NEAREST)
     return replace(scene, image=scene.image.resize((width, height), resample), boxes=boxes, labels=labels)
