@@ -52,12 +52,12 @@ class Examples:
         missing: str = "error",
         augments: bool = False,
     ) -> None:
-        self.readers, self.sentences, self.images = list(readers), sentences, images
+        self.sentences, self.images = sentences, images
         self.seed, self.missing, self.augments = seed, missing, augments
         self.dropped_counts: dict[str, int] = {}
         self.reader_counts: dict[str, int] = {}
         self._parts: list[Sequence[Example]] = []
-        for reader in self.readers:
+        for reader in readers:
             if sentences.tokenizer is not None and sentences.length is not None:
                 reader.fit(sentences.tokenizer, sentences.length)
             examples = reader.examples()
@@ -70,19 +70,6 @@ class Examples:
         self.starts = [0, *accumulate(map(len, self._parts))]
         self.all: Sequence[Example] = joined(self._parts)
         self._tokens = [self.sentences.beside(part) for part in self._parts]
-
-    def __len__(self) -> int:
-        return len(self.all)
-
-    @property
-    def counts(self) -> list[int]:
-        """Number of examples of each data set."""
-        return list(map(len, self._parts))
-
-    @property
-    def names(self) -> str:
-        """Labels of the data sets, for messages."""
-        return ", ".join(reader.label for reader in self.readers)
 
     def only(self, examples: Sequence[Example]) -> Examples:
         """Return a copy that loads other examples: their images must be among those of these data sets."""

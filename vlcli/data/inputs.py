@@ -75,6 +75,9 @@ class Images:
         store: region features.
         concepts: visual concepts.
         transform: how pictures become pixels; None squashes them.
+
+    Attributes:
+        loads: whether the model reads anything of an image.
     """
 
     def __init__(
@@ -86,13 +89,9 @@ class Images:
         transform: Transform | None = None,
     ) -> None:
         self.needs, self.store, self.concepts = needs, store, concepts
+        self.loads = bool(needs.regions or needs.pixels or needs.concepts)
         self.pictures = Pictures(readers, needs, transform)
         self.fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
-
-    @property
-    def loads(self) -> bool:
-        """Whether the model reads anything of an image."""
-        return bool(self.needs.regions or self.needs.pixels or self.needs.concepts)
 
     def load(self, name: str, draw: Draw | None = None) -> ImageSample:
         """Load one image; ``draw`` holds what a random transform drew for its example."""

@@ -58,6 +58,8 @@ class Pipeline(Dataset[Sample]):
             the picture once.
 
     Attributes:
+        examples: the different ones, in file order.
+        total: their number.
         pictures: files of the examples' pictures, and how they become pixels.
         reader_counts: examples kept, by data set.
         dropped_counts: examples left out because an image was missing, by data set.
@@ -67,6 +69,8 @@ class Pipeline(Dataset[Sample]):
         DataError: an image is missing, the store does not fit, or nothing is left.
     """
 
+    examples: Sequence[Example]
+    total: int
     readers: list[Reader]
     tokenizer: Tokenizer | None
     length: int | None
@@ -109,33 +113,26 @@ class Pipeline(Dataset[Sample]):
         self._borrows_generators = augments and transform is not None and transform.borrows_generators
         sentences = Sentences(tokenizer, needs.text, length)
         self.dataset = Examples(self.readers, sentences, images, seed=seed, missing=missing, augments=augments)
+        self.examples, self.total = self.dataset.all, len(self.dataset.all)
         self.pictures, self.reader_counts = images.pictures, self.dataset.reader_counts
         self.dropped_counts = self.dataset.dropped_counts
         self.dropped = sum(self.dropped_counts.values())
-        check_shapes(self.examples, needs, self.dataset.names, self.dropped)
+        names = ", ".join(reader.label for reader in self.readers)
+        check_shapes(self.examples, needs, names, self.dropped)
         regions_of = store.count if store is not None and needs.regions else None
         easy = Curriculum(curriculum, self.examples, regions_of) if curriculum else None
         groups, known = None, dict[tuple[str, ...], int]()
         if group:
             groups = np.array([known.setdefault(tuple(one.images), len(known)) for one in self.examples], np.int64)
-        self.order = Order(self.dataset.counts, [reader.weight for reader in self.readers], seed, repeats, easy, groups)
+        weights = [reader.weight for reader in self.readers]
+        self.order = Order(list(self.reader_counts.values()), weights, seed, repeats, easy, groups)
         if not len(self.order):
-            raise DataError(NOTHING_LEFT, where=self.dataset.names, got="0 examples an epoch")
+            raise DataError(NOTHING_LEFT, where=names, got="0 examples an epoch")
         self._loaders: dict[Any, BatchLoader] = {}
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.order)
-
-    @property
-    def examples(self) -> Sequence[Example]:
-        """The different examples, in file order."""
-        return self.dataset.all
-
-    @property
-    def total(self) -> int:
-        """Number of different examples."""
-        return len(self.dataset)
 
     def notes(self) -> list[str]:
         """Return a line for each reason why examples were left out: by a reader, picture missing or unreadable."""
@@ -162,6 +159,7 @@ class Pipeline(Dataset[Sample]):
         """Return a copy for other examples, each once: their images must be among those of its data sets."""
         other = copy(self)
         other.dataset = self.dataset.only(examples)
+        other.examples, other.total = other.dataset.all, len(examples)
         other.order = Order([len(examples)], [1.0], self.seed)
         other._loaders, other._lengths = {}, None
         return other

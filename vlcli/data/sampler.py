@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -215,9 +216,7 @@ class _OnDisk:
 
 def spilled(numbers: NDArray[np.int64]) -> NDArray[np.int64] | _OnDisk:
     """Move many codes of an epoch to the disk; return few of them, or on a full disk, as they are."""
-    if len(numbers) < _MANY:
-        return numbers
-    try:
-        return _OnDisk(numbers)
-    except OSError:
-        return numbers
+    with suppress(OSError):
+        if len(numbers) >= _MANY:
+            return _OnDisk(numbers)
+    return numbers

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from vlcli.data.files import parse_json
 from vlcli.data.preparation import PREPARATIONS, preparation
@@ -209,7 +209,7 @@ class Tokenizer:
 
     def id(self, token: str) -> int | None:
         """Return the id of one piece, None where it is not in the vocabulary."""
-        return cast("int | None", self.engine.token_to_id(token))
+        return self.engine.token_to_id(token)
 
     def __len__(self) -> int:
         return int(self.engine.get_vocab_size())

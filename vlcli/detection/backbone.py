@@ -1,7 +1,7 @@
 """Computes region features with a convolutional or patch backbone and RoIAlign."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -230,10 +230,9 @@ def resnet_stages(body: Any, x: Tensor) -> Iterator[Tensor]:
 
 
 def _timm(arch: str) -> Any:
-    try:
+    with suppress(TypeError):  # only patch models know the last option
         return timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True)
-    except TypeError:  # only patch models know that option
-        return timm.create_model(arch, pretrained=False, num_classes=0)
+    return timm.create_model(arch, pretrained=False, num_classes=0)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -191,10 +192,9 @@ def input_sizes(jobs: Sequence[Job], preparation: Preparation) -> list[tuple[int
     """Return height and width of each image after resizing, from its header; 0, 0 of one that cannot be read."""
 
     def size(job: Job) -> tuple[int, int]:
-        try:
+        with suppress(BadImageError):  # the reason is reported when it is opened
             return preparation.input_size(read_size(job.path, raw=job.raw))
-        except BadImageError:
-            return 0, 0  # the reason is reported when it is opened
+        return 0, 0
 
     return _each(size, jobs)
 

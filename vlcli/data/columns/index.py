@@ -178,12 +178,11 @@ def write_meta(folder: Path, name: str = META, **facts: Any) -> None:
 
 def is_whole(folder: Path, name: str = META) -> bool:
     """Whether a folder of columns has all its files, in their sizes, and folders that were listed are as they were."""
-    try:
+    with contextlib.suppress(*_DAMAGED):
         meta = json.loads((folder / name).read_bytes())
         whole = all((folder / file).stat().st_size == size for file, size in meta["files"].items())
         return bool(meta["format"] == FORMAT) and whole and _unchanged(meta.get("folders", {}))
-    except _DAMAGED:
-        return False
+    return False
 
 
 def _unchanged(folders: dict[str, list[int]]) -> bool:
@@ -192,11 +191,10 @@ def _unchanged(folders: dict[str, list[int]]) -> bool:
 
 def state_of(folder: Path) -> list[int]:
     """Return what changes when a file is added to a folder or removed from it; of a file, when it is written."""
-    try:
+    with contextlib.suppress(OSError):
         stat = folder.stat()
         return [stat.st_mtime_ns, stat.st_ino, stat.st_size]
-    except OSError:
-        return []
+    return []
 
 
 def _state(reader: Any) -> dict[str, bytes]:
@@ -223,10 +221,9 @@ def _identity(file: Path) -> tuple[str, int, int, int]:
 
 
 def _noted_digests(cache: Path) -> list[dict[str, Any]]:
-    try:
+    with contextlib.suppress(OSError, ValueError, TypeError):
         return [row for row in json.loads((cache / DIGESTS).read_bytes()) if {*_PROPERTIES, "digest"} <= set(row)]
-    except (OSError, ValueError, TypeError):
-        return []
+    return []
 
 
 def remembered(examples: ColumnExamples, name: str, key: Iterable[Any]) -> Path:

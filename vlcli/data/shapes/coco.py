@@ -100,10 +100,9 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
     for split in SPLITS:
         rng = stream(config, "karpathy", split)
         for picture in pictures[split]:
-            texts = full_descriptions(picture.scene, rng, 5)
             sentences = [
                 {"tokens": tokens(text), "raw": text, "imgid": len(images), "sentid": number}
-                for number, text in enumerate(texts, sentid)
+                for number, text in enumerate(full_descriptions(picture.scene, rng, 5), sentid)
             ]
             images.append(
                 {
@@ -116,7 +115,7 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
                     "cocoid": picture.id,
                 }
             )
-            sentid += len(texts)
+            sentid += len(sentences)
     write_json(root / "karpathy/dataset_shapes.json", {"images": images, "dataset": "shapes"})
     return {"karpathy sentences": sentid}
 

@@ -85,10 +85,9 @@ def _read_mark(folder: Path) -> dict[str, Any]:
 
 
 def _check_target(folder: Path) -> None:
-    if not folder.exists() or (folder / MARK).is_file():
-        return
-    if names := sorted(path.name for path in folder.iterdir())[:3] if folder.is_dir() else [folder.name]:
-        what, got = "the target holds something that is not a shapes world", ", ".join(names)
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name] * folder.exists()
+    if names and MARK not in names:
+        what, got = "the target holds something that is not a shapes world", ", ".join(names[:3])
         expected = f"an absent or empty folder, or one with {MARK}"
         hint = "choose another folder, or empty this one yourself"
         raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint)

@@ -127,11 +127,10 @@ def _relations(scene: Scene, single: list[int]) -> Iterator[Question]:
             look, name = scene.shapes[there[0]].look, scene.shapes[anchor].noun.one
             where, steps = f"{PHRASES[word]} the {name}", (("select", name), ("relate", word))
             full = f"The {Noun('', look.colour, look.kind).one} is {where}."
-            for detailed, asked, answer, queried in (
-                ("categoryRel", f"What shape is {where}?", look.kind, "name"),
-                ("relAttr", f"What color is the shape {where}?", look.colour, "color"),
-            ):
-                yield Question(detailed, asked, answer, full, (*steps, ("query", queried)), (there[0], anchor))
+            text, program = f"What shape is {where}?", (*steps, ("query", "name"))
+            yield Question("categoryRel", text, look.kind, full, program, (there[0], anchor))
+            text, program = f"What color is the shape {where}?", (*steps, ("query", "color"))
+            yield Question("relAttr", text, look.colour, full, program, (there[0], anchor))
 
 
 def _of_two(scene: Scene, single: list[int]) -> Iterator[Question]:
