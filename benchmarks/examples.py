@@ -92,9 +92,7 @@ def one_by_one(data: Pipeline, batch: int, epoch: int) -> Iterator[int]:
 def _loaded(data: Pipeline, code: int, epoch: int) -> list[Sample]:
     """The sample as read and, where objectives corrupt it, as corrupted."""
     clean = _plain(data, code)
-    corruptions = sorted(
-        (one for acting in data.corruption.views.values() for one in acting), key=lambda one: PHASES.index(one.phase)
-    )
+    corruptions = sorted(data.corruption.corruptions, key=lambda one: PHASES.index(one.phase))
     fork = _plain(data, code) if corruptions else clean
     for corruption in corruptions:
         rng = generator(data.seed, epoch, clean.key, corruption.name)

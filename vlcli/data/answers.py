@@ -10,8 +10,9 @@ Published forms that are read:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ LEAST: Mapping[str, int] = {"vqa": 9, "gqa": 1}
 
 _DIGITS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _SAME = {word: str(number) for number, word in enumerate(_DIGITS, 1)} | {"grey": "gray"}
-_ARTICLES = ("a ", "an ", "the ")
 
 
 def normalise(answer: str) -> str:
@@ -37,9 +37,9 @@ def normalise(answer: str) -> str:
     answer = answer.lower()
     if answer.endswith("."):
         answer = answer[:-1].strip()
-    for article in _ARTICLES:
+    for article in ("a ", "an ", "the "):
         if answer.startswith(article):
-            answer = answer[len(article) :].strip()
+            answer = answer.removeprefix(article).strip()
     return _SAME.get(answer, answer)
 
 
@@ -72,10 +72,9 @@ class AnswerList:
         row = self.exact(answer)
         return self._index.get(normalise(answer)) if row is None else row
 
-    def only(self, sets: Iterable[str]) -> AnswerList:
+    def only(self, sets: Collection[str]) -> AnswerList:
         """Return the answers that belong to one of ``sets``, in the same order."""
-        wanted = set(sets)
-        kept = [row for row, names in enumerate(self.sets) if wanted.intersection(names)]
+        kept = [row for row, names in enumerate(self.sets) if not set(names).isdisjoint(sets)]
         return AnswerList(tuple(self.strings[k] for k in kept), tuple(self.sets[k] for k in kept))
 
 
@@ -87,9 +86,9 @@ def read_answers(path: Path) -> AnswerList:
     """
     content = read_json(path, (list, dict))
     table = _of_object(content, path) if isinstance(content, dict) else _of_list(content, path)
-    twice = [answer for answer, count in Counter(table.strings).items() if count > 1]
-    if twice or not table.strings:
-        got = f"{twice[0]!r} twice" if twice else "no answer"
+    answer, count = next(iter(Counter(table.strings).most_common(1)), ("", 0))
+    if count != 1:
+        got = f"{answer!r} twice" if count else "no answer"
         raise DataError("This is no answer table.", where=str(path), got=got, expected="different answers")
     return table
 
@@ -114,8 +113,8 @@ def _of_object(rows: dict[str, Any], path: Path) -> AnswerList:
 
 def answer_rows(table: AnswerList) -> list[dict[str, Any]]:
     """Return a table in the form of ``all_ans.json``."""
-    sets = table.sets or ((),) * len(table)
-    return [{"ans": answer, "dsets": list(names)} for answer, names in zip(table.strings, sets, strict=True)]
+    rows = zip_longest(table.strings, table.sets, fillvalue=())
+    return [{"ans": answer, "dsets": list(names)} for answer, names in rows]
 
 
 def build_answer_table(
@@ -144,8 +143,7 @@ def build_answer_table(
         members[name] = {answer: n for answer, n in normalised.items() if n >= least.get(name, 1)}
         total.update(members[name])
     whole = {answer for name in members if name in least for answer in members[name]}
-    best = sorted(total, key=lambda answer: (answer not in whole, -total[answer], answer))[:size]
-    strings = tuple(sorted(best))
+    strings = tuple(sorted(sorted(total, key=lambda answer: (answer not in whole, -total[answer], answer))[:size]))
     return AnswerList(strings, tuple(tuple(n for n in members if answer in members[n]) for answer in strings))
 
 
@@ -156,11 +154,10 @@ def best_answer(targets: Mapping[str, Any]) -> str | None:
     answers has one row for both spellings.
     """
     answers: Mapping[str, float] = targets.get("answers") or {}
-    if targets.get("answer") is not None:
-        named = str(targets["answer"])
-        form = named if named in answers else table_form(named)
-        return form if form in answers else named
-    return max(answers, key=lambda answer: answers[answer]) if answers else None
+    if targets.get("answer") is None:
+        return max(answers, key=lambda answer: answers[answer], default=None)
+    named = str(targets["answer"])
+    return next((form for form in (named, table_form(named)) if form in answers), named)
 
 
 def mapped(answers: Sequence[str], table: AnswerList) -> tuple[int, list[str]]:
@@ -171,10 +168,8 @@ def mapped(answers: Sequence[str], table: AnswerList) -> tuple[int, list[str]]:
 
 def table_file(named: str | None, readers: Sequence[Any], usual: str) -> Path | None:
     """Return the table's file under the first reader's root: the one named, else the usual one if it exists."""
-    if not readers:
-        return None
-    path = inside(readers[0].root, named or usual)
-    return path if named or path.is_file() else None
+    path = inside(readers[0].root, named or usual) if readers else None
+    return path if path is not None and (named or path.is_file()) else None
 
 
 def count_answers(readers: Sequence[Any]) -> dict[str, Counter[str]]:

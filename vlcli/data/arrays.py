@@ -9,14 +9,16 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.files import read_content, read_text, too_much, unpacked_limit
+from vlcli.data.files import read_content, read_text
 from vlcli.data.plain_pickle import load_plain
+from vlcli.data.sheets import check_unpacked
 from vlcli.errors import DataError
 from vlcli.files import walk
 
@@ -45,7 +47,7 @@ class ArrayTable(NamedTuple):
 
 def array_files(source: Path) -> list[Path]:
     """Return the files that hold arrays, by their names: the source itself, or those below it."""
-    files = [source] if source.is_file() else [path / name for path, names in walk(source) for name in sorted(names)]
+    files = [source] if source.is_file() else [path / name for path, names in walk(source) for name in names]
     return [file for file in files if _opener(file) is not None]
 
 
@@ -58,8 +60,7 @@ def array_tables(source: Path) -> Iterator[tuple[str, ArrayTable]]:
     files = array_files(source)
     pieces: dict[tuple[Path, str], dict[str, list[Array]]] = {}
     for file in files:
-        opener = _opener(file)
-        for key, array in _opened(file, opener).items() if opener else ():
+        for key, array in _opened(file).items():
             role, table = _meaning(key, file)
             pieces.setdefault((file.parent, table), {}).setdefault(role, []).append(array)
     several = len({file.parent for file in files}) > 1
@@ -76,15 +77,14 @@ def array_tables(source: Path) -> Iterator[tuple[str, ArrayTable]]:
 
 
 def _words(name: str) -> list[str]:
-    return [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    return re.findall("[a-z0-9]+", name.lower())
 
 
 def _meaning(key: str, file: Path) -> tuple[str, str]:
     """Return the column of an array, and the name of its table: what its key, else its file's name, has beside."""
     stem = file.name.lower().removesuffix(".gz").removesuffix(file.suffix.lower())
     words = next((some for some in (_words(key), _words(stem)) if {*some} & (_PICTURES | _LABELS)), [])
-    role = "label" if _LABELS & {*words} else "image"
-    role = f"coarse_{role}" if "coarse" in words else role
+    role = ("coarse_" if "coarse" in words else "") + ("label" if _LABELS & {*words} else "image")
     kept = ([w for w in _words(name) if not (w in _PICTURES | _LABELS or _IDLE.fullmatch(w))] for name in (key, stem))
     return role, "-".join(next(filter(None, kept), [])) or "train"
 
@@ -92,11 +92,10 @@ def _meaning(key: str, file: Path) -> tuple[str, str]:
 def _table(pictures: Array, columns: dict[str, Array], names: dict[str, list[str]], where: str) -> ArrayTable:
     counts = {role: len(array) for role, array in columns.items()}
     pictures = _pictures(pictures, next(iter(counts.values()), len(pictures)), where)
-    if any(count != len(pictures) for count in counts.values()):
+    if not set(counts.values()) <= {len(pictures)}:
         got = f"{len(pictures):,} pictures, {counts}"
         raise DataError("Pictures and labels differ in number.", where=where, got=got)
-    values = [_values(role, array, names.get(role, []), where) for role, array in columns.items()]
-    return ArrayTable(pictures, dict(values))
+    return ArrayTable(pictures, dict(_values(role, one, names.get(role, []), where) for role, one in columns.items()))
 
 
 def _pictures(array: Array, count: int, where: str) -> Array:
@@ -135,11 +134,8 @@ def _values(role: str, array: Array, names: list[str], where: str) -> tuple[str,
 
 def _class_names(folder: Path) -> dict[str, list[str]]:
     names = {}
-    for file in (folder / name for name in _META):
-        if file.suffix == ".txt" and file.is_file():
-            lists = {file.stem: read_text(file).split("\n")}
-        else:
-            lists = load_plain(file) if file.is_file() else {}
+    for file in filter(Path.is_file, (folder / name for name in _META)):
+        lists = {file.stem: read_text(file).split("\n")} if file.suffix == ".txt" else load_plain(file)
         for key, some in lists.items() if isinstance(lists, dict) else ():
             if isinstance(some, list) and re.search(r"name|meta", key):
                 role = "coarse_label" if "coarse" in key else "label"
@@ -147,7 +143,9 @@ def _class_names(folder: Path) -> dict[str, list[str]]:
     return names
 
 
-def _opened(file: Path, opener: Callable[[Path], dict[str, Array]]) -> dict[str, Array]:
+def _opened(file: Path) -> dict[str, Array]:
+    opener = _opener(file)
+    assert opener is not None
     try:
         return opener(file)
     except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
@@ -158,10 +156,7 @@ def _opened(file: Path, opener: Callable[[Path], dict[str, Array]]) -> dict[str,
 def _numpy(file: Path) -> dict[str, Array]:
     if file.suffix.lower() == ".npy":
         return {"": np.load(file, mmap_mode="r", allow_pickle=False)}
-    limit = unpacked_limit(file.stat().st_size)
-    with zipfile.ZipFile(file) as packed:
-        if sum(member.file_size for member in packed.infolist()) > limit:
-            raise too_much(file, limit)
+    check_unpacked(file)
     with np.load(file, allow_pickle=False) as arrays:
         return dict(arrays)
 
@@ -177,8 +172,8 @@ def _idx(file: Path) -> dict[str, Array]:
 def _matlab(file: Path) -> dict[str, Array]:
     from scipy.io import loadmat
 
-    arrays = {name: array for name, array in loadmat(file).items() if isinstance(array, np.ndarray)}
-    return {name: array for name, array in arrays.items() if array.dtype.kind in "biuf"}
+    arrays = loadmat(file).items()
+    return {name: array for name, array in arrays if isinstance(array, np.ndarray) and array.dtype.kind in "biuf"}
 
 
 def _pickled(file: Path) -> dict[str, Array]:
@@ -188,17 +183,9 @@ def _pickled(file: Path) -> dict[str, Array]:
     return {key: np.asarray(value) for key, value in content.items() if key == "data" or key.endswith("labels")}
 
 
-def _cifar(*labels: str) -> Callable[[Path], dict[str, Array]]:
-    def opened(file: Path) -> dict[str, Array]:
-        rows = np.frombuffer(file.read_bytes(), np.uint8).reshape(-1, len(labels) + 3 * 32 * 32)
-        return {"images": rows[:, len(labels) :]} | {label: rows[:, number] for number, label in enumerate(labels)}
-
-    return opened
-
-
-def _stl_pictures(file: Path) -> dict[str, Array]:
-    pictures = np.frombuffer(file.read_bytes(), np.uint8).reshape(-1, 3, 96, 96)
-    return {"": pictures.transpose(0, 3, 2, 1)}  # by columns
+def _cifar(labels: tuple[str, ...], file: Path) -> dict[str, Array]:
+    rows = np.fromfile(file, np.uint8).reshape(-1, len(labels) + 3 * 32 * 32)
+    return {"images": rows[:, len(labels) :]} | {label: rows[:, number] for number, label in enumerate(labels)}
 
 
 _OPENERS: dict[str, Callable[[Path], dict[str, Array]]] = {
@@ -206,10 +193,12 @@ _OPENERS: dict[str, Callable[[Path], dict[str, Array]]] = {
     r".+ubyte(\.gz)?": _idx,
     r".+\.mat": _matlab,
     r"data_batch_\d+|test_batch|train|test": _pickled,
-    r"(data_batch_\d+|test_batch)\.bin": _cifar("labels"),
-    r"(train|test)\.bin": _cifar("coarse_labels", "fine_labels"),
-    r"(train|test|unlabeled)_x\.bin": _stl_pictures,
-    r"(train|test)_y\.bin": lambda file: {"": np.frombuffer(file.read_bytes(), np.uint8)},
+    r"(data_batch_\d+|test_batch)\.bin": partial(_cifar, ("labels",)),
+    r"(train|test)\.bin": partial(_cifar, ("coarse_labels", "fine_labels")),
+    r"(train|test|unlabeled)_x\.bin": lambda file: {
+        "": np.fromfile(file, np.uint8).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
+    },
+    r"(train|test)_y\.bin": lambda file: {"": np.fromfile(file, np.uint8)},
 }
 
 

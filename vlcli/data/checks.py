@@ -36,15 +36,14 @@ def senseless(reader: Any, error: Exception) -> DataError:
 def empty(reader: Any, total: int) -> DataError:
     """Make the error for a data set of whose ``total`` examples none is left."""
     files = ", ".join(map(str, reader.files()[:3])) or str(reader.image_folder)
-    left_out = ", ".join(f"{count} {reason}" for reason, count in getattr(reader, "left_out", {}).items())
+    left_out = ", ".join(f"{count} {reason}" for reason, count in reader.left_out.items()) if not total else ""
+    why = f" after take={reader.take!r}" if reader.take and total else f"; left out: {left_out}" if left_out else ""
     return DataError(
         f"The data set {reader.label} is empty.",
         where=files,
-        got=f"0 of {total} examples"
-        + (f" after take={reader.take!r}" if reader.take and total else "")
-        + (f"; left out: {left_out}" if left_out and not total else ""),
+        got=f"0 of {total} examples{why}",
         expected="one example or more",
-        hint="" if left_out and not total else "check `split`, `take` and `limit`",
+        hint="" if left_out else "check `split`, `take` and `limit`",
     )
 
 
@@ -84,7 +83,7 @@ def by_id(rows: Sequence[Any], name: str, where: str, needed: bool = True) -> di
         lacks = not needed and isinstance(row, dict) and row.get(name) is None
         key = ("row", number) if lacks else value(row, name, (int, str), f"{where}[{number}]")
         first = numbers.setdefault(key, number)
-        if first != number and rows[first] != row:
+        if rows[first] != row:
             raise twice(name, key, where, f"[{first}] and [{number}]")
     return {key: rows[number] for key, number in numbers.items()}
 
@@ -102,7 +101,7 @@ def check_keys(reader: Any, hashes: Sequence[int], example_at: Callable[[int], E
     """
     column = np.array(hashes, np.int64)
     order = np.argsort(column, kind="stable")
-    equal = np.flatnonzero(column[order][1:] == column[order][:-1])
+    equal = np.flatnonzero(np.diff(column[order]) == 0)
     if not len(equal):
         return
     first, second = min((int(order[row]), int(order[row + 1])) for row in equal)
@@ -167,9 +166,7 @@ def check_texts(examples: Iterable[Example], where: str) -> None:
         DataError: one is not; the message names the example.
     """
     for example in examples:
-        if example.text is not None:
-            sentence(example.text, f"{where}, example {example.key!r}")
-        for text in example.choices:
+        for text in example.choices if example.text is None else (example.text, *example.choices):
             sentence(text, f"{where}, example {example.key!r}")
         for name, label in example.targets.items():
             for text in label if isinstance(label, Mapping) else (label,):

@@ -43,28 +43,22 @@ def collate(items: Sequence[Item], *, pad_id: int = 0, multiple: int = 1) -> Bat
     clean = [item.views[CLEAN] for item in items]
     base = _clean_view(clean, pad_id, multiple)
     views = {CLEAN: base}
-    for name in items[0].views:
-        if name != CLEAN:
-            views[name] = _changed_view([item.views[name] for item in items], clean, base, pad_id, multiple)
+    for name in (name for name in items[0].views if name != CLEAN):
+        views[name] = _changed_view([item.views[name] for item in items], clean, base, pad_id, multiple)
     seeds = torch.tensor([item.seed for item in items], dtype=torch.int64)
     return Batch(views, collate_targets([sample.targets for sample in clean]), [sample.key for sample in clean], seeds)
 
 
 def _clean_view(samples: list[Sample], pad_id: int, multiple: int) -> View:
     text_rows, texts = _text_rows([sample.text for sample in samples])
-    row_of: dict[int, int] = {}
-    images: list[ImageSample] = []
-    image_rows: list[int] = []
-    for image in (image for sample in samples for image in sample.images):
-        row = row_of.setdefault(id(image), len(images))
-        if row == len(images):
-            images.append(image)
-        image_rows.append(row)
+    every = [image for sample in samples for image in sample.images]
+    unique = {id(image): image for image in every}
+    row_of = {key: row for row, key in enumerate(unique)}
     return _view(
         collate_texts(texts, pad_id, multiple) if texts else None,
-        collate_images(images, multiple) if images else None,
+        collate_images(list(unique.values()), multiple) if unique else None,
         torch.tensor(text_rows),  # (B,)
-        torch.tensor(image_rows, dtype=torch.long).reshape(len(samples), -1),  # (B, K)
+        torch.tensor([row_of[id(image)] for image in every], dtype=torch.long).reshape(len(samples), -1),  # (B, K)
         {},
     )
 
@@ -79,11 +73,10 @@ def _text_rows(texts: Sequence[TextSample | None]) -> tuple[list[int], list[Text
             rows.append(-1)
             continue
         same = known.setdefault(text.key, [])
-        row = next((row for row in same if kept[row].ids == text.ids), len(kept))
-        if row == len(kept):
-            same.append(row)
+        rows.append(next((row for row in same if kept[row].ids == text.ids), len(kept)))
+        if rows[-1] == len(kept):
+            same.append(len(kept))
             kept.append(text)
-        rows.append(row)
     return rows, kept
 
 
@@ -122,17 +115,15 @@ def _view(text: Text | None, images: Images | None, text_rows: Tensor, image_row
 
 
 def _images_touched(sample: Sample, clean: Sample) -> bool:
-    if sample.mask_labels.regions or len(sample.images) != len(clean.images):
-        return True
-    return any(_differs(image, other) for image, other in zip(sample.images, clean.images, strict=True))
+    other = len(sample.images) != len(clean.images)
+    return bool(sample.mask_labels.regions) or other or any(map(_differs, sample.images, clean.images))
 
 
 def _differs(one: Any, other: Any) -> bool:
     """Whether a part was replaced: forks share every value with their original until a corruption replaces it."""
     if one is None or other is None or type(one) is not type(other):
         return one is not other
-    changed, original = one.__dict__, other.__dict__
-    return any(changed.get(name) is not value for name, value in original.items())
+    return any(vars(one).get(name) is not value for name, value in vars(other).items())
 
 
 def _names(marks: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -152,16 +143,16 @@ def _axis_mark(marks: list[Any], length: int, fill: int) -> Tensor:
     arrays = [None if mark is None else np.asarray(mark) for mark in marks]
     first = next(array for array in arrays if array is not None)
     dtype = {"f": np.float32, "b": np.bool_}.get(first.dtype.kind, np.int64)
-    return _padded(arrays, length, False if dtype is np.bool_ else fill, dtype)
+    return _padded(arrays, (length,), False if dtype is np.bool_ else fill, dtype)
 
 
 def _region_marks(samples: list[Sample], images: Images) -> dict[str, Tensor]:
     count = images.regions.mask.shape[1] if images.regions is not None else 0
     marks: dict[str, Tensor] = {}
-    for name in _names(sample.mask_labels.regions for sample in samples):
-        rows: list[Any] = []
-        for sample in samples:
-            rows += [sample.mask_labels.regions.get(name), *[None] * (len(sample.images) - 1)]
+    # of each image, the labels by name: those of a sample are its first image's
+    labels = [label for one in samples for label in (one.mask_labels.regions, *[{}] * (len(one.images) - 1))]
+    for name in _names(labels):
+        rows = [label.get(name) for label in labels]
         marks[name] = _axis_mark(rows, max(count, *(len(mark) for mark in rows if mark is not None)), 0)
     return marks
 
@@ -210,8 +201,8 @@ def collate_regions(images: Sequence[ImageSample], multiple: int = 1) -> Regions
     count = _rounded_up(max(1, *counts), multiple)
     ids = [image.box_ids for image in images]
     return Regions(
-        features=_padded(features, count, 0, np.float32),
-        boxes=_padded([image.boxes for image in images], count, 0, np.float32),
+        features=_padded(features, (count,), 0, np.float32),
+        boxes=_padded([image.boxes for image in images], (count,), 0, np.float32),
         mask=torch.from_numpy(_mask(counts, count)),
         sizes=_sizes(images),
         box_ids=[names or [] for names in ids] if any(ids) else None,
@@ -224,23 +215,23 @@ def pad(arrays: Sequence[NDArray[Any] | None], count: int, fill: int) -> Tensor 
     present = [array for array in arrays if array is not None]
     if len(present) < len(arrays):
         return None
-    return _padded(present, count, fill, np.float32 if present[0].dtype.kind == "f" else np.int64)
+    return _padded(present, (count,), fill, np.float32 if present[0].dtype.kind == "f" else np.int64)
 
 
-def _padded(arrays: Sequence[NDArray[Any] | None], count: int, fill: int, dtype: Any) -> Tensor:
+def _padded(arrays: Sequence[NDArray[Any] | None], sides: tuple[int, ...], fill: int, dtype: Any) -> Tensor:
+    """Pad the first axes of arrays to ``sides`` and stack them; a row without an array is all padding."""
     first = next(array for array in arrays if array is not None)
-    padded = np.empty((len(arrays), count, *first.shape[1:]), dtype)
-    for row, array in enumerate(arrays):
-        rows = 0 if array is None else len(array)
+    padded = np.zeros((len(arrays), *sides, *first.shape[len(sides) :]), dtype)
+    if fill:
+        padded.fill(fill)
+    for row, array in zip(padded, arrays, strict=True):
         if array is not None:
-            padded[row, :rows] = array
-        padded[row, rows:] = fill
+            row[tuple(map(slice, array.shape))] = array
     return torch.from_numpy(padded)
 
 
 def _mask(counts: list[int], length: int) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = np.arange(length)[None] < np.asarray(counts)[:, None]
-    return mask
+    return np.arange(length)[None] < np.asarray(counts)[:, None]
 
 
 def _sizes(images: Sequence[ImageSample]) -> Tensor:
@@ -256,19 +247,14 @@ def collate_pixels(images: Sequence[ImageSample]) -> Pixels:
     if (sides == sides[0]).all():
         stacked = default_collate(list(map(torch.from_numpy, arrays)))  # in a worker into memory that it shares
     else:
-        stacked = _canvas(arrays, (3, height, width), 0, np.float32)
-        mask = _canvas([np.ones(array.shape[1:], bool) for array in arrays], (height, width), 0, np.bool_)
-    maps = [image.label_map for image in images]
-    labels = None if all(array is None for array in maps) else _canvas(maps, (height, width), -1, np.int64)
+        stacked = _padded(arrays, (3, height, width), 0, np.float32)
+        mask = _padded([np.ones(array.shape[1:], bool) for array in arrays], (height, width), 0, np.bool_)
+    labels = _optional([image.label_map for image in images], (height, width))
     return Pixels(stacked, _sizes(images), mask, label_map=labels, **_pixel_boxes(images))
 
 
-def _canvas(arrays: Sequence[NDArray[Any] | None], shape: tuple[int, ...], fill: int, dtype: Any) -> Tensor:
-    canvas = np.full((len(arrays), *shape), fill, dtype)
-    for row, array in enumerate(arrays):
-        if array is not None:
-            canvas[row, ..., : array.shape[-2], : array.shape[-1]] = array
-    return torch.from_numpy(canvas)
+def _optional(labels: Sequence[NDArray[Any] | None], sides: tuple[int, ...]) -> Tensor | None:
+    return None if all(array is None for array in labels) else _padded(labels, sides, -1, np.int64)
 
 
 def _pixel_boxes(images: Sequence[ImageSample]) -> dict[str, Tensor | None]:
@@ -277,27 +263,23 @@ def _pixel_boxes(images: Sequence[ImageSample]) -> dict[str, Tensor | None]:
         return {}
     counts = [0 if array is None else len(array) for array in boxes]
     count = max(1, *counts)
-    tensors: dict[str, Tensor | None] = {
-        "boxes": _padded(boxes, count, 0, np.float32),
+    labels = {name: [image.fields.get(name) for image in images] for name in ("classes", "attributes")}
+    return {
+        "boxes": _padded(boxes, (count,), 0, np.float32),
         "box_mask": torch.from_numpy(_mask(counts, count)),
+        **{name: _optional(arrays, (count,)) for name, arrays in labels.items()},
     }
-    for name in ("classes", "attributes"):
-        labels = [image.fields.get(name) for image in images]
-        known = any(array is not None for array in labels)
-        tensors[name] = _padded(labels, count, -1, np.int64) if known else None
-    return tensors
 
 
 def _concepts(images: Sequence[ImageSample]) -> Concepts:
     counts = [len(image.concepts["ids"]) for image in images]
     count = max(1, *counts)
     ranks = torch.arange(count).expand(len(images), count).clone()
-    ids = _padded([image.concepts["ids"] for image in images], count, 0, np.int64)
-    scores = _padded([image.concepts["scores"] for image in images], count, 0, np.float32)
+    ids = _padded([image.concepts["ids"] for image in images], (count,), 0, np.int64)
+    scores = _padded([image.concepts["scores"] for image in images], (count,), 0, np.float32)
     hidden = None
     if any("hidden" in image.concepts for image in images):
-        flags = [image.concepts.get("hidden", np.zeros(n, bool)) for image, n in zip(images, counts, strict=True)]
-        hidden = _padded(flags, count, 0, np.bool_)
+        hidden = _padded([image.concepts.get("hidden") for image in images], (count,), 0, np.bool_)
     return Concepts(ids, scores, ranks, torch.from_numpy(_mask(counts, count)), hidden)
 
 

@@ -5,8 +5,8 @@ After Fang et al. 2015 (From Captions to Visual Concepts and Back), in its file 
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -68,17 +68,15 @@ def build_vocabulary(
     """
     if unknown := sorted(set(pos) - set(GROUPS)):
         raise UsageError("There is no such part of speech.", got=", ".join(unknown), expected=", ".join(GROUPS))
-    counts: Counter[str] = Counter()
-    images: Counter[str] = Counter()
+    counts, images = Counter[str](), Counter[str]()
     for texts in captions:
         words = [word for text in texts for word in tokens(text)]
         counts.update(words)
         images.update(set(words))
-    wanted = set(pos)
     kept = [
         Word(word, part_of_speech(word), count, images[word])
         for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if count >= min_count and part_of_speech(word) in wanted and (function_words or word not in FUNCTION_WORDS)
+        if count >= min_count and part_of_speech(word) in pos and (function_words or word not in FUNCTION_WORDS)
     ]
     if not kept:
         got = f"{len(counts)} different words"
@@ -201,19 +199,15 @@ class WithReferences(ByImage):
         self.by_picture = by_picture
 
     def read(self) -> list[Example]:
-        groups: dict[tuple[str, ...], list[Example]] = {}
-        for example in self.inner.examples():
-            groups.setdefault(tuple(example.images), []).append(example)
-        known = {images: _texts(group) for images, group in groups.items()}
+        examples, first = _with_references(self.inner.examples(), lambda example: tuple(example.images))
         if not self.by_picture:
-            return [_with_texts(example, known[tuple(example.images)]) for example in self.inner.examples()]
-        examples = []
-        for images, texts in known.items():
-            first = groups[images][0]
-            key = images[0] if len(images) == 1 else first.key
-            text, targets = (texts[0] if texts else None), {**first.targets, REFERENCES: texts}
-            examples.append(Example(key, text, list(images), key, targets, texts[1:]))
-        return examples
+            return examples
+        pictures = []
+        for one in first:
+            key = one.images[0] if len(one.images) == 1 else one.key
+            text, *choices = one.targets[REFERENCES] or [None]
+            pictures.append(Example(key, text, one.images, key, one.targets, choices))
+        return pictures
 
 
 class OfAlbum(ByImage):
@@ -230,18 +224,21 @@ class OfAlbum(ByImage):
         self.album, self.first = album, first
 
     def read(self) -> list[Example]:
-        albums: dict[str, list[Example]] = {}
-        for example in self.inner.examples():
-            albums.setdefault(str(example.targets[self.album]), []).append(example)
-        known = {name: _texts(group) for name, group in albums.items()}
-        if self.first:
-            return [_with_texts(group[0], known[name]) for name, group in albums.items()]
-        return [_with_texts(example, known[str(example.targets[self.album])]) for example in self.inner.examples()]
+        examples, first = _with_references(self.inner.examples(), lambda example: str(example.targets[self.album]))
+        return first if self.first else examples
 
 
-def _texts(group: list[Example]) -> list[str]:
-    return [text for example in group if example.text is not None for text in (example.text, *example.choices)]
-
-
-def _with_texts(example: Example, texts: list[str]) -> Example:
-    return replace(example, targets={**example.targets, REFERENCES: texts})
+def _with_references(
+    examples: Sequence[Example], group_of: Callable[[Example], Hashable]
+) -> tuple[list[Example], list[Example]]:
+    """Return examples with all sentences of their group, and the first of each group."""
+    texts: dict[Hashable, list[str]] = defaultdict(list)
+    first: dict[Hashable, Example] = {}
+    changed = []
+    for example in examples:
+        group = group_of(example)
+        if example.text is not None:
+            texts[group] += [example.text, *example.choices]
+        changed.append(replace(example, targets={**example.targets, REFERENCES: texts[group]}))
+        first.setdefault(group, changed[-1])
+    return changed, list(first.values())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlcli.data.collate import CLEAN, Item
+from vlcli.data.collate import CLEAN
 from vlcli.data.columns.index import absent_images, rows_without
 from vlcli.data.columns.table import ColumnExamples, joined
 from vlcli.data.inputs import Images, LazyImage, Sentences
@@ -18,7 +20,7 @@ from vlcli.data.pictures import Draw
 from vlcli.data.reader import Reader
 from vlcli.data.sample import PHASES, Corruption, Example, ImageSample, Sample, TextSample, generator, generators
 from vlcli.data.sampler import Pick
-from vlcli.data.streams import first_below, generator_of
+from vlcli.data.streams import generator_of
 from vlcli.data.transforms.base import mirrored_targets
 from vlcli.data.vocabulary import Tokenizer
 
@@ -50,13 +52,12 @@ class Examples:
         missing: str = "error",
         augments: bool = False,
     ) -> None:
-        self.readers, self.sentences, self.images = list(readers), sentences, images
+        self.sentences, self.images = sentences, images
         self.seed, self.missing, self.augments = seed, missing, augments
-        self.starts: list[int] = [0]
         self.dropped_counts: dict[str, int] = {}
         self.reader_counts: dict[str, int] = {}
         self._parts: list[Sequence[Example]] = []
-        for reader in self.readers:
+        for reader in readers:
             if sentences.tokenizer is not None and sentences.length is not None:
                 reader.fit(sentences.tokenizer, sentences.length)
             examples = reader.examples()
@@ -66,22 +67,9 @@ class Examples:
                 label += "'"
             self.reader_counts[label], self.dropped_counts[label] = len(kept), len(examples) - len(kept)
             self._parts.append(kept)
-            self.starts.append(self.starts[-1] + len(kept))
+        self.starts = [0, *accumulate(map(len, self._parts))]
         self.all: Sequence[Example] = joined(self._parts)
         self._tokens = [self.sentences.beside(part) for part in self._parts]
-
-    def __len__(self) -> int:
-        return len(self.all)
-
-    @property
-    def counts(self) -> list[int]:
-        """Number of examples of each data set."""
-        return [stop - start for start, stop in zip(self.starts, self.starts[1:], strict=False)]
-
-    @property
-    def names(self) -> str:
-        """Labels of the data sets, for messages."""
-        return ", ".join(reader.label for reader in self.readers)
 
     def only(self, examples: Sequence[Example]) -> Examples:
         """Return a copy that loads other examples: their images must be among those of these data sets."""
@@ -102,22 +90,18 @@ class Examples:
             Sentences by the examples' numbers, for :meth:`sample`: those whose ids are kept beside columns.
         """
         texts: dict[int, TextSample] = {}
-        wanted: dict[int, list[int]] = {}
-        for code in codes:
-            index = code % len(self.all)
-            wanted.setdefault(self._reader_of(index), []).append(index)
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for index in (code % len(self.all) for code in codes):
+            wanted[self._reader_of(index)].append(index)
         for number, indices in wanted.items():
             part, tokens, start = self._parts[number], self._tokens[number], self.starts[number]
-            if not isinstance(part, ColumnExamples):
-                continue
-            read = part.together([index - start for index in indices])
-            if tokens is None or self.augments:
-                continue
-            alone = {i: e for i, e in zip(indices, read, strict=True) if e.text is not None and not e.choices}
-            rows = [part.row(index - start) for index in alone]
-            sentences = [example.text or "" for example in alone.values()]
-            samples = tokens.samples(rows, sentences, [example.text_key for example in alone.values()])
-            texts.update(zip(alone, samples, strict=True))
+            if isinstance(part, ColumnExamples):
+                read = zip(indices, part.together([index - start for index in indices]), strict=True)
+                if tokens is not None and not self.augments:
+                    alone = {i: one for i, one in read if one.text is not None and not one.choices}
+                    rows, sentences = [part.row(i - start) for i in alone], [one.text or "" for one in alone.values()]
+                    samples = tokens.samples(rows, sentences, [one.text_key for one in alone.values()])
+                    texts.update(zip(alone, samples, strict=True))
         return texts
 
     def sample(
@@ -139,30 +123,21 @@ class Examples:
             text, text_key = options[number], f"{text_key or example.key}#{number}"
         if not self.augments:
             images = [image_of(name) for name in example.images] if self.images.loads else []
-            encoded = texts.pop(index, None) if texts else None
-            if encoded is None:
-                encoded = self._encoded(index, example, text, text_key)
-            return Sample(example.key, encoded, images, example.targets)
+            kept = texts.pop(index, None) if texts else None
+            kept = kept or self.read_together([index]).get(index) or self.sentences.encode(text, text_key)
+            return Sample(example.key, kept, images, example.targets)
         draw = Draw(generator(self.seed, epoch, key, "transform"), text, len(example.images))
         images = [self.images.load(name, draw) for name in example.images]
         targets = mirrored_targets(example.targets) if draw.flipped else example.targets
         return Sample(example.key, self.sentences.encode(draw.text, text_key), images, targets)
 
-    def _encoded(self, index: int, example: Example, text: str | None, text_key: str) -> TextSample | None:
-        number = self._reader_of(index)
-        part, tokens = self._parts[number], self._tokens[number]
-        if tokens is None or text is None or example.choices:
-            return self.sentences.encode(text, text_key)
-        assert isinstance(part, ColumnExamples)
-        return tokens.samples([part.row(index - self.starts[number])], [text], [text_key])[0]
-
     def draw_donor(self, index: int, epoch: int, rng: np.random.Generator) -> Sample:
         """Draw another example of the same data set as ``index``; its images load when they are looked at."""
         reader = self._reader_of(index)
-        start, stop = self.starts[reader], self.starts[reader + 1]
+        start, count = self.starts[reader], len(self._parts[reader])
         other = index
-        if stop - start > 1:  # uniform over all but the example itself
-            other = start + int(rng.integers(stop - start - 1))
+        if count > 1:  # uniform over all but the example itself
+            other = start + int(rng.integers(count - 1))
             other += other >= index
         return self.sample(other, epoch, self.key(other), lambda name: LazyImage(name, lambda: self.images.load(name)))
 
@@ -170,6 +145,8 @@ class Examples:
         return bisect_right(self.starts, index) - 1
 
     def _present(self, reader: Reader, examples: Sequence[Example]) -> Sequence[Example]:
+        if not self.images.loads:
+            return examples
         if isinstance(examples, ColumnExamples):
             absent = self._absent_of(reader, examples)
         else:
@@ -185,8 +162,6 @@ class Examples:
 
     def _absent_of(self, reader: Reader, examples: ColumnExamples) -> set[str]:
         needs, store = self.images.needs, self.images.store
-        if not self.images.loads:
-            return set()
         if needs.concepts:  # which are there is not known of a file
             return absent_images(examples, self.images.absent, None, None)
         stats = [(path, path.stat()) for path in store.paths] if needs.regions and store is not None else []
@@ -209,47 +184,28 @@ class CorruptionStep:
     ) -> None:
         for corruption in corruptions:
             corruption.ready(tokenizer, length)
+        views = [corruption.view for corruption in corruptions]
         self.seed = seed
-        self.views: dict[str, list[Corruption]] = {corruption.view: [] for corruption in corruptions}
-        for corruption in sorted(corruptions, key=lambda one: PHASES.index(one.phase)):
-            self.views[corruption.view].append(corruption)
+        self.corruptions = sorted(corruptions, key=lambda one: (views.index(one.view), PHASES.index(one.phase)))
 
     def states(self, picks: Sequence[Pick], keys: Sequence[str]) -> NDArray[np.uint64]:
         """Return the states of each example's generators (B, corruptions + 1, 4); the last draws the example's seed."""
-        names = [corruption.name for acting in self.views.values() for corruption in acting]
+        names = [corruption.name for corruption in self.corruptions]
         return generators(self.seed, [epoch for epoch, _ in picks], list(keys), [*names, ""])
 
-    def seeds(self, states: NDArray[np.uint64]) -> list[int]:
-        """Return a seed for each example, of the result of :meth:`states`."""
-        seeds: list[int] = first_below(states[:, -1], 2**63 - 1).tolist()
-        return seeds
-
-    def item(
-        self,
-        examples: Examples,
-        pick: Pick,
-        key: str,
-        states: NDArray[np.uint64],
-        seed: int,
-        image_of: LoadImage,
-        texts: dict[int, TextSample],
-    ) -> Item:
-        """Load an example clean and in every view that a corruption of this epoch makes of it.
+    def views(
+        self, clean: Sample, epoch: int, states: NDArray[np.uint64], donor: Callable[[np.random.Generator], Sample]
+    ) -> dict[str, Sample]:
+        """Return a sample clean and in every view that a corruption of this epoch makes of it.
 
         Args:
-            examples: where it and its donors come from.
-            states: its row of :meth:`states`.
-            seed: of :meth:`seeds`.
+            states: the example's row of :meth:`states`.
+            donor: draws another example with a corruption's generator.
         """
-        (epoch, code), number = pick, 0
-        index = code % len(examples)
-        clean = examples.sample(index, epoch, key, image_of, texts)
         views = {CLEAN: clean}
-        for name, corruptions in self.views.items():
-            for corruption in corruptions:
-                if corruption.acts(epoch):
-                    view = views.get(name) or views.setdefault(name, clean.fork())
-                    rng = generator_of(states[number])
-                    corruption(view, rng, partial(examples.draw_donor, index, epoch, rng))
-                number += 1
-        return Item(views, seed)
+        for corruption, state in zip(self.corruptions, states, strict=False):
+            if corruption.acts(epoch):
+                view = views.get(corruption.view) or views.setdefault(corruption.view, clean.fork())
+                rng = generator_of(state)
+                corruption(view, rng, partial(donor, rng))
+        return views

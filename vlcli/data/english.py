@@ -21,99 +21,69 @@ _CLOSED = {
     "eleven twelve twenty hundred first second third etc 's yes please",
 }
 _AUXILIARIES = "am is are was were be been being 's're do does did done doing have has had having"
+# Only words that :func:`part_of_speech` would put into another group by their endings.
 _VERBS = (
-    "add admire appear approach arrange ask attach attempt bake bathe be become begin bend bite bow brace bring "
-    "browse brush build buy carry celebrate chase check chew choose clap climb close collect come compete connect "
-    "consist contain converse cover cross crouch cut decorate depict dig dine discuss display do dress drive eat "
-    "enjoy enter examine extend feed feature feel fill find float flow follow gather gaze get give glide go graze "
-    "grab grow hang have hear help hike hit hold hover hug include jump keep kick kiss kneel know lay lead lean "
-    "learn leap leave let lie lift listen live look lounge love make meet mount move need observe open overlook "
-    "pass peer perch perform pet pick place play point pose pour prepare present protect pull push put race raise "
-    "reach read receive relax remove rest ride run say see seem sell serve show sing sit skateboard sleep smile "
-    "sniff stand stare stay stop swim swing take talk taste teach tell throw tie touch travel try turn use wait "
-    "walk want watch wear work wrap write"
+    "add admire appear approach arrange ask attach attempt bake bathe become begin bend bite brace bring browse build "
+    "buy carry celebrate chase check chew choose clap close collect come compete connect consist contain converse "
+    "cover crouch decorate depict dig dine discuss display eat enjoy enter examine extend feel find flow follow gaze "
+    "get give glide go graze grab grow hang hear help hold hover include keep kneel know lay lead lean learn leap "
+    "leave let lie listen look make meet need observe overlook peer perch perform play point pose pour prepare protect "
+    "pull push put raise reach read receive relax remove ride say see seem sell serve show sing sit sleep sniff stand "
+    "stare stay stop swim take talk teach tell throw try use wait want wear write"
 )
 _PAST = (
-    "ate began bent bit blew bought broke brought built came caught chose cut dug did drank drawn drew driven "
-    "drove eaten fallen fed fell felt flew flown forgot found fought frozen gave given gone got gotten grew grown "
-    "had heard held hidden hit hung kept knelt laid lain leant leapt led left lit lost made meant met paid put "
-    "ran ridden risen rode said sang sat saw seen sent set shaken shone shook shot shown shut slept slid sold "
-    "spent sprang spread stood stuck stung struck sung swam swept swum swung taken taught thought threw thrown "
-    "told took torn upset went woken won wore worn wound woven written wrote"
-)
-# Verbs whose plain form, in captions, is as a rule a noun or adjective; their -ing and -ed forms are verbs.
-_MOSTLY_NOUNS = (
-    "brush climb cross cut dress drive feature feed fill float gather hike hug jump kick kiss lift live love open "
-    "mount move pass pet pick place present race rest run skateboard smile swing taste tie touch travel turn walk "
-    "watch work wrap lounge bow hit"
+    "ate began bent bit blew bought broke brought built came caught chose cut dug drank drawn drew driven drove eaten "
+    "fallen fed fell felt flew flown forgot found fought frozen gave given gone got gotten grew grown heard held "
+    "hidden hit hung kept knelt laid lain leant leapt led left lit lost made meant met paid ran ridden risen rode said "
+    "sang sat saw seen sent set shaken shone shook shot shown shut slept slid sold spent sprang spread stood stuck "
+    "stung struck sung swam swept swum swung taken taught thought threw thrown told took torn upset went woken won "
+    "wore worn wound woven written wrote"
 )
 _ADJECTIVES = (
-    "able abandoned adult african aged airborne alive american ancient angry antique asian assorted attractive "
-    "back bad bald bare bearded beautiful best better big bitten black blank bleak blonde blue blurred blurry "
-    "bold bottom brick bright broad broken brown burnt busy calm careful casual certain cheap cheerful chinese "
-    "circular clean clear close cloudy cluttered cold colored colorful colourful comfortable commercial common "
-    "complete concrete cool cooked cozy cracked crowded curious curly curved cute daily damp dark dead decorative "
-    "deep delicious dense different dim dirty distant double dry dull dusty early east eastern easy electric "
-    "electrical electronic elderly elegant empty enclosed english european expensive extra fake familiar famous "
-    "fancy far fast fat female few fine firm flat floral fluffy foggy foreign formal framed free french fresh "
-    "friendly front frosted frozen full funny furry fuzzy garden giant glad glazed gloomy golden good grand "
-    "grassy gray great green grey grilled happy hard healthy heavy high hilly historic hot huge hungry icy "
-    "identical important indian indoor industrial inflatable interesting iron italian japanese juicy large last "
-    "late lazy leafy leather left lengthy light little lone lonely long loose lots loud low lower lush mad main "
-    "major male many married massive mature medium messy metal metallic mid middle military miniature minor mixed "
-    "modern more most muddy multicolored multiple muscular naked narrow nasty natural neat net new next nice "
-    "noisy normal north northern nude numerous nylon odd old older only open orange ordinary ornate other outdoor "
-    "oval overcast overhead own painted pale parallel partial perfect personal pink plain plastic playful "
-    "pleasant pointy polar polite poor popular portable pretty primary private professional proper proud public "
-    "purple quick quiet rainy rare raw ready real rectangular red regular remote residential rich right ripe "
-    "rocky romantic rotten rough round rounded rural rustic rusty sad safe same sandy scenic seated second "
-    "separate serious shaggy shallow sharp shiny short shirtless shy sick silly silver similar simple single "
-    "skinny sleek sleepy sliced slender slight slim slow small smooth snowy sober soft solid solitary sour south "
-    "southern spacious spare special spicy spotted square stainless standard steady steamed steel steep sticky "
-    "stiff still stone stormy straight strange striped strong stuffed stylish suburban sunlit sunny sweet tall "
-    "tan tasty teal thick thin tidy tight tiled tilted tiny tired top tough toy tropical typical ugly under "
-    "unique unusual upper upright urban useful vacant valuable various vast vegetarian victorian vintage violet "
-    "visible warm weird west western wet white whole wide wild windy winter wise wooded wooden woolen wrong "
-    "yellow young younger"
-)
-_NOT_ADJECTIVES = (
-    "back garden lots nylon iron winter steel stone leather toy second silver metal brick front middle bottom light "
-    "adult"
+    "able abandoned african aged airborne alive american ancient angry antique asian assorted bad bald bare bearded "
+    "best better big bitten black blank bleak blonde blue blurred blurry bold bright broad broken brown burnt busy "
+    "calm casual certain cheap chinese circular clean clear cloudy cluttered cold colored commercial common complete "
+    "concrete cool cooked cozy cracked crowded curly curved cute daily damp dark dead deep dense different dim dirty "
+    "distant double dry dull dusty early east eastern easy electric electronic elderly elegant empty enclosed european "
+    "extra fake familiar fancy far fast fat female few fine firm flat floral fluffy foggy foreign formal framed free "
+    "french fresh friendly frosted full funny furry fuzzy giant glad glazed gloomy golden good grand grassy gray great "
+    "green grey grilled happy hard healthy heavy high hilly historic hot huge hungry icy important indian indoor "
+    "industrial interesting italian japanese juicy large last late lazy leafy lengthy little lone lonely long loose "
+    "loud low lower lush mad main major male many married mature medium messy metallic mid military miniature minor "
+    "mixed modern more most muddy multicolored multiple muscular naked narrow nasty natural neat net new next nice "
+    "noisy normal north northern nude odd old older open orange ordinary ornate other outdoor oval overcast overhead "
+    "own painted pale parallel partial perfect personal pink plain pleasant pointy polar polite poor popular pretty "
+    "primary private professional proper proud purple quick quiet rainy rare raw ready real rectangular red regular "
+    "remote residential rich right ripe rocky romantic rotten rough round rounded rural rustic rusty sad safe same "
+    "sandy scenic seated separate shaggy shallow sharp shiny short shy sick silly similar simple single skinny sleek "
+    "sleepy sliced slender slight slim slow small smooth snowy sober soft solid solitary sour south southern spare "
+    "special spicy spotted square standard steady steamed steep sticky stiff stormy straight strange striped strong "
+    "stuffed suburban sunlit sunny sweet tall tan tasty teal thick thin tidy tight tiled tilted tiny tired top tough "
+    "ugly unique unusual upper upright urban vacant vast vegetarian victorian vintage violet warm weird west western "
+    "wet white whole wide wild windy wise wooded wooden woolen wrong yellow young younger several"
 )
 _NOUNS = (
-    "building buildings bedding being boring bunting ceiling ceilings clothing coating crossing crossings "
-    "dressing drawing drawings dwelling earring earrings evening everything evenings filling frosting icing "
-    "intersection king kings landing lightning lighting lining living morning nothing offspring opening painting "
-    "paintings parking pudding railing railings ring rings rigging sibling siblings sitting-room sling something "
-    "spring string strings stuffing swing swings thing things topping toppings viewing wedding weddings wing "
-    "wings wiring dining frisbee bed beds shed sheds sled sleds seed seeds weed weeds reed reeds speed breed "
-    "breeds steed media animal animals capital festival festivals hospital hospitals meal meals medal medals "
-    "mural murals pedestal petal petals signal signals terminal metal metals cereal canal coral journal mammal "
-    "royal sandal sandals pencil table tables vegetable vegetables cable cables bible stable stables automobile "
-    "automobiles archive archives olive olives drive drives detective native natives executive clinic comic "
-    "comics fabric fabrics garlic mechanic music picnic plastic public topic traffic attic ceramic graphic "
-    "graphics mosaic relative relatives motorcycle cactus family fly belly jelly lily bully butterfly dragonfly "
-    "assembly supply italy anomaly monopoly bus circus focus hippopotamus octopus virus campus"
+    "building bedding boring bunting ceiling clothing coating crossing dressing drawing dwelling earring evening "
+    "filling frosting icing landing lightning lighting lining living morning offspring opening painting parking "
+    "pudding railing rigging sibling sling spring string stuffing swing thing topping viewing wedding wiring dining "
+    "shed sled vegetable stable archive detective native executive relative family belly jelly bully butterfly "
+    "dragonfly assembly supply italy anomaly monopoly"
 )
 _ADJECTIVE_ENDINGS = ("ous", "ful", "less", "ish", "ive", "ical", "able", "ible", "esque", "colored", "coloured")
-FUNCTION_WORDS = frozenset(
-    " ".join((_CLOSED["DT"], _CLOSED["PRP"], _CLOSED["IN"], _CLOSED["other"], _AUXILIARIES)).split()
-) | frozenset(["next", "other", "same", "several", "many", "few", "more", "most", "own", "'s", "n't"])
+_AND_OTHERS = "next other same several many few more most own 's n't"
+FUNCTION_WORDS = frozenset(" ".join((*_CLOSED.values(), _AUXILIARIES, _AND_OTHERS)).split())
 """Words that carry grammar and not what is seen: articles, pronouns, prepositions, conjunctions, auxiliaries."""
 
 
 @cache
 def _table() -> dict[str, str]:
-    table = dict.fromkeys(("several", *_ADJECTIVES.split()), "JJ")
+    table = dict.fromkeys(_ADJECTIVES.split(), "JJ")
     for verb in _VERBS.split():
         table |= dict.fromkeys((verb, _third_person(verb)), "VB")
-    for verb in _MOSTLY_NOUNS.split():
-        table |= {verb: "JJ" if verb == "open" else "NN", _third_person(verb): "NN"}
-    table |= dict.fromkeys(_PAST.split(), "VB") | dict.fromkeys(_NOT_ADJECTIVES.split(), "NN")
-    table |= dict.fromkeys(_NOUNS.split(), "NN")
+    table |= dict.fromkeys(_PAST.split(), "VB") | dict.fromkeys(_NOUNS.split(), "NN")
     for group in ("other", "IN", "DT", "PRP"):
         table |= dict.fromkeys(_CLOSED[group].split(), group)
-    return table | dict.fromkeys(_AUXILIARIES.split(), "VB") | {"left": "VB", "past": "JJ", "back": "NN"}
+    return table | dict.fromkeys(_AUXILIARIES.split(), "VB") | {"past": "JJ"}
 
 
 def _third_person(verb: str) -> str:
@@ -136,8 +106,7 @@ def part_of_speech(word: str) -> str:
 # Words that most English sentences have one of, and other languages rarely.
 _OF_SENTENCES = frozenset(
     {"the", "of", "and", "are", "what", "which", "who", "whose", "where", "when", "why", "how", "many", "there", "this"}
-    | {"that", "these", "does", "did", "with", "from", "on", "it", "they", "you", "has", "have"}
-    | {"color", "colour"}
+    | {"that", "these", "does", "did", "with", "from", "on", "it", "they", "you", "has", "have", "color", "colour"}
 )
 
 

@@ -1,7 +1,7 @@
 """Loads an example: token ids, regions, pixels and visual concepts; checks that what is loaded fits the model."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError
 from vlcli.features import FeatureStore, Record
+from vlcli.features.concepts import ConceptStore
 from vlcli.images.shards import is_there
 from vlcli.nn.batch import Regions
 from vlcli.nn.model import DataSpec, InputSpec
@@ -24,6 +25,7 @@ from vlcli.nn.model import DataSpec, InputSpec
 FIELDS = ("scores", "classes", "class_scores", "attributes", "attribute_scores", "class_probs", "box_ids")
 # Tokenized sentences that a process keeps (100 MB); further ones are tokenized each time.
 REMEMBERED = 100_000
+NOTHING_LEFT = "The data are empty: no example is left."
 
 
 class Sentences:
@@ -64,16 +66,6 @@ class Sentences:
         return 0 if text is None or self.tokenizer is None else len(self.tokenizer.encode(text, "", self.length).ids)
 
 
-class ConceptSource(Protocol):
-    """Visual concepts by image."""
-
-    def read(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return ``ids`` and ``scores`` of an image, best first."""
-        ...
-
-    def __contains__(self, name: object) -> bool: ...
-
-
 class Images:
     """Images loaded as a model needs them.
 
@@ -83,6 +75,9 @@ class Images:
         store: region features.
         concepts: visual concepts.
         transform: how pictures become pixels; None squashes them.
+
+    Attributes:
+        loads: whether the model reads anything of an image.
     """
 
     def __init__(
@@ -90,22 +85,13 @@ class Images:
         readers: Sequence[Reader],
         needs: InputSpec,
         store: FeatureStore | None = None,
-        concepts: ConceptSource | None = None,
+        concepts: ConceptStore | None = None,
         transform: Transform | None = None,
     ) -> None:
         self.needs, self.store, self.concepts = needs, store, concepts
+        self.loads = bool(needs.regions or needs.pixels or needs.concepts)
         self.pictures = Pictures(readers, needs, transform)
         self.fields = tuple(name for name in FIELDS if store is not None and needs.regions and name in store.fields)
-
-    @property
-    def loads(self) -> bool:
-        """Whether the model reads anything of an image."""
-        return bool(self.needs.regions or self.needs.pixels or self.needs.concepts)
-
-    @property
-    def regions_of(self) -> Callable[[str], int] | None:
-        """Returns the number of regions of a picture; None where the model reads no regions."""
-        return self.store.count if self.needs.regions and self.store is not None else None
 
     def load(self, name: str, draw: Draw | None = None) -> ImageSample:
         """Load one image; ``draw`` holds what a random transform drew for its example."""
@@ -121,17 +107,14 @@ class Images:
 
     def read_together(self, names: Iterable[str], multiple: int) -> dict[str, ImageSample]:
         """Load several images at once where only their regions are needed; else none: they are loaded singly."""
-        needs = self.needs
-        if self.store is None or not needs.regions or needs.pixels or needs.concepts:
+        needs, chosen = self.needs, list(dict.fromkeys(names))
+        if self.store is None or not needs.regions or needs.pixels or needs.concepts or not chosen:
             return {}
-        chosen = list(dict.fromkeys(names))
-        return RegionTable(self.store, chosen, self.fields, multiple).images() if chosen else {}
+        return RegionTable(self.store, chosen, self.fields, multiple).images()
 
     def absent(self, names: list[str]) -> set[str]:
         """Return the images whose features, file or concepts are missing."""
-        absent: set[str] = set()
-        if self.needs.regions and self.store is not None:
-            absent.update(self.store.missing(names))
+        absent = set(self.store.missing(names)) if self.needs.regions and self.store is not None else set()
         if self.needs.pixels:
             absent.update(name for name in names if name not in absent and not is_there(self.pictures.files[name]))
         if self.needs.concepts and self.concepts is not None:
@@ -187,9 +170,10 @@ class RegionTable:
     def __init__(self, store: FeatureStore, names: Sequence[str], fields: Collection[str], multiple: int = 1) -> None:
         stored = store.read_batch(names, ("features", "boxes", *(name for name in fields if name != "box_ids")))
         self.sizes = stored.pop("sizes")  # (M, 2)
-        width = -(-max(stored["mask"].shape[1], 1) // multiple) * multiple
-        if width != stored["mask"].shape[1]:
-            stored = {name: _widened(array, width) for name, array in stored.items()}
+        count = stored["mask"].shape[1]
+        if added := -(-max(count, 1) // multiple) * multiple - count:
+            pads = {name: [(0, 0), (0, added), *[(0, 0)] * (array.ndim - 2)] for name, array in stored.items()}
+            stored = {name: np.pad(array, pads[name]) for name, array in stored.items()}
         self.mask = stored.pop("mask")  # (M, R)
         self.features = np.asarray(stored["features"], np.float32)  # (M, R, D)
         scale = self.sizes[:, None, [1, 0, 1, 0]].astype(np.float32)  # (M, 1, 4)
@@ -202,10 +186,8 @@ class RegionTable:
                 array = stored[name].astype(np.float32 if stored[name].dtype.kind == "f" else np.int64)
                 array[~self.mask] = fill
                 self.fields[name] = array
-        self.box_ids: list[list[str] | None] = [None] * len(names)
-        if "box_ids" in fields:
-            ids = [store.read(name, ("box_ids",), copy=False).box_ids for name in names]
-            self.box_ids = [None if one is None else [str(name) for name in one] for one in ids]
+        read = (store.read(name, ("box_ids",), copy=False).box_ids if "box_ids" in fields else None for name in names)
+        self.box_ids = [None if ids is None else list(map(str, ids)) for ids in read]
         self._names, self._parts = list(names), self._views(stored)
 
     def images(self) -> dict[str, ImageSample]:
@@ -214,15 +196,13 @@ class RegionTable:
         return {name: ImageSample(name, tuple(size), *parts, row=(self, row)) for row, (name, size, parts) in rows}
 
     def _views(self, stored: dict[str, NDArray[Any]]) -> list[tuple[Any, Any, dict[str, Any], list[str] | None]]:
-        views = {"features": stored["features"].view(), "boxes": self.boxes.view()}
-        views |= {name: stored[name].view() for name in self.fields}
+        views = {name: stored[name].view() for name in ("features", *self.fields)} | {"boxes": self.boxes.view()}
         for view in views.values():
             view.flags.writeable = False
-        features, boxes = views.pop("features"), views.pop("boxes")
         parts = []
         for row, count in enumerate(self.mask.sum(1).tolist()):
             fields = {name: view[row, :count] for name, view in views.items()}
-            parts.append((features[row, :count], boxes[row, :count], fields, self.box_ids[row]))
+            parts.append((fields.pop("features"), fields.pop("boxes"), fields, self.box_ids[row]))
         return parts
 
     def regions(self, images: Sequence[ImageSample]) -> Regions | None:
@@ -232,35 +212,25 @@ class RegionTable:
             images: pictures made by this table (``row``); features may have been replaced by others of equal shape.
         """
         rows: list[int] = []
-        changed: list[tuple[int, Any]] = []
+        changed: list[tuple[int, NDArray[Any]]] = []
         for number, image in enumerate(images):
             row = image.row[1] if image.row is not None else 0
             features, boxes, fields, ids = self._parts[row]
-            if image.features is not features:
-                changed.append((number, image.features))
             if image.boxes is not boxes or image.fields is not fields or image.box_ids is not ids:
                 return None
+            if image.features is not features:
+                if image.features is None or len(image.features) != len(features):
+                    return None
+                changed.append((number, image.features))
             rows.append(row)
-        if any(array is None or len(array) != int(self.mask[rows[number]].sum()) for number, array in changed):
-            return None
-        whole = not changed and rows == list(range(len(self._parts)))
-        pick = slice(None) if whole else np.array(rows, np.int64)
+        pick = slice(None) if not changed and rows == list(range(len(self._parts))) else np.array(rows, np.int64)
         features = self.features[pick]  # (B, R, D)
         for number, array in changed:
-            if array is not None:
-                features[number, : len(array)] = array
+            features[number, : len(array)] = array
         box_ids = [self.box_ids[row] or [] for row in rows]
-        arrays = {"features": features, "boxes": self.boxes[pick], "mask": self.mask[pick]}
-        arrays |= {"sizes": self.sizes[pick].astype(np.int64)}
-        arrays |= {name: array[pick] for name, array in self.fields.items()}
-        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return Regions(**tensors, box_ids=box_ids if any(box_ids) else None)
-
-
-def _widened(array: NDArray[Any], width: int) -> NDArray[Any]:
-    wide = np.zeros((len(array), width, *array.shape[2:]), array.dtype)
-    wide[:, : array.shape[1]] = array
-    return wide
+        others = {"sizes": self.sizes.astype(np.int64), "boxes": self.boxes, "mask": self.mask, **self.fields}
+        tensors: dict[str, Any] = {name: torch.from_numpy(array[pick]) for name, array in others.items()}
+        return Regions(features=torch.from_numpy(features), **tensors, box_ids=box_ids if any(box_ids) else None)
 
 
 class LazyImage(ImageSample):
@@ -282,7 +252,7 @@ def check_sources(
     needs: InputSpec,
     tokenizer: Any,
     store: FeatureStore | None,
-    concepts: ConceptSource | None,
+    concepts: ConceptStore | None,
     data_spec: DataSpec | None,
 ) -> None:
     """Refuse sources that lack inputs of a model, or do not fit the sizes it was built with."""
@@ -290,7 +260,7 @@ def check_sources(
         raise DataError("The model reads text, and there is no vocabulary.", hint="set text.vocabulary")
     if needs.concepts and concepts is None:
         raise DataError("The model reads visual concepts, and there are none.", hint="extract them: vlcli extract")
-    words = tuple(getattr(concepts, "words", ())) if needs.concepts else ()
+    words = concepts.words if needs.concepts and concepts is not None else ()
     if data_spec is not None and words and data_spec.concepts and words != data_spec.concepts:
         different = next((f"{a!r} for {b!r}" for a, b in zip(words, data_spec.concepts, strict=False) if a != b), "")
         raise DataError(
@@ -322,16 +292,14 @@ def check_shapes(examples: Sequence[Example], needs: InputSpec, names: str, drop
         DataError: they have not, or there is no example.
     """
     if not len(examples):
-        raise DataError("The data are empty: no example is left.", where=names, got=f"dropped: {dropped}")
+        raise DataError(NOTHING_LEFT, where=names, got=f"dropped: {dropped}")
     numbers, rows = np.unique(image_counts(examples), return_index=True)
-    firsts = sorted(zip(rows.tolist(), numbers.tolist(), strict=True))
-    counts = {count: examples[row].key for row, count in firsts}
+    counts = {count: examples[row].key for row, count in sorted(zip(rows.tolist(), numbers.tolist(), strict=True))}
     if len(counts) > 1 and (needs.regions or needs.pixels or needs.concepts):
-        got = ", ".join(f"{key!r} has {count}" for count, key in counts.items())
         raise DataError(
             "The examples have different numbers of images.",
             where=names,
-            got=got,
+            got=", ".join(f"{key!r} has {count}" for count, key in counts.items()),
             expected="the same number for all data of one stage",
             hint="give each kind of data a stage of its own",
         )

@@ -60,13 +60,13 @@ class Identity:
     """
 
     def __init__(self, numbers: Mapping[str, int] | None = None) -> None:
-        self.numbers = dict(numbers or {})
+        self.numbers = numbers or {}
 
     @classmethod
     def under(cls, root: Path, file: str | None = None) -> Identity:
         """Read Visual Genome's ``image_data.json``: the one named, else the usual one where it exists."""
         paths = [inside(root, name) for name in ([file] if file else usual_paths("image_data.json"))]
-        path = next((path for path in paths if path.is_file()), paths[0] if file else None)
+        path = next(filter(Path.is_file, paths), paths[0] if file else None)
         return cls(None if path is None else coco_numbers(path))
 
     def key(self, name: str) -> str:
@@ -101,8 +101,7 @@ def _in_json(content: Any) -> Iterator[str]:
     if isinstance(content, dict) and isinstance(content.get("images"), list):
         yield from (image_id(str(row.get("file_name") or str(row["id"]).zfill(12))) for row in content["images"])
         return
-    rows = content.get("questions", content.values()) if isinstance(content, dict) else content
-    for row in rows:
+    for row in content.get("questions", content.values()) if isinstance(content, dict) else content:
         if isinstance(row, str):
             yield image_id(row)
         elif isinstance(row, dict):
@@ -118,8 +117,7 @@ def minival(root: Path, file: str | None = None) -> tuple[list[str] | None, Path
         DataError: the file named is not there.
     """
     paths = [inside(root, name) for name in ([file] if file else LISTS)]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is not None:
+    if path := next(filter(Path.is_file, paths), None):
         return list(dict.fromkeys(listed_images(path, MINIVAL))), path
     if file is not None:
         raise DataError("There is no such list of images.", where=str(paths[0]), hint="see docs/data.md, Pre-training")
@@ -163,12 +161,8 @@ def refuse_held_out(images: Iterable[str], where: Sequence[Path], held: Mapping[
         DataError: names the images and the files.
     """
     keys = {same.key(name): file for name, file in held.items()}
-    wrong = {}
-    for name in dict.fromkeys(images):
-        if TEST.match(name):
-            wrong[name] = "a test image of COCO"
-        elif (file := keys.get(same.key(name))) is not None:
-            wrong[name] = str(file)
+    listed = {name: "a test image of COCO" if TEST.match(name) else keys.get(same.key(name)) for name in images}
+    wrong = {name: file for name, file in listed.items() if file is not None}
     if wrong:
         some = "; ".join(f"{name} ({file})" for name, file in list(wrong.items())[:5])
         count = f"{len(wrong):,} image" + ("" if len(wrong) == 1 else "s")

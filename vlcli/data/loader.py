@@ -15,11 +15,11 @@ import weakref
 from collections.abc import Iterator
 from math import prod
 from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from vlcli.ahead import Ahead, from_workers
 from vlcli.data.sampler import Batches, Pick
@@ -44,22 +44,18 @@ class Parcel:
     """One packed batch, of tensors on the CPU."""
 
     def __init__(self, batch: Batch) -> None:
-        self._parts: list[Any] = []
-        self._size = 0
-        self._batch: Any = exchanged(batch, Tensor, self._put)
-        self._content = b"".join(self._parts)
-        del self._parts
+        content = bytearray()
 
-    def _put(self, tensor: Tensor) -> Any:
-        size = tensor.numel() * tensor.element_size()
-        if size > SMALL or tensor.device.type != "cpu" or tensor.layout != torch.strided or not size:
-            return tensor
-        content = tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
-        gap = -size % _ALIGNED
-        self._parts += [content, bytes(gap)]
-        slot = Slot(self._size, tensor.dtype, tuple(tensor.shape))
-        self._size += size + gap
-        return slot
+        def put(tensor: Tensor) -> Any:
+            if tensor.layout != torch.strided or tensor.device.type != "cpu" or not 0 < tensor.nbytes <= SMALL:
+                return tensor
+            slot = Slot(len(content), tensor.dtype, tuple(tensor.shape))
+            content.extend(tensor.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
+            content.extend(bytes(-len(content) % _ALIGNED))
+            return slot
+
+        self._batch: Any = exchanged(batch, Tensor, put)
+        self._content = bytes(content)
 
     def opened(self) -> Batch:
         """Unpack the batch into memory of its own."""
@@ -69,20 +65,11 @@ class Parcel:
             flat = torch.frombuffer(content, dtype=slot.dtype, count=prod(slot.shape), offset=slot.start)
             return flat.view(slot.shape)
 
-        batch: Batch = exchanged(self._batch, Slot, take)
-        return batch
+        return cast(Batch, exchanged(self._batch, Slot, take))
 
     def pin_memory(self) -> Batch:
         """Unpack the batch into page-locked memory; called by DataLoader."""
         return self.opened().pin_memory()
-
-
-class BatchSource(Protocol):
-    """A source of batches: a ``vlcli.data.pipeline.Pipeline``."""
-
-    def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
-        """Return the examples ``picks`` as one batch, in a list; a worker returns its error instead of the batch."""
-        ...
 
 
 class NothingReadableError(DataError):
@@ -97,14 +84,13 @@ class NothingReadableError(DataError):
 class _Epoch:
     """The batches of the epoch being read: DataLoader keeps one sampler as long as its workers live."""
 
-    def __init__(self) -> None:
-        self.batches: Batches | None = None
+    batches: Batches  # once an epoch is read
 
     def __len__(self) -> int:
-        return 0 if self.batches is None else len(self.batches)
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[list[Pick]]:
-        return iter(self.batches or ())
+        return iter(self.batches)
 
 
 class BatchLoader:
@@ -120,7 +106,7 @@ class BatchLoader:
 
     def __init__(
         self,
-        data: BatchSource,
+        data: Dataset[Any],
         unreadable: dict[str, str],
         workers: int,
         context: str | None,
@@ -131,7 +117,7 @@ class BatchLoader:
         self._end = weakref.finalize(self, _kill, self._workers)
         _loaders.add(self)
         self._source: Any = DataLoader(
-            data,  # type: ignore[arg-type]
+            data,
             batch_sampler=self._epoch,
             num_workers=workers,
             collate_fn=_only,
@@ -150,7 +136,6 @@ class BatchLoader:
     @property
     def batches(self) -> Batches:
         """The batches of the epoch being read."""
-        assert self._epoch.batches is not None
         return self._epoch.batches
 
     def __len__(self) -> int:
@@ -202,5 +187,5 @@ def _begin(worker: int) -> None:
 
 
 def _only(batches: list[Any]) -> Any:
-    batch = batches[0]
+    (batch,) = batches
     return Parcel(batch) if isinstance(batch, Batch) and get_worker_info() is not None else batch

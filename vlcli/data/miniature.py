@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +68,11 @@ class Miniature:
     def write(self, path: Path, content: Any) -> None:
         """Write text, bytes, lines of JSON (an iterator) or one JSON document."""
         target = self._target(path)
-        if isinstance(content, bytes):
-            target.write_bytes(content)
-            return
-        if not isinstance(content, str):
-            rows = not isinstance(content, dict | list) and isinstance(content, Iterable)
-            content = "".join(f"{json.dumps(row)}\n" for row in content) if rows else json.dumps(content)
-        target.write_text(content, encoding="utf-8")
+        if isinstance(content, Iterator):
+            content = "".join(f"{json.dumps(row)}\n" for row in content)
+        elif not isinstance(content, str | bytes):
+            content = json.dumps(content)
+        target.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     def pictures(self, part: str, folder: Path, form: str = "{}.jpg", count: int = PICTURES) -> dict[int, str]:
         """Draw the pictures of a part and return their file names by number.

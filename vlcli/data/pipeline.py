@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, get_worker_info
 
-from vlcli.data.collate import collate
-from vlcli.data.dataset import CorruptionStep, Examples, LoadImage
+from vlcli.data.collate import Item, collate
+from vlcli.data.dataset import CorruptionStep, Examples
 from vlcli.data.images import PictureError
-from vlcli.data.inputs import ConceptSource, Images, Sentences, check_shapes, check_sources
+from vlcli.data.inputs import NOTHING_LEFT, Images, Sentences, check_shapes, check_sources
 from vlcli.data.loader import BatchLoader, NothingReadableError
 from vlcli.data.pictures import Pictures
 from vlcli.data.reader import Reader
-from vlcli.data.sample import Corruption, Example, ImageSample, Sample
-from vlcli.data.sampler import Batches, Curriculum, CurriculumLimits, Order, Pick
+from vlcli.data.sample import Corruption, Example, Sample
+from vlcli.data.sampler import Batches, Curriculum, Order, Pick
+from vlcli.data.streams import first_below
 from vlcli.data.transforms import Transform
 from vlcli.data.vocabulary import Tokenizer
 from vlcli.errors import DataError, VlcliError
 from vlcli.features import FeatureStore
+from vlcli.features.concepts import ConceptStore
 from vlcli.images.files import conversion_notes, spread
 from vlcli.nn.batch import Batch
 from vlcli.nn.model import DataSpec, InputSpec
+from vlcli.recipe.schema import CurriculumStep
 
 
 class Pipeline(Dataset[Sample]):
@@ -53,9 +57,28 @@ class Pipeline(Dataset[Sample]):
         group: ``image``: an epoch has the examples of a picture one after another, so that a batch loads and encodes
             the picture once.
 
+    Attributes:
+        examples: the different ones, in file order.
+        total: their number.
+        pictures: files of the examples' pictures, and how they become pixels.
+        reader_counts: examples kept, by data set.
+        dropped_counts: examples left out because an image was missing, by data set.
+        dropped: their number.
+
     Raises:
         DataError: an image is missing, the store does not fit, or nothing is left.
     """
+
+    examples: Sequence[Example]
+    total: int
+    readers: list[Reader]
+    tokenizer: Tokenizer | None
+    length: int | None
+    store: FeatureStore | None
+    pictures: Pictures
+    reader_counts: dict[str, int]
+    dropped_counts: dict[str, int]
+    dropped: int
 
     def __init__(
         self,
@@ -69,98 +92,56 @@ class Pipeline(Dataset[Sample]):
         seed: int = 0,
         missing: str = "error",
         length: int | None = None,
-        concepts: ConceptSource | None = None,
+        concepts: ConceptStore | None = None,
         transform: Transform | None = None,
         training: bool = False,
         repeats: int = 1,
         multiple: int = 1,
-        curriculum: Sequence[CurriculumLimits] = (),
+        curriculum: Sequence[CurriculumStep] = (),
         group: Literal["image"] | None = None,
     ) -> None:
         self.needs, self.seed, self.multiple, self.missing = needs, seed, multiple, missing
+        self.readers, self.tokenizer, self.store = list(readers), tokenizer, store
         self.unreadable: dict[str, str] = {}
-        length = length or (data_spec.text_length if data_spec is not None else None)
+        self.length = length = length or (data_spec.text_length if data_spec is not None else None)
         self.pad_id = tokenizer.ids["pad"] if tokenizer is not None else 0
         self.corruption = CorruptionStep(corruptions, tokenizer, length, seed)
         check_sources(needs, tokenizer, store, concepts, data_spec)
-        images = Images(list(readers), needs, store, concepts, transform)
+        images = Images(self.readers, needs, store, concepts, transform)
         augments = training and transform is not None and needs.pixels
         # A thread that draws from the global generators would change the model's dropout, which draws from them too.
         self._borrows_generators = augments and transform is not None and transform.borrows_generators
         sentences = Sentences(tokenizer, needs.text, length)
-        self.dataset = Examples(readers, sentences, images, seed=seed, missing=missing, augments=augments)
-        check_shapes(self.examples, needs, self.dataset.names, self.dropped)
-        easy = Curriculum(curriculum, self.examples, images.regions_of) if curriculum else None
-        known: dict[tuple[str, ...], int] = {}
-        numbers = [known.setdefault(tuple(example.images), len(known)) for example in self.examples] if group else ()
-        groups = np.array(numbers, np.int64) if group else None
-        self.order = Order(self.dataset.counts, [reader.weight for reader in self.readers], seed, repeats, easy, groups)
+        self.dataset = Examples(self.readers, sentences, images, seed=seed, missing=missing, augments=augments)
+        self.examples, self.total = self.dataset.all, len(self.dataset.all)
+        self.pictures, self.reader_counts = images.pictures, self.dataset.reader_counts
+        self.dropped_counts = self.dataset.dropped_counts
+        self.dropped = sum(self.dropped_counts.values())
+        names = ", ".join(reader.label for reader in self.readers)
+        check_shapes(self.examples, needs, names, self.dropped)
+        regions_of = store.count if store is not None and needs.regions else None
+        easy = Curriculum(curriculum, self.examples, regions_of) if curriculum else None
+        groups, known = None, dict[tuple[str, ...], int]()
+        if group:
+            groups = np.array([known.setdefault(tuple(one.images), len(known)) for one in self.examples], np.int64)
+        weights = [reader.weight for reader in self.readers]
+        self.order = Order(list(self.reader_counts.values()), weights, seed, repeats, easy, groups)
         if not len(self.order):
-            what = "The data are empty: no example is left."
-            raise DataError(what, where=self.dataset.names, got="0 examples an epoch")
+            raise DataError(NOTHING_LEFT, where=names, got="0 examples an epoch")
         self._loaders: dict[Any, BatchLoader] = {}
         self._lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.order)
 
-    @property
-    def readers(self) -> list[Reader]:
-        return self.dataset.readers
-
-    @property
-    def examples(self) -> Sequence[Example]:
-        """The different examples, in file order."""
-        return self.dataset.all
-
-    @property
-    def total(self) -> int:
-        """Number of different examples."""
-        return len(self.dataset)
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer; None for models that read no text."""
-        return self.dataset.sentences.tokenizer
-
-    @property
-    def length(self) -> int | None:
-        """Longest text in pieces."""
-        return self.dataset.sentences.length
-
-    @property
-    def store(self) -> FeatureStore | None:
-        """The region features."""
-        return self.dataset.images.store
-
-    @property
-    def pictures(self) -> Pictures:
-        """The files of the examples' pictures, and how they become pixels."""
-        return self.dataset.images.pictures
-
-    @property
-    def reader_counts(self) -> dict[str, int]:
-        """Examples kept, by data set."""
-        return self.dataset.reader_counts
-
-    @property
-    def dropped_counts(self) -> dict[str, int]:
-        """Examples left out because an image was missing, by data set."""
-        return self.dataset.dropped_counts
-
-    @property
-    def dropped(self) -> int:
-        """Number of examples left out because an image was missing."""
-        return sum(self.dropped_counts.values())
-
     def notes(self) -> list[str]:
         """Return a line for each reason why examples were left out: by a reader, picture missing or unreadable."""
         lines = [line for reader in self.readers for line in reader.notes()]
-        for label, count in self.dropped_counts.items():
-            lines += [f"{label}: left out {count} examples whose pictures are not there"] if count else []
+        dropped = [(label, count) for label, count in self.dropped_counts.items() if count]
+        lines += [f"{label}: left out {count} examples whose pictures are not there" for label, count in dropped]
         if self.needs.pixels:
             names = dict.fromkeys(name for row in spread(len(self.examples)) for name in self.examples[row].images)
-            lines += conversion_notes([self.dataset.images.pictures.files[name] for name in names])
+            lines += conversion_notes([self.pictures.files[name] for name in names])
         if self.unreadable:
             key, reason = next(iter(self.unreadable.items()))
             lines.append(f"left out {len(self.unreadable)} examples with unreadable pictures; {key}: {reason}")
@@ -178,6 +159,7 @@ class Pipeline(Dataset[Sample]):
         """Return a copy for other examples, each once: their images must be among those of its data sets."""
         other = copy(self)
         other.dataset = self.dataset.only(examples)
+        other.examples, other.total = other.dataset.all, len(examples)
         other.order = Order([len(examples)], [1.0], self.seed)
         other._loaders, other._lengths = {}, None
         return other
@@ -228,16 +210,14 @@ class Pipeline(Dataset[Sample]):
 
     def __getitem__(self, code: int) -> Sample:
         """Return one example as read, not corrupted."""
-        return self.dataset.sample(code % self.total, 0, self.dataset.key(code), self._once({}))
+        return self.dataset.sample(code % self.total, 0, self.dataset.key(code), cache(self.dataset.images.load))
 
     def __getitems__(self, picks: list[Pick]) -> list[Batch | VlcliError]:
         """Return one whole batch for DataLoader; a worker's error is a value, since pickling would lose its fields."""
         try:
             return [self._batch(picks)]
-        except NothingReadableError as error:
-            return [error]
         except VlcliError as error:
-            if get_worker_info() is None:
+            if get_worker_info() is None and not isinstance(error, NothingReadableError):
                 raise
             return [error]
 
@@ -247,27 +227,25 @@ class Pipeline(Dataset[Sample]):
     def _batch(self, picks: list[Pick]) -> Batch:
         texts = self.dataset.read_together([code for _, code in picks])
         names = (name for _, code in picks for name in self.examples[code % self.total].images)
-        image_of = self._once({} if self.dataset.augments else self.dataset.images.read_together(names, self.multiple))
+        images = self.dataset.images
+        read = {} if self.dataset.augments else images.read_together(names, self.multiple)
+        image_of = cache(lambda name: read.get(name) or images.load(name))
         keys = [self.dataset.key(code) for _, code in picks]
         states = self.corruption.states(picks, keys)
         items, unreadable = [], {}
-        for pick, key, row, seed in zip(picks, keys, states, self.corruption.seeds(states), strict=True):
+        seeds = first_below(states[:, -1], 2**63 - 1).tolist()
+        for (epoch, code), key, row, seed in zip(picks, keys, states, seeds, strict=True):
+            index = code % self.total
             try:
-                items.append(self.corruption.item(self.dataset, pick, key, row, seed, image_of, texts))
+                clean = self.dataset.sample(index, epoch, key, image_of, texts)
+                donor = partial(self.dataset.draw_donor, index, epoch)
+                items.append(Item(self.corruption.views(clean, epoch, row, donor), seed))
             except PictureError as error:
                 if self.missing != "drop":
                     raise
-                unreadable[f"{self.examples[pick[1] % self.total].key}"] = f"{error.where}: {error.got or error.what}"
+                unreadable[self.examples[index].key] = f"{error.where}: {error.got or error.what}"
         if unreadable and not items:
             raise NothingReadableError(unreadable)
         batch = collate(items, pad_id=self.pad_id, multiple=self.multiple)
         batch.unreadable = unreadable
         return batch
-
-    def _once(self, cache: dict[str, ImageSample]) -> LoadImage:
-        def image_of(name: str) -> ImageSample:
-            if name not in cache:
-                cache[name] = self.dataset.images.load(name)
-            return cache[name]
-
-        return image_of

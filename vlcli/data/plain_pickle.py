@@ -38,10 +38,6 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
 LARGEST = 1 << 31
 
 
-class _RefusedError(ValueError):
-    """An instruction that plain data do not need, or that does not fit."""
-
-
 def load_plain(path: Path, arrays: bool = False) -> Any:
     """Read the one value in a pickled file of plain data.
 
@@ -51,20 +47,19 @@ def load_plain(path: Path, arrays: bool = False) -> Any:
     Raises:
         DataError: it cannot be read, or holds anything else.
     """
-    expected = "lists, dictionaries, tuples, strings and numbers alone"
     try:
         if path.stat().st_size > LARGEST:
-            raise _RefusedError(f"{path.stat().st_size} bytes")
+            raise ValueError(f"{path.stat().st_size} bytes")
         return (_ArrayReader() if arrays else _Reader()).read(path.read_bytes())
     except OSError as error:
         raise DataError("The file cannot be read.", where=str(path), got=error.strerror or str(error)) from None
-    except (_RefusedError, ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError, OverflowError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
         got = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             "This pickled file is not plain data, and was not opened further.",
             where=str(path),
             got=got,
-            expected=expected,
+            expected="lists, dictionaries, tuples, strings and numbers alone",
             hint="convert it to JSON where you trust it",
         ) from None
 
@@ -98,10 +93,10 @@ class _Reader:
         for code, argument, _ in pickletools.genops(content):
             if code.name == "STOP":
                 if len(self.stack) != 1 or self.stack[0] is _MARK:
-                    raise _RefusedError("no single value at the end")
+                    raise ValueError("no single value at the end")
                 return self.stack[0]
             self._do(code.name, argument)
-        raise _RefusedError("no end")
+        raise ValueError("no end")
 
     def _do(self, name: str, argument: Any) -> None:
         if name in _VALUES:
@@ -113,22 +108,22 @@ class _Reader:
         elif name in self.builders:
             self.builders[name]()
         elif name not in ("PROTO", "FRAME"):
-            raise _RefusedError(f"the instruction {name}")
+            raise ValueError(f"the instruction {name}")
 
     def _top(self) -> Any:
         if not self.stack or self.stack[-1] is _MARK:
-            raise _RefusedError("an instruction without a value")
+            raise ValueError("an instruction without a value")
         return self.stack[-1]
 
     def _last(self, count: int) -> tuple[Any, ...]:
         values = tuple(self.stack[-count:])
         if len(values) < count or any(value is _MARK for value in values):
-            raise _RefusedError("an instruction without a value")
+            raise ValueError("an instruction without a value")
         del self.stack[-count:]
         return values
 
     def _marked(self) -> list[Any]:
-        values: list[Any] = []
+        values = []
         while (value := self.stack.pop()) is not _MARK:
             values.append(value)
         return values[::-1]
@@ -136,14 +131,14 @@ class _Reader:
     def _add(self, kind: type, values: Sequence[Any]) -> None:
         top = self._top()
         if type(top) is not kind:
-            raise _RefusedError(f"an addition to a {type(top).__name__}")
+            raise ValueError(f"an addition to a {type(top).__name__}")
         add = getattr(top, "extend" if kind is list else "update")
         add(_pairs(values) if kind is dict else values)
 
 
 def _pairs(values: Sequence[Any]) -> dict[Any, Any]:
     if len(values) % 2:
-        raise _RefusedError("a key without a value")
+        raise ValueError("a key without a value")
     return dict(zip(values[::2], values[1::2], strict=True))
 
 
@@ -164,46 +159,41 @@ class _ArrayReader(_Reader):
     """Knows the names by which NumPy pickles arrays of numbers."""
 
     def _do(self, name: str, argument: Any) -> None:
-        if name == "GLOBAL":
-            self._push_name(argument)
-        elif name == "STACK_GLOBAL":
-            self._push_name(" ".join(map(str, self._last(2))))
+        if name in ("GLOBAL", "STACK_GLOBAL"):
+            called = argument if name == "GLOBAL" else " ".join(map(str, self._last(2)))
+            if called not in _NAMES:
+                raise ValueError(f"the name {called}")
+            self.stack.append(_Name(called))
         elif name == "REDUCE":
             self.stack.append(_reduced(*self._last(2)))
         elif name == "BUILD":
             (state,) = self._last(1)
-            unfilled, filled = self._top(), _filled(self._top(), state)
-            self.stack[-1] = filled
+            unfilled, self.stack[-1] = self._top(), _filled(self._top(), state)
             if (key := next((key for key in reversed(self.memo) if self.memo[key] is unfilled), None)) is not None:
-                self.memo[key] = filled
+                self.memo[key] = self.stack[-1]
         else:
             super()._do(name, argument)
-
-    def _push_name(self, name: str) -> None:
-        if name not in _NAMES:
-            raise _RefusedError(f"the name {name}")
-        self.stack.append(_Name(name))
 
 
 def _reduced(name: Any, arguments: Any) -> Any:
     if not isinstance(name, _Name) or not isinstance(arguments, tuple):
-        raise _RefusedError("the instruction REDUCE")
+        raise ValueError("the instruction REDUCE")
     if name == "numpy dtype" and isinstance(arguments[0], str) and _DTYPE.fullmatch(arguments[0]):
         return np.dtype(arguments[0])
     if name == "_codecs encode" and arguments[1:] == ("latin1",):
         return arguments[0].encode("latin-1")
     if name in _ARRAYS:
         return _Unfilled()
-    raise _RefusedError(f"{name} of {str(arguments)[:40]}")
+    raise ValueError(f"{name} of {str(arguments)[:40]}")
 
 
 def _filled(value: Any, state: Any) -> Any:
     if isinstance(value, np.dtype):
         return value.newbyteorder(state[1]) if state[1] in ("<", ">") else value
     if not isinstance(value, _Unfilled):
-        raise _RefusedError("the instruction BUILD")
+        raise ValueError("the instruction BUILD")
     _, shape, dtype, by_columns, content = state
     content = content.encode("latin-1") if isinstance(content, str) else content  # of Python 2
     if not isinstance(dtype, np.dtype) or not isinstance(content, bytes):
-        raise _RefusedError("an array of objects")
+        raise ValueError("an array of objects")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if by_columns else "C")

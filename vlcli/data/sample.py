@@ -181,6 +181,6 @@ def generators(seed: int, epoch: int | Sequence[int], keys: Sequence[str], names
     words[..., 0] = seed & 0xFFFFFFFF
     words[..., 1] = np.broadcast_to(epoch, len(keys))[:, None]
     words[..., 2] = np.array([zlib.crc32(key.encode()) for key in keys], np.uint32)[:, None]
-    words[..., 3] = np.array([len(key) for key in keys], np.uint32)[:, None]
+    words[..., 3] = np.array(list(map(len, keys)), np.uint32)[:, None]
     words[..., 4] = [zlib.crc32(name.encode()) for name in names]
     return seed_states(words.reshape(-1, 5)).reshape(len(keys), len(names), 4)

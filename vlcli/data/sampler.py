@@ -1,47 +1,20 @@
 """Orders the examples of an epoch by (seed, epoch) and cuts them into batches over processes."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlcli.data.sample import Example
 from vlcli.errors import DataError
+from vlcli.recipe.schema import CurriculumStep
 
 PUNCTUATION = ".,;:!?()'\""
-
-
-class CurriculumLimits(Protocol):
-    """Limits on the examples before an epoch (:class:`vlcli.recipe.schema.CurriculumStep`)."""
-
-    @property
-    def until_epoch(self) -> int:
-        """The first epoch without these limits."""
-        ...
-
-    @property
-    def words(self) -> int | None:
-        """Most words of a sentence."""
-        ...
-
-    @property
-    def regions(self) -> int | None:
-        """Most regions of a picture."""
-        ...
-
-    @property
-    def targets(self) -> Mapping[str, Sequence[Any]]:
-        """Values that targets must have, by name."""
-        ...
-
-    @property
-    def without(self) -> Sequence[str]:
-        """Words that no sentence has."""
-        ...
 
 
 class Curriculum:
@@ -57,51 +30,46 @@ class Curriculum:
     """
 
     def __init__(
-        self, steps: Sequence[CurriculumLimits], examples: Sequence[Example], regions: Callable[[str], int] | None
+        self, steps: Sequence[CurriculumStep], examples: Sequence[Example], regions: Callable[[str], int] | None
     ) -> None:
-        self._regions = regions
-        self._counts: dict[str, int] = {}
         self._allowed: list[tuple[int, NDArray[np.bool_]]] = []
+        count = None if regions is None else cache(regions)
         for step in steps:
-            if step.regions is not None and regions is None:
+            if step.regions is not None and count is None:
                 what = "The curriculum counts regions, and the data have none."
                 hint = "leave `regions` out, or use a model that reads regions"
                 raise DataError(what, where="curriculum.regions", hint=hint)
-            allowed = np.array([self._is_easy(step, example) for example in examples], bool)
-            self._allowed.append((step.until_epoch, allowed))
-        for (_, allowed), step in zip(self._allowed, steps, strict=True):
+            allowed = np.array([_is_easy(step, example, count) for example in examples], bool)
             if not allowed.any():
                 raise _nothing(step, examples)
+            self._allowed.append((step.until_epoch, allowed))
 
     def allowed(self, epoch: int) -> NDArray[np.bool_] | None:
         """Return a mask (N,) of the examples that an epoch draws from; None for all."""
         return next((allowed for until, allowed in self._allowed if epoch < until), None)
 
-    def _is_easy(self, step: CurriculumLimits, example: Example) -> bool:
-        texts = [text.split() for text in (example.text or "", *example.choices)]
-        if step.words is not None and max(map(len, texts)) > step.words:
-            return False
-        later = {word.lower() for word in step.without}
-        if later and any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text):
-            return False
-        if any(example.targets.get(name) not in values for name, values in step.targets.items()):
-            return False
-        if step.regions is None or self._regions is None:
-            return True
-        for name in set(example.images) - set(self._counts):
-            self._counts[name] = self._regions(name)
-        return all(self._counts[name] <= step.regions for name in example.images)
+
+def _is_easy(step: CurriculumStep, example: Example, regions: Callable[[str], int] | None) -> bool:
+    texts = [text.split() for text in (example.text or "", *example.choices)]
+    if step.words is not None and max(map(len, texts)) > step.words:
+        return False
+    later = {word.lower() for word in step.without}
+    if later and any(word.strip(PUNCTUATION).lower() in later for text in texts for word in text):
+        return False
+    if any(example.targets.get(name) not in values for name, values in step.targets.items()):
+        return False
+    if step.regions is None or regions is None:
+        return True
+    return all(regions(name) <= step.regions for name in example.images)
 
 
-def _nothing(step: CurriculumLimits, examples: Sequence[Example]) -> DataError:
-    asked: dict[str, Any] = {"words": step.words, "regions": step.regions, **step.targets}
-    if step.without:
-        asked["without"] = " ".join(step.without)
+def _nothing(step: CurriculumStep, examples: Sequence[Example]) -> DataError:
+    asked = {"words": step.words, "regions": step.regions, **step.targets, "without": " ".join(step.without)}
     shortest = min((len(example.text.split()) for example in examples if example.text), default=0)
     return DataError(
         f"No example is easy enough for the curriculum before epoch {step.until_epoch}.",
         where="curriculum",
-        got=", ".join(f"{name}: {value}" for name, value in asked.items() if value is not None and value != {}),
+        got=", ".join(f"{name}: {value}" for name, value in asked.items() if value not in (None, "")),
         expected=f"a bound that some examples meet; the shortest sentence has {shortest} words",
         hint="raise `words` or `regions`, or name other `targets` or fewer words in `without`",
     )
@@ -115,13 +83,14 @@ _MANY = 1 << 18
 Pick = tuple[int, int]
 
 
+@dataclass(eq=False)
 class Order:
     """The order of examples in each epoch, over several data sets with weights.
 
     ``weight`` says how often an epoch passes over a data set: 1 once, 2 twice, 0.5 half of it, another half next time
     (the data set's passes are shuffled one after another and cut into epochs, so all its examples come equally often).
 
-    Args:
+    Attributes:
         counts: examples of each data set.
         weights: passes of each in an epoch.
         seed: the run's seed.
@@ -131,19 +100,16 @@ class Order:
         groups: a number for each example; an epoch has the examples of a number one after another.
     """
 
-    def __init__(
-        self,
-        counts: Sequence[int],
-        weights: Sequence[float],
-        seed: int,
-        repeats: int = 1,
-        curriculum: Curriculum | None = None,
-        groups: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.counts, self.seed, self.repeats, self.curriculum = list(counts), seed, repeats, curriculum
-        self.groups = groups
-        self.total = sum(counts)
-        self.shares = [round(count * weight) for count, weight in zip(counts, weights, strict=True)]
+    counts: Sequence[int]
+    weights: Sequence[float]
+    seed: int
+    repeats: int = 1
+    curriculum: Curriculum | None = None
+    groups: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        self.total = sum(self.counts)
+        self.shares = [round(count * weight) for count, weight in zip(self.counts, self.weights, strict=True)]
 
     def __len__(self) -> int:
         return sum(self.shares)
@@ -151,14 +117,14 @@ class Order:
     def shuffled(self, epoch: int) -> NDArray[np.int64]:
         """Return the codes of one epoch."""
         allowed = None if self.curriculum is None else self.curriculum.allowed(epoch)
-        every = range(len(self.counts))
-        parts = [self._part(number, epoch) for number in every] if allowed is None else self._easy(allowed, epoch)
-        codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        if allowed is None:
+            parts = [self._part(number, epoch) for number, share in enumerate(self.shares) if share]
+        else:
+            parts = self._easy(allowed, epoch)
         rng = self._rng(epoch, len(self.counts))
-        codes = rng.permutation(codes)
+        codes = rng.permutation(np.concatenate([np.zeros(0, np.int64), *parts]))
         if self.groups is not None:
-            group = self.groups[codes % self.total]
-            codes = codes[rng.permutation(self.total)[group].argsort(kind="stable")]
+            codes = codes[rng.permutation(self.total)[self.groups[codes % self.total]].argsort(kind="stable")]
         return codes if self.repeats == 1 else self._repeated(codes)
 
     def _easy(self, allowed: NDArray[np.bool_], epoch: int) -> list[NDArray[np.int64]]:
@@ -184,16 +150,13 @@ class Order:
 
     def _part(self, number: int, epoch: int) -> NDArray[np.int64]:
         count, share = self.counts[number], self.shares[number]
-        if not share:
-            return np.zeros(0, np.int64)
         start, stop = epoch * share, (epoch + 1) * share
         first, last = start // count, -(-stop // count)
         offset = sum(self.counts[:number])
         passes = [
-            self._rng(turn, number).permutation(count) + offset + (turn - first) * self.total
-            for turn in range(first, last)
+            self._rng(turn, number).permutation(count) + (turn - first) * self.total for turn in range(first, last)
         ]
-        return np.concatenate(passes)[start - first * count : stop - first * count].astype(np.int64)
+        return offset + np.concatenate(passes)[start - first * count : stop - first * count].astype(np.int64)
 
     def _rng(self, turn: int, stream: int) -> np.random.Generator:
         return np.random.default_rng([self.seed & 0xFFFFFFFF, turn, stream])
@@ -229,10 +192,8 @@ class Batches:
         return len(range(self.start, self._count(), self.stride))
 
     def _count(self) -> int:
-        total = len(self.order) if self.shuffle else self.order.total
-        whole, rest = divmod(total, self.batch_size)
-        keep = not self.drop_last and rest >= (self.world if self.shuffle else self.rank + 1)
-        return whole + keep
+        whole, rest = divmod(len(self.order) if self.shuffle else self.order.total, self.batch_size)
+        return whole + (not self.drop_last and rest >= (self.world if self.shuffle else self.rank + 1))
 
     def __iter__(self) -> Iterator[list[Pick]]:
         codes = spilled(self.order.shuffled(self.epoch) if self.shuffle else np.arange(self.order.total))
@@ -255,9 +216,7 @@ class _OnDisk:
 
 def spilled(numbers: NDArray[np.int64]) -> NDArray[np.int64] | _OnDisk:
     """Move many codes of an epoch to the disk; return few of them, or on a full disk, as they are."""
-    if len(numbers) < _MANY:
-        return numbers
-    try:
-        return _OnDisk(numbers)
-    except OSError:
-        return numbers
+    with suppress(OSError):
+        if len(numbers) >= _MANY:
+            return _OnDisk(numbers)
+    return numbers

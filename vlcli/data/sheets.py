@@ -4,6 +4,7 @@ import datetime
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,19 @@ def sheet_lines(file: Path, sheet: str | None = None, width: int = 0) -> Iterato
         raise DataError("The spreadsheet cannot be read.", where=str(file), got=got, hint=hint) from None
 
 
+def check_unpacked(file: Path) -> None:
+    """Refuse a ZIP archive whose files are too large (:func:`vlcli.data.files.unpacked_limit`)."""
+    limit = unpacked_limit(file.stat().st_size)
+    with zipfile.ZipFile(file) as archive:
+        if sum(member.file_size for member in archive.infolist()) > limit:
+            raise too_much(file, limit)
+
+
 def _rows(file: Path, wanted: str | None, width: int) -> Iterator[tuple[int, list[str]]]:
     import openpyxl
 
-    with zipfile.ZipFile(file) as archive:
-        limit = unpacked_limit(file.stat().st_size)
-        if sum(member.file_size for member in archive.infolist()) > limit:
-            raise too_much(file, limit)
-    book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-    try:
+    check_unpacked(file)
+    with closing(openpyxl.load_workbook(file, read_only=True, data_only=True)) as book:
         names = [sheet.title for sheet in book.worksheets]
         if not names or wanted not in (None, *names):
             got, expected = str(wanted or "no sheet"), ", ".join(names)
@@ -51,8 +56,6 @@ def _rows(file: Path, wanted: str | None, width: int) -> Iterator[tuple[int, lis
             if any(cells):
                 width = width or len(cells)
                 yield number, cells + [""] * (width - len(cells))
-    finally:
-        book.close()
 
 
 def _text(cell: Any) -> str:
@@ -62,16 +65,14 @@ def _text(cell: Any) -> str:
         return str(int(cell))
     if isinstance(cell, bool):
         return str(cell).lower()
-    return cell.isoformat() if isinstance(cell, datetime.datetime | datetime.date | datetime.time) else str(cell)
+    return cell.isoformat() if isinstance(cell, datetime.date | datetime.time) else str(cell)
 
 
 def refuse_spreadsheet(file: Path) -> None:
     """Refuse a workbook where a text file is expected, and kinds of workbooks that no reader reads."""
     kind = file.suffix.lower()
-    if kind in (".xlsx", ".xlsm"):
-        hint = "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}"
-    elif kind in (".xls", ".xlsb", ".ods", ".numbers"):
-        hint = "save it as .xlsx or as CSV in the program that wrote it"
-    else:
-        return
-    raise DataError("The file is a spreadsheet, not text.", where=str(file), got=kind, hint=hint)
+    hints = dict.fromkeys((".xlsx", ".xlsm"), "read it as a spreadsheet: {name: xlsx, file: " + file.name + "}")
+    others = (".xls", ".xlsb", ".ods", ".numbers")
+    hints |= dict.fromkeys(others, "save it as .xlsx or as CSV in the program that wrote it")
+    if kind in hints:
+        raise DataError("The file is a spreadsheet, not text.", where=str(file), got=kind, hint=hints[kind])

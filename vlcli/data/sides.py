@@ -52,25 +52,22 @@ def split(data: Pipeline) -> Sides:
     Raises:
         DataError: an example lacks its sentence or its picture, or there is none.
     """
-    texts: dict[tuple[str, str], Example] = {}
-    rows: dict[tuple[str, str], int] = {}
+    texts: dict[tuple[str, str], tuple[int, Example]] = {}
     images: dict[str, int] = {}
     pairs: dict[tuple[int, int], None] = {}
     for example in data.examples:
         if example.text is None or not example.images:
-            raise DataError(
-                "Retrieval needs a sentence and a picture in every example.", got=f"example {example.key!r}"
-            )
-        known = (example.text_key, example.text)  # two data sets may use one id for different sentences
-        row = rows.setdefault(known, len(rows))
-        texts.setdefault(known, example)
+            what = "Retrieval needs a sentence and a picture in every example."
+            raise DataError(what, got=f"example {example.key!r}")
+        # two data sets may use one id for different sentences
+        row, _ = texts.setdefault((example.text_key, example.text), (len(texts), example))
         for name in example.images:
             pairs[row, images.setdefault(name, len(images))] = None
     if not texts:
         raise DataError("There is nothing to rank: the data set is empty.")
     used: Counter[str] = Counter()
     sentences = []
-    for example in texts.values():
+    for _, example in texts.values():
         name = example.text_key or example.key
         used[name] += 1
         name += f" ({used[name]})" if used[name] > 1 else ""

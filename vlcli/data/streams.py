@@ -30,8 +30,7 @@ def seed_states(words: NDArray[np.uint32]) -> NDArray[np.uint64]:
         (N, 4).
     """
     pool = np.concatenate([_mixed(np.ascontiguousarray(words.T))] * 2)  # (8, N)
-    states = _hashed(pool, _LAST)
-    return np.ascontiguousarray(states.T).astype("<u4").view("<u8").astype(np.uint64)
+    return np.ascontiguousarray(_hashed(pool, _LAST).T).astype("<u4").view("<u8").astype(np.uint64)
 
 
 def _mixed(columns: NDArray[np.uint32]) -> NDArray[np.uint32]:

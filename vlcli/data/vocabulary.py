@@ -6,6 +6,7 @@ import json
 import os
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -64,8 +65,7 @@ class Tokenizer:
         }
         self.ids = _complete(engine, known, source)
         self.begun, self.maskable = known["cls"] is not None, known["mask"] is not None
-        self._special_ids = frozenset(self.ids.values())
-        self._hidden = self._special_ids - {self.ids["unk"]}
+        self._hidden = frozenset(self.ids.values()) - {self.ids["unk"]}
         self.prepare, self.ended = PREPARATIONS["as-written"], True
         self._splits_at_spaces, self._pieces_of = _splits_at_spaces(engine), dict[str, list[int]]()
 
@@ -95,14 +95,14 @@ class Tokenizer:
         Raises:
             DataError: nothing is there, the file is damaged, or the hub cannot be reached.
         """
-        path = Path(source).expanduser()
-        if path.is_dir():
-            return cls._from_folder(path, lowercase)
+        path, name = Path(source).expanduser(), str(source)
         if path.is_file():
             return cls._from_file(path, lowercase)
-        if path.suffix in (".txt", ".json") or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
-            raise _absent(str(source))
-        return cls._from_folder(_download(str(source)), lowercase)
+        if not path.is_dir():
+            if path.suffix in (".txt", ".json") or name.startswith((".", "/", "~")) or name.count("/") > 1:
+                raise _absent(name)
+            path = _download(name)
+        return cls._from_folder(path, lowercase)
 
     @classmethod
     def train(
@@ -119,18 +119,15 @@ class Tokenizer:
         from vlcli.data.wordpiece import learn
 
         normaliser, splitter = _normaliser(lowercase, accents=True), pre_tokenizers.BertPreTokenizer()
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for text in texts:
-            for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)):
-                counts[word] = counts.get(word, 0) + 1
+            counts.update(word for word, _ in splitter.pre_tokenize_str(normaliser.normalize_str(text)))
         plain = {word: word if word.isascii() else _normaliser(lowercase).normalize_str(word) for word in counts}
-        changed = sum(count for word, count in counts.items() if plain[word] != word)
-        accents = changed > ACCENTS * sum(counts.values())
+        accents = sum(n for word, n in counts.items() if plain[word] != word) > ACCENTS * counts.total()
         if not accents:
-            merged: dict[str, int] = {}
+            merged: Counter[str] = Counter()
             for word, count in counts.items():
-                if plain[word]:
-                    merged[plain[word]] = merged.get(plain[word], 0) + count
+                merged[plain[word]] += count
             counts = merged
         specials = [names[0] for names in SPECIALS.values()]
         pieces = [*specials, *learn(counts, size - len(specials), min_frequency)]
@@ -142,14 +139,11 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         vocabulary = self.engine.get_vocab()
         words = sorted(vocabulary, key=vocabulary.__getitem__)
+        accents = self.lowercase and getattr(self.engine.normalizer, "strip_accents", None) is False
         config = {
             "tokenizer_class": "BertTokenizer",
             "do_lower_case": self.lowercase,
-            **(
-                {"strip_accents": False}
-                if self.lowercase and getattr(self.engine.normalizer, "strip_accents", None) is False
-                else {}
-            ),
+            **({"strip_accents": False} if accents else {}),
             "model_max_length": 512,
             **{f"{name}_token": self.engine.id_to_token(number) for name, number in self.ids.items()},
         }
@@ -176,13 +170,12 @@ class Tokenizer:
         return self._encoded(raw, raw, None, True)
 
     def _encoded(self, raw: str, key: str, length: int | None, ended: bool) -> TextSample:
-        first = [self.ids["cls"]] * self.begun
-        room = None if length is None else max(length - len(first) - ended, 0)
+        begun = self.begun
+        room = None if length is None else max(length - begun - ended, 0)
         pieces, words = (numbers[:room] for numbers in self._cut(raw))
-        ids = [*first, *pieces, *[self.ids["sep"]] * ended]
-        inner = [number in self._hidden for number in pieces]
-        special = [*[True] * len(first), *inner, *[True] * ended]
-        return TextSample(key, raw, ids, special, [*[-1] * len(first), *words, *[-1] * ended])
+        ids = [*[self.ids["cls"]] * begun, *pieces, *[self.ids["sep"]] * ended]
+        special = [*[True] * begun, *(number in self._hidden for number in pieces), *[True] * ended]
+        return TextSample(key, raw, ids, special, [*[-1] * begun, *words, *[-1] * ended])
 
     def _cut(self, raw: str) -> tuple[list[int], list[int]]:
         if not (self._splits_at_spaces and raw.isascii() and raw.isprintable()):
@@ -207,8 +200,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, specials: bool = False) -> str:
         """Convert ids to a sentence, special tokens left out unless asked for."""
-        hidden = frozenset() if specials else self._hidden
-        kept = self.tokens([number for number in ids if int(number) not in hidden])
+        kept = self.tokens([number for number in ids if specials or int(number) not in self._hidden])
         return str(self.engine.decoder.decode(kept)) if self.engine.decoder else " ".join(kept)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
@@ -217,8 +209,7 @@ class Tokenizer:
 
     def id(self, token: str) -> int | None:
         """Return the id of one piece, None where it is not in the vocabulary."""
-        number: int | None = self.engine.token_to_id(token)
-        return number
+        return self.engine.token_to_id(token)
 
     def __len__(self) -> int:
         return int(self.engine.get_vocab_size())
@@ -228,9 +219,8 @@ class Tokenizer:
         config = folder / "tokenizer_config.json"
         if config.is_file():
             lowercase = bool(_json(config).get("do_lower_case", lowercase))
-        for name in FILES:
-            if (folder / name).is_file():
-                return cls._from_file(folder / name, lowercase)
+        if file := next(filter(Path.is_file, (folder / name for name in FILES)), None):
+            return cls._from_file(file, lowercase)
         got = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
         raise DataError("The folder holds no vocabulary.", where=str(folder), got=got, expected=" or ".join(FILES))
 
@@ -241,9 +231,8 @@ class Tokenizer:
             return cls(engine, lowercase=bool(folded.get("lowercase", lowercase)), source=str(file))
         words = [line.rstrip("\r") for line in _text(file).rstrip("\n").split("\n")]
         vocabulary = {word: number for number, word in enumerate(words)}
-        if len(vocabulary) != len(words):
-            twice = next(word for number, word in enumerate(words) if vocabulary[word] != number)
-            raise DataError("The vocabulary lists a piece twice.", where=str(file), got=repr(twice))
+        if twice := [word for number, word in enumerate(words) if vocabulary[word] != number]:
+            raise DataError("The vocabulary lists a piece twice.", where=str(file), got=repr(twice[0]))
         return cls(_wordpiece(vocabulary, lowercase, str(file)), lowercase=lowercase, source=str(file))
 
 
@@ -264,9 +253,8 @@ def _wordpiece(
 ) -> tokenizers.Tokenizer:
     if SPECIALS["unk"][0] not in vocabulary:
         raise _lacks("unk", source)
-    engine = tokenizers.Tokenizer(
-        models.WordPiece(vocabulary, unk_token=SPECIALS["unk"][0], max_input_chars_per_word=100)
-    )
+    model = models.WordPiece(vocabulary, unk_token=SPECIALS["unk"][0], max_input_chars_per_word=100)
+    engine = tokenizers.Tokenizer(model)
     engine.normalizer = _normaliser(lowercase, accents)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece()
@@ -287,21 +275,16 @@ def _complete(engine: tokenizers.Tokenizer, known: Mapping[str, int | None], sou
 
 
 def _lacks(name: str, source: str) -> DataError:
-    return DataError(
-        "The vocabulary lacks a special token.",
-        where=source,
-        got=f"no {name}",
-        expected="[PAD] [UNK] [CLS] [SEP] [MASK]",
-    )
+    what, expected = "The vocabulary lacks a special token.", "[PAD] [UNK] [CLS] [SEP] [MASK]"
+    return DataError(what, where=source, got=f"no {name}", expected=expected)
 
 
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            "The vocabulary cannot be read.", where=str(file), got=f"{type(error).__name__}: {error}"
-        ) from None
+        got = f"{type(error).__name__}: {error}"
+        raise DataError("The vocabulary cannot be read.", where=str(file), got=got) from None
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -310,10 +293,9 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _read_engine(file: Path) -> tokenizers.Tokenizer:
+    content = _text(file)
     try:
-        return tokenizers.Tokenizer.from_str(_text(file))
-    except DataError:
-        raise
+        return tokenizers.Tokenizer.from_str(content)
     except Exception as error:  # the library raises bare Exception
         raise DataError("The tokenizer file is damaged.", where=str(file), got=str(error)) from None
 
@@ -327,14 +309,14 @@ def _download(name: str) -> Path:
             return Path(hf_hub_download(name, file)).parent
         except Exception as error:  # offline, unknown name and missing file each have classes of their own
             cause = str(error).strip().split("\n", 1)[0]
-    raise _absent(name, cause=cause)
+    raise _absent(f"{name} ({cause})")
 
 
-def _absent(name: str, cause: str = "") -> DataError:
+def _absent(name: str) -> DataError:
     return DataError(
         "The vocabulary is not here and cannot be fetched.",
         where="text.vocabulary",
-        got=name + (f" ({cause})" if cause else ""),
+        got=name,
         expected="a folder, a file, or a name on the Hugging Face hub",
         hint="give a folder or file that is here: text.vocabulary=FOLDER (vocab.txt, tokenizer.json)",
     )

@@ -59,10 +59,8 @@ class _Joins:
 
     def next(self) -> str | None:
         """Join the most frequent pair (the first by spelling among equals) and return the new piece."""
-        while self.heap:
+        while self.heap and -self.heap[0][0] >= self.least:
             count, pair = heapq.heappop(self.heap)
-            if -count < self.least:
-                return None
             if self.counts[pair] == -count:
                 return self._join(pair)
         return None
@@ -84,10 +82,7 @@ class _Joins:
         pairs = list(pairwise(self.split[number]))
         for pair in pairs:
             self.counts[pair] += sign * self.weights[number]
-            if sign > 0:
-                self.words_of[pair].add(number)
-            else:
-                self.words_of[pair].discard(number)
+            (self.words_of[pair].add if sign > 0 else self.words_of[pair].discard)(number)
         return set(pairs)
 
 
@@ -95,9 +90,8 @@ def _joined(pieces: list[str], pair: Pair, piece: str) -> list[str]:
     joined: list[str] = []
     rest = iter(range(len(pieces)))
     for index in rest:
-        if tuple(pieces[index : index + 2]) == pair:
-            joined.append(piece)
+        is_pair = tuple(pieces[index : index + 2]) == pair
+        joined.append(piece if is_pair else pieces[index])
+        if is_pair:
             next(rest)
-        else:
-            joined.append(pieces[index])
     return joined

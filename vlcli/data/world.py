@@ -28,4 +28,3 @@ class World(ABC):
             DataError: ``folder`` holds something else.
             VlcliError: it cannot be written.
         """
-        raise NotImplementedError

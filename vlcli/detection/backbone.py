@@ -1,10 +1,10 @@
 """Computes region features with a convolutional or patch backbone and RoIAlign."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import contextmanager, suppress
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import timm
 import torch
@@ -20,7 +20,6 @@ TINY = "tiny-conv"
 TINY_WIDTHS = (16, 32, 64, 96, 128)
 """The output channels of its five convolutions."""
 TINY_STRIDES = (2, 2, 1, 2, 1)
-TINY_CHANNELS = (16, 64, 128)  # Of the maps of stride 2, 4 and 8
 CAFFE_MEAN = (123.68, 116.779, 103.939)
 """Mean of RGB in 0..255 of weights trained with Caffe."""
 IMAGENET_MEAN_255 = (123.675, 116.28, 103.53)
@@ -96,10 +95,16 @@ class RegionBackbone(nn.Module):
                 mean, std = CAFFE_MEAN, (1.0,) * 3
         else:
             with _in_words(arch):
-                self.body, self.fixed_size = _timm(arch)
+                self.body = _timm(arch)
                 config = self.body.pretrained_cfg
                 self.own_size = int(config["input_size"][-1])
-                self.dim, self.stride = _probe(self.body, self.fixed_size or self.own_size, head)
+                # Swin of timm 1.0.22 takes the option dynamic_img_size and still asks for its one size.
+                strict = getattr(getattr(self.body, "patch_embed", None), "strict_img_size", True)
+                self.fixed_size = self.own_size if strict and config.get("fixed_input_size") else 0
+                with torch.no_grad():
+                    shape = _last_map(self.body.eval(), torch.zeros(1, 3, self.own_size, self.own_size), head).shape
+                self.body.train()
+                self.dim, self.stride = int(shape[1]), self.own_size // int(shape[-1])
             mean, std = ([255 * value for value in config[name]] for name in ("mean", "std"))
         self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
@@ -117,8 +122,7 @@ class RegionBackbone(nn.Module):
         regions = roi_align(maps, rois, self.resolution, scale, self.sampling, aligned=True)  # (N, C, r, r)
         if self.head == "c4-res5":
             regions = self.body.layer4(regions)  # (N, D, r / 2, r / 2)
-        out: Tensor = regions.mean(dim=(2, 3))
-        return out
+        return cast(Tensor, regions.mean(dim=(2, 3)))
 
     def _normalised(self, images: Tensor) -> Tensor:
         x = (images.to(self.mean.dtype) - self.mean) / self.std
@@ -131,14 +135,12 @@ class RegionBackbone(nn.Module):
             return _last_map(self.body, x, self.head)
         if self.kind == "resnet":
             return next(islice(resnet_stages(self.body, x), 3 if self.head == "c5" else 2, None))
-        out: Tensor = self.body(x)
-        return out
+        return cast(Tensor, self.body(x))
 
     def last_map(self, images: Tensor) -> Tensor:
         """Return the map whose cells are regions (B, D, h, w); with ``c4-res5`` the last stage of whole pictures."""
         maps = self.feature_map(images)
-        out: Tensor = self.body.layer4(maps) if self.head == "c4-res5" else maps
-        return out
+        return cast(Tensor, self.body.layer4(maps)) if self.head == "c4-res5" else maps
 
     def cell_stride(self, images: Tensor, cells: Sequence[int]) -> tuple[float, float]:
         """Return height and width of a cell of :meth:`last_map` in pixels of ``images`` (B, 3, H, W).
@@ -151,11 +153,9 @@ class RegionBackbone(nn.Module):
             return (float(2 * self.stride if self.head == "c4-res5" else self.stride),) * 2
         # timm's reduction of its last map, where the map has as many cells as that makes of the input
         reduction = int((getattr(self.body, "feature_info", None) or [{}])[-1].get("reduction", 0))
-        height, width = (
-            float(reduction) if reduction and -(-side // reduction) == count else side / count
-            for side, count in zip(images.shape[-2:], cells, strict=True)
-        )
-        return height, width
+        sides = zip(images.shape[-2:], cells, strict=True)
+        height, width = (reduction if reduction and -(-side // reduction) == n else side / n for side, n in sides)
+        return float(height), float(width)
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """Return the maps after all stages (B, C, h, w), finest first: of a ResNet strides 4, 8, 16 and 32."""
@@ -165,17 +165,11 @@ class RegionBackbone(nn.Module):
         if self.kind == "timm":
             with _in_words(self.arch):
                 return list(self.body.forward_intermediates(x, output_fmt="NCHW", intermediates_only=True))
-        maps = []
-        for layer in self.body:
-            x = layer(x)
-            maps.append(x)
-        return maps[::2]
+        return list(accumulate(self.body, lambda maps, layer: layer(maps), initial=x))[1::2]
 
     @torch.no_grad()
     def stage_channels(self) -> tuple[int, ...]:
         """Return the channels of these maps."""
-        if self.kind == "tiny":
-            return TINY_CHANNELS
         side, training = self.fixed_size or 64, self.training
         maps = self.eval().stages(torch.zeros(1, 3, side, side, device=self.mean.device))
         self.train(training)
@@ -200,21 +194,17 @@ def _kind(arch: str) -> str:
         return "resnet"
     if arch in timm.list_models() or arch.split(".", maxsplit=1)[0] in timm.list_models():
         return "timm"
-    close = timm.list_models(f"*{arch[:6]}*")[:5]
-    hint = f"close by: {', '.join(close)}" if close else "see timm.list_models()"
-    raise ComponentError(
-        f"there is no backbone {arch!r}", expected="a torchvision ResNet, timm model or tiny-conv", hint=hint
-    )
+    close = ", ".join(timm.list_models(f"*{arch[:6]}*")[:5])
+    what, hint = f"there is no backbone {arch!r}", f"close by: {close}" if close else "see timm.list_models()"
+    raise ComponentError(what, expected="a torchvision ResNet, timm model or tiny-conv", hint=hint)
 
 
 def tiny_conv() -> nn.Sequential:
     """Five 3x3 convolutions with group normalisation (no batch statistics), stride 8, 128 channels."""
-    layers: list[nn.Module] = []
-    channels = 3
-    for width, stride in zip(TINY_WIDTHS, TINY_STRIDES, strict=True):
+    layers = []
+    for channels, width, stride in zip((3, *TINY_WIDTHS), TINY_WIDTHS, TINY_STRIDES, strict=False):
         conv = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
-        layers += [nn.Sequential(conv, nn.GroupNorm(8, width), nn.ReLU(inplace=True))]
-        channels = width
+        layers.append(nn.Sequential(conv, nn.GroupNorm(8, width), nn.ReLU(inplace=True)))
     return nn.Sequential(*layers)
 
 
@@ -228,8 +218,7 @@ def resnet(arch: str, layout: str) -> nn.Module:
     for block in body.modules() if layout == "caffe" else ():
         if hasattr(block, "conv3") and hasattr(block, "downsample"):
             block.conv1.stride, block.conv2.stride = block.conv2.stride, block.conv1.stride
-    network: nn.Module = body
-    return network
+    return cast(nn.Module, body)
 
 
 def resnet_stages(body: Any, x: Tensor) -> Iterator[Tensor]:
@@ -240,15 +229,10 @@ def resnet_stages(body: Any, x: Tensor) -> Iterator[Tensor]:
         yield x
 
 
-def _timm(arch: str) -> tuple[Any, int]:
-    try:
-        body: Any = timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True)
-    except TypeError:  # only patch models know that option
-        body = timm.create_model(arch, pretrained=False, num_classes=0)
-    # Swin of timm 1.0.22 takes the option and still asks for its one size.
-    strict = getattr(getattr(body, "patch_embed", None), "strict_img_size", True)
-    config = body.pretrained_cfg
-    return body, int(config["input_size"][-1]) if strict and config.get("fixed_input_size") else 0
+def _timm(arch: str) -> Any:
+    with suppress(TypeError):  # only patch models know the last option
+        return timm.create_model(arch, pretrained=False, num_classes=0, dynamic_img_size=True)
+    return timm.create_model(arch, pretrained=False, num_classes=0)
 
 
 @contextmanager
@@ -265,23 +249,12 @@ def _in_words(arch: str) -> Iterator[None]:
         ) from None
 
 
-@torch.no_grad()
-def _probe(body: nn.Module, side: int, head: str) -> tuple[int, int]:
-    training = body.training
-    shape = _last_map(body.eval(), torch.zeros(1, 3, side, side), head).shape
-    body.train(training)
-    return int(shape[1]), side // int(shape[-1])
-
-
 def _last_map(body: Any, x: Tensor, head: str = "c5") -> Tensor:
     if head == "c5" and hasattr(body, "forward_intermediates"):
-        layers: list[Tensor] = body.forward_intermediates(
-            x, indices=1, norm=True, output_fmt="NCHW", intermediates_only=True
-        )
-        return layers[-1]
+        options = {"norm": True, "output_fmt": "NCHW", "intermediates_only": True}
+        return cast(Tensor, body.forward_intermediates(x, indices=1, **options)[-1])
     maps: Tensor = body.forward_features(x)
     if maps.ndim != 4:
         raise ComponentError(f"{type(body).__name__} gives no feature map", got=f"shape {tuple(maps.shape)}")
     # Some models (Swin) keep the channels last.
-    out: Tensor = maps.permute(0, 3, 1, 2) if maps.shape[1] != body.num_features == maps.shape[-1] else maps
-    return out
+    return maps.permute(0, 3, 1, 2) if maps.shape[1] != body.num_features == maps.shape[-1] else maps

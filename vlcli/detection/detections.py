@@ -6,7 +6,7 @@ what they get into :class:`Detections`, so that the rules of :mod:`vlcli.detecti
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -35,15 +35,6 @@ class Detections:
 
     def __len__(self) -> int:
         return int(self.boxes.shape[0])
-
-    def stored_probs(self, kind: ClassProbs, rows: Tensor) -> Tensor | None:
-        """Return class probabilities of ``rows`` for a store: (K, C), or (K, C + 1) in the detector's own order."""
-        if kind == "none":
-            return None
-        probs, background = self.probs[rows], self.background[rows, None]
-        if kind == "classes":
-            return probs
-        return torch.cat([background, probs] if self.background_first else [probs, background], 1)
 
 
 @dataclass
@@ -75,8 +66,7 @@ class AttributeHead(nn.Module):
         self.score = nn.Linear(hidden, outputs)
 
     def forward(self, features: Tensor, classes: Tensor) -> Tensor:
-        out: Tensor = self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu())
-        return out
+        return cast(Tensor, self.score(self.hidden(torch.cat([features, self.embedding(classes)], 1)).relu()))
 
 
 def apply_deltas(
@@ -109,9 +99,7 @@ MAX_LOG_SCALE = float(np.log(1000.0 / 16))  # A box grows at most from 16 to 1,0
 
 def clip_boxes(boxes: Tensor, size: tuple[float, float], extra: int = 0) -> Tensor:
     """Clip boxes to an image of ``size`` (height, width); with ``extra`` 1 the last pixel is the limit."""
-    height, width = size
-    limit = boxes.new_tensor([width, height, width, height]) - extra
-    return boxes.clamp(min=0).minimum(limit)
+    return boxes.clamp(min=0).minimum(boxes.new_tensor([*size[::-1]] * 2) - extra)
 
 
 def detection_record(
@@ -127,23 +115,26 @@ def detection_record(
         attributes: whether to store attributes.
     """
     rows = torch.arange(len(detections), device=detections.boxes.device) if kept is None else kept.rows
-    fields: dict[str, Any] = {"class_probs": detections.stored_probs(class_probs, rows)}
+    fields: dict[str, Tensor] = {}
+    if class_probs != "none":
+        parts = [detections.probs[rows], *([detections.background[rows, None]] if class_probs == "all" else [])]
+        fields["class_probs"] = torch.cat(parts[::-1] if detections.background_first else parts, 1)
     if kept is None:
-        fields["class_scores"], fields["classes"] = _best(detections.probs)
+        fields["class_scores"], fields["classes"] = best_column(detections.probs)
     else:
         fields |= {"scores": kept.scores, "classes": kept.classes, "class_scores": kept.class_scores}
     if attributes and detections.attributes is not None:
-        fields["attribute_scores"], fields["attributes"] = _best(detections.attributes[rows])
-    arrays = {name: value.detach().cpu().numpy() for name, value in fields.items() if value is not None}
+        fields["attribute_scores"], fields["attributes"] = best_column(detections.attributes[rows])
+    arrays: dict[str, Any] = {name: value.detach().cpu().numpy() for name, value in fields.items()}
     features = detections.features[rows].float().cpu().numpy()
     if kept is None:
         return to_record(item, features, **arrays)
-    height, width = item.size
-    boxes = clip_boxes(kept.boxes.float().cpu(), (height, width)).numpy()  # rounding may leave by a hair
+    boxes = clip_boxes(kept.boxes.float().cpu(), item.size).numpy()  # rounding may leave by a hair
     boxes[:, 2:] = np.maximum(boxes[:, 2:], boxes[:, :2])  # the last pixel of a box thinner than one lies before it
     return Record(id=item.id, features=features, boxes=boxes, size=item.size, **arrays)
 
 
-def _best(probs: Tensor) -> tuple[Tensor, Tensor]:
+def best_column(probs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the highest value of each row (N,) and its column (N,)."""
     columns = probs.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
     return probs.gather(1, columns[:, None])[:, 0], columns

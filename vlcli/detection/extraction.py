@@ -4,9 +4,11 @@ An interrupted run continues where it stopped; no bad file stops it. Several pro
 batches are dealt out by their place in the whole list, so that their number changes no record.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -16,28 +18,9 @@ from torch.utils.data import DataLoader
 
 from vlcli import stopping
 from vlcli.ahead import Ahead, from_workers
+from vlcli.detection import jobs
 from vlcli.detection.extractor import Extractor, Prepared
-from vlcli.detection.jobs import (
-    Cluster,
-    Decoder,
-    Extracted,
-    ExtractionReport,
-    Failure,
-    Items,
-    Job,
-    Share,
-    add_up,
-    check_errors,
-    check_ids,
-    input_sizes,
-    jobs_of,
-    load,
-    make_records,
-    prepare_all,
-    refusal,
-    write_errors,
-    write_totals,
-)
+from vlcli.detection.jobs import Cluster, ExtractionReport, Failure, Job, Share
 from vlcli.errors import DataError, VlcliError
 from vlcli.features.reader import FeatureStore
 from vlcli.features.schema import DEFAULT_SET, Record
@@ -101,7 +84,7 @@ def extract_images(
     """
     out, progress, share, started = Path(out), progress or Silent(), share or Share(), monotonic()
     chosen = list(images[:max_images])
-    check_ids(chosen)
+    jobs.check_ids(chosen)
     run = _Run(extractor.to(device), progress, share, strict, source, cluster)
     provenance = extractor.provenance() | ({} if source is None else {"source": source.provenance})
     if labels is not None and boxes and getattr(extractor.preparation, "boxes", "").startswith("given"):
@@ -117,47 +100,46 @@ def extract_images(
     label = "extracting" if share.count == 1 else f"extracting, 1 of {share.count} processes"
     with progress.task(label, total, "image", done) as task:
         run.left = total - done
-        batches = run.plan(jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
-        with _flushed(writer):
-            run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
-    add_up(report, share.gather((run.written, run.errors, run.seconds)), chosen)
+        batches = run.plan(jobs.jobs_of(chosen, boxes or {}), writer, batch_size or extractor.batch_size)
+        run.extract(batches, writer, min(workers, len(chosen) - report.resumed), task)
+    written, errors, seconds = zip(*share.gather((run.written, run.errors, run.seconds)), strict=True)
+    order = {name: number for number, (name, _) in enumerate(chosen)}
+    report.written, report.device_seconds = sum(written), sum(seconds)
+    report.errors = sorted(chain(*errors), key=lambda error: order[error.id])
     if share.rank == 0:
-        write_errors(report.path.with_name("errors.jsonl"), report.errors)
-        check_errors(report, len(chosen))
+        report.write_errors(len(chosen))
         with progress.task("writing the store", len(chosen) - len(report.errors), "image") as task:
             writer.finish([name for name, _ in chosen], task.advance)
-        write_totals(report, chosen, set, started)
+        store = FeatureStore(out, set)
+        regions = [store.count(name) for name, _ in chosen if name in store]
+        report.images, report.regions, report.seconds = len(regions), sum(regions), monotonic() - started
     share.wait()
     return report
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        extractor: Extractor,
-        progress: Progress,
-        share: Share,
-        strict: bool,
-        source: FeatureStore | None = None,
-        cluster: Cluster | None = None,
-    ) -> None:
-        self.extractor, self.progress, self.share, self.strict = extractor, progress, share, strict
-        self.source, self.cluster = source, cluster
-        self.errors: list[Failure] = []
-        self.written = self.left = 0
-        self.seconds = 0.0
+    extractor: Extractor
+    progress: Progress
+    share: Share
+    strict: bool
+    source: FeatureStore | None = None
+    cluster: Cluster | None = None
+    errors: list[Failure] = field(default_factory=list)
+    written: int = 0
+    left: int = 0
+    seconds: float = 0.0
 
-    def plan(self, jobs: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
+    def plan(self, every: list[Job], done: FeatureWriter, size: int) -> Iterator[list[Job]]:
         """Cut the whole list into batches of one input size; give those of this process that are not done.
 
         Planned as it goes: reading the headers of a million files first would hold up everything.
         """
-        for number, start in enumerate(range(0, len(jobs), WINDOW)):
-            window = jobs[start : start + WINDOW]
+        for number, start in enumerate(range(0, len(every), WINDOW)):
+            window = every[start : start + WINDOW]
             if any(job.id not in done for job in window):
                 for place, batch in enumerate(self._cut(window, size), number):
-                    mine = place % self.share.count == self.share.rank
-                    if mine and any(job.id not in done for job in batch):
+                    if place % self.share.count == self.share.rank and any(job.id not in done for job in batch):
                         yield batch
 
     def _cut(self, window: list[Job], size: int) -> Iterator[list[Job]]:
@@ -169,45 +151,47 @@ class _Run:
             yield from (group[i : i + size] for i in range(0, len(group), size))
 
     def _sizes(self, window: list[Job]) -> list[tuple[int, int]]:
-        preparation = self.extractor.preparation
-        if self.cluster is None:
-            return input_sizes(window, preparation)
-        far = [job for job in window if job.far]
+        preparation, far = self.extractor.preparation, [job for job in window if job.far]
+        if self.cluster is None or not far:
+            return jobs.input_sizes(window, preparation)
         parts = [far[start : start + LOOKED] for start in range(0, len(far), LOOKED)]
-        near = iter(input_sizes([job for job in window if not job.far], preparation))
-        remote = (size for part in self.cluster.map(input_sizes, parts, preparation) for size in part)
+        near = iter(jobs.input_sizes([job for job in window if not job.far], preparation))
+        remote = chain.from_iterable(self.cluster.map(jobs.input_sizes, parts, preparation))
         return [next(remote) if job.far else next(near) for job in window]
 
     def extract(self, batches: Iterator[list[Job]], writer: FeatureWriter, workers: int, task: ProgressTask) -> None:
         """Work through the batches, here or on a cluster."""
+        source: Any
         if self.cluster is None:
-            parts = self._here(batches, workers)
+            source = self._decoded(batches, workers)
+            parts = (jobs.make_records(self.extractor, items) for items in source)
         else:
-            loaded = partial(load, source=self.source)
-            parts = self.cluster.extract(batches, self.extractor, loaded, prepare_all, make_records)
-        with closing(parts):
-            for part in parts:
-                self.seconds += part.seconds
-                first = not self.written
-                self._fail(part.failures, task)
-                self._keep(part.records, writer, task)
-                if first and self.written and not self.share.rank:
-                    self._tell_size(writer)
-
-    def _here(self, batches: Iterator[list[Job]], workers: int) -> Generator[Extracted, None, None]:
-        with closing(self._decoded(batches, workers)) as decoded:
-            for items in decoded:
-                yield make_records(self.extractor, items)
+            loaded = partial(jobs.load, source=self.source)
+            source = parts = self.cluster.extract(batches, self.extractor, loaded, jobs.prepare_all, jobs.make_records)
+        try:
+            with closing(source):
+                for part in parts:
+                    self.seconds += part.seconds
+                    first = not self.written
+                    self._fail(part.failures, task)
+                    self._keep(part.records, writer, task)
+                    if first and self.written and not self.share.rank:
+                        self._tell_size(writer)
+        except BaseException:
+            with suppress(VlcliError):  # the first error is the one to show
+                writer.flush()
+            raise
+        writer.flush()
 
     def _decoded(self, batches: Iterator[list[Job]], workers: int) -> Ahead:
-        decoder, pins = Decoder(self.extractor.preparation, self.source), self.extractor.device.type == "cuda"
+        decoder, pins = jobs.Decoder(self.extractor.preparation, self.source), self.extractor.device.type == "cuda"
         if workers:
             options: dict[str, Any] = {"num_workers": workers, "pin_memory": pins, "worker_init_fn": stopping.shelter}
-            loader: DataLoader[Items] = DataLoader(decoder, batch_size=None, sampler=batches, **options)
-            return from_workers(loader)
+            return from_workers(DataLoader(decoder, batch_size=None, sampler=batches, **options))
         # neither decoders nor the kernels of a network hold Python's lock
         decoded = map(decoder.__getitem__, batches)
-        return Ahead(map(_pinned, decoded) if pins else decoded)
+        pinned = ([item.pin_memory() if isinstance(item, Prepared) else item for item in items] for items in decoded)
+        return Ahead(pinned if pins else decoded)
 
     def _keep(self, records: list[Record], writer: FeatureWriter, task: ProgressTask) -> None:
         with stopping.held():  # a signal must not meet a record half taken
@@ -244,20 +228,6 @@ class _Run:
             self._tick(task)
             self.progress.debug(f"{failure.path or failure.id}: {failure.reason}")
         if failures and self.strict:
-            raise refusal(failures[0])
-
-
-def _pinned(items: Items) -> Items:
-    return [item.pin_memory() if isinstance(item, Prepared) else item for item in items]
-
-
-@contextmanager
-def _flushed(writer: FeatureWriter) -> Iterator[None]:
-    # Puts everything on disk at the end, also when something else goes wrong
-    try:
-        yield
-    except BaseException:
-        with suppress(VlcliError):  # the first error is the one to show
-            writer.flush()
-        raise
-    writer.flush()
+            first = failures[0]
+            hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
+            raise DataError("an image cannot be used", where=first.path or first.id, got=first.reason, hint=hint)

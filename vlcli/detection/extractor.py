@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -65,24 +66,20 @@ class Preparation:
         """Return height and width after resizing an image of ``size``."""
         if self.square and self.short:
             return self.short, self.short
-        height, width = size
         factor = self.short / min(size) if self.short else 1.0
         if self.long and max(size) * factor > self.long:
             factor = self.long / max(size)
-
-        def side(pixels: int) -> int:
-            return max(1, -(-max(1, round(pixels * factor)) // self.multiple)) * self.multiple
-
-        return side(height), side(width)
+        height, width = (-(-max(1, round(side * factor)) // self.multiple) * self.multiple for side in size)
+        return height, width
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
         width, height = image.size
-        size = (height, width)
-        target = self.input_size(size)
-        if target != size:
-            image = image.resize((target[1], target[0]), Image.Resampling.BILINEAR)
+        down, across = self.input_size((height, width))
+        if (across, down) != image.size:
+            image = image.resize((across, down), Image.Resampling.BILINEAR)
         pixels = torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()  # (3, h, w)
-        return Prepared(pixels, size, (target[1] / width, target[0] / height), self._regions(size, boxes))
+        regions = self._regions((height, width), boxes)
+        return Prepared(pixels, (height, width), (across / width, down / height), regions)
 
     def _regions(self, size: tuple[int, int], boxes: BoxList | None) -> BoxList | None:
         if self.boxes in OWN:
@@ -99,10 +96,8 @@ class Preparation:
 
 def grid_boxes(size: tuple[int, int], grid: tuple[int, int]) -> BoxList:
     """Return boxes that tile an image of ``size`` (height, width) in rows and columns, row by row."""
-    rows, columns = grid
-    y = np.linspace(0, size[0], rows + 1, dtype=np.float32)
-    x = np.linspace(0, size[1], columns + 1, dtype=np.float32)
-    tiles = [[x[j], y[i], x[j + 1], y[i + 1]] for i in range(rows) for j in range(columns)]
+    y, x = (np.linspace(0, side, count + 1, dtype=np.float32) for side, count in zip(size, grid, strict=True))
+    tiles = [[left, top, right, bottom] for top, bottom in pairwise(y) for left, right in pairwise(x)]
     return BoxList(np.array(tiles, dtype=np.float32).reshape(-1, 4), size=size)
 
 
@@ -266,10 +261,8 @@ class DetectorPreparation(Preparation):
             return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
         factor = self.short / min(size)
         height, width = (float(self.short) if side == min(size) else factor * side for side in size)
-        if max(height, width) > self.long:
-            again = self.long / max(height, width)
-            height, width = height * again, width * again
-        return max(1, int(height + 0.5)), max(1, int(width + 0.5))
+        again = min(1.0, self.long / max(height, width))
+        return max(1, int(height * again + 0.5)), max(1, int(width * again + 0.5))
 
     def __call__(self, image: Image.Image, boxes: BoxList | None) -> Prepared:
         size = (image.height, image.width)
@@ -278,7 +271,7 @@ class DetectorPreparation(Preparation):
             raise ValueError(f"{size[1]} x {size[0]} pixels are too narrow for a detector")
         scale = (target[1] / size[1], target[0] / size[0])
         if self.resize == "image":
-            image = image.resize((target[1], target[0]), Image.Resampling.BILINEAR)
+            image = image.resize(target[::-1], Image.Resampling.BILINEAR)
         bgr = np.asarray(image, dtype=np.float32)[:, :, ::-1] - np.array(self.mean, dtype=np.float32)
         pixels = torch.from_numpy(np.ascontiguousarray(bgr.transpose(2, 0, 1)))  # (3, h, w)
         if self.resize == "float":  # bilinear samples at the factor itself, which the rounded sides do not quite give

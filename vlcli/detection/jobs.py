@@ -1,8 +1,10 @@
 """Extracts the records of images in batches, here or in other processes, and reports the extraction."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,50 +62,26 @@ class ExtractionReport:
         names = ("images", "regions", "written", "resumed")
         return {**{name: getattr(self, name) for name in names}, "errors": len(self.errors)}
 
+    def write_errors(self, asked: int) -> None:
+        """Write one JSON line per failed image; no file if there is none.
 
-def add_up(
-    report: ExtractionReport, parts: list[tuple[int, list[Failure], float]], images: Sequence[tuple[str, Path | str]]
-) -> None:
-    """Add up what all processes did; errors in the order of the images."""
-    order = {name: number for number, (name, _) in enumerate(images)}
-    report.written = sum(written for written, _, _ in parts)
-    report.errors = sorted((error for _, errors, _ in parts for error in errors), key=lambda error: order[error.id])
-    report.device_seconds = sum(seconds for _, _, seconds in parts)
-
-
-def refusal(failure: Failure) -> DataError:
-    """Return the error of an unusable image, where all images must be usable."""
-    hint = "without --strict (strict: true) such images are listed in errors.jsonl and left out"
-    return DataError("an image cannot be used", where=failure.path or failure.id, got=failure.reason, hint=hint)
-
-
-def check_errors(report: ExtractionReport, asked: int) -> None:
-    """Raise a DataError if none of the ``asked`` images could be used."""
-    if len(report.errors) == asked:
-        first = report.errors[0]
-        raise DataError(
-            "none of the images could be extracted",
-            where=first.path or first.id,
-            got=first.reason,
-            expected=f"at least one usable image of {asked}",
-            hint=f"all reasons are in {report.path.with_name('errors.jsonl')}",
-        )
-
-
-def write_errors(path: Path, errors: list[Failure]) -> None:
-    """Write one JSON line per failed image; no file if there is none."""
-    if not errors:
-        path.unlink(missing_ok=True)
-        return
-    write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in errors))
-
-
-def write_totals(report: ExtractionReport, images: Sequence[tuple[str, Path | str]], name: str, started: float) -> None:
-    """Fill in the totals of the finished store: images, regions, bytes and seconds."""
-    store = FeatureStore(report.path, name)
-    stored = [image for image, _ in images if image in store]
-    report.images, report.regions = len(stored), sum(store.count(image) for image in stored)
-    report.seconds = monotonic() - started
+        Raises:
+            DataError: none of the ``asked`` images could be used.
+        """
+        path = self.path.with_name("errors.jsonl")
+        if not self.errors:
+            path.unlink(missing_ok=True)
+            return
+        write_text(path, "".join(json.dumps(asdict(error), ensure_ascii=False) + "\n" for error in self.errors))
+        if len(self.errors) == asked:
+            first = self.errors[0]
+            raise DataError(
+                "none of the images could be extracted",
+                where=first.path or first.id,
+                got=first.reason,
+                expected=f"at least one usable image of {asked}",
+                hint=f"all reasons are in {path}",
+            )
 
 
 FETCHING = 16  # Remote pictures that a process reads at a time
@@ -188,7 +166,7 @@ def load(batch: Sequence[Job], source: FeatureStore | None) -> list[Job | Prepar
                 record = source.read(job.id)
                 loaded.append(Prepared(torch.empty(0), record.size, (1.0, 1.0), None, job.id, record))
             else:
-                loaded.append(Failure(job.id, str(job.path), f"no regions in {source.where}"))
+                raise BadImageError(f"no regions in {source.where}")
         except BadImageError as error:
             loaded.append(Failure(job.id, str(job.path), str(error)))
     return loaded
@@ -214,10 +192,9 @@ def input_sizes(jobs: Sequence[Job], preparation: Preparation) -> list[tuple[int
     """Return height and width of each image after resizing, from its header; 0, 0 of one that cannot be read."""
 
     def size(job: Job) -> tuple[int, int]:
-        try:
+        with suppress(BadImageError):  # the reason is reported when it is opened
             return preparation.input_size(read_size(job.path, raw=job.raw))
-        except BadImageError:
-            return 0, 0  # the reason is reported when it is opened
+        return 0, 0
 
     return _each(size, jobs)
 
@@ -235,10 +212,9 @@ def make_records(extractor: Extractor, items: Items) -> Extracted:
     Batches are planned from headers; a file whose pixels differ from its header still gets a batch by itself.
     """
     result = Extracted(failures=[item for item in items if isinstance(item, Failure)])
-    groups: dict[tuple[int, ...], list[Prepared]] = {}
-    for item in items:
-        if isinstance(item, Prepared):
-            groups.setdefault(tuple(item.pixels.shape), []).append(item)
+    groups: dict[tuple[int, ...], list[Prepared]] = defaultdict(list)
+    for item in (item for item in items if isinstance(item, Prepared)):
+        groups[tuple(item.pixels.shape)].append(item)
     for group in groups.values():
         started = monotonic()
         with torch.inference_mode():

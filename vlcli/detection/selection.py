@@ -10,7 +10,8 @@ another's choice (huggingface/transformers#8769), so each is kept exactly:
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 from torchvision.ops import batched_nms
 from torchvision.ops import nms as torchvision_nms
 
-from vlcli.detection.detections import Detections, Selection
+from vlcli.detection.detections import Detections, Selection, best_column
 from vlcli.detection.extractor import Prepared
 from vlcli.features.schema import Record
 
@@ -50,9 +51,8 @@ def cell_boxes(
         in padding alone (rows * columns,).
     """
     (height, width), (down, across) = size, geometry.stride
-    y = (np.arange(cells[0] + 1) * down + geometry.offset[1]) / geometry.scale[1]
-    x = (np.arange(cells[1] + 1) * across + geometry.offset[0]) / geometry.scale[0]
-    y, x = y.clip(0, height), x.clip(0, width)
+    y = ((np.arange(cells[0] + 1) * down + geometry.offset[1]) / geometry.scale[1]).clip(0, height)
+    x = ((np.arange(cells[1] + 1) * across + geometry.offset[0]) / geometry.scale[0]).clip(0, width)
     top, left = np.meshgrid(y[:-1], x[:-1], indexing="ij")
     bottom, right = np.meshgrid(y[1:], x[1:], indexing="ij")
     boxes = np.stack([left, top, right, bottom], -1).reshape(-1, 4).astype(np.float32)
@@ -115,8 +115,7 @@ def nms(boxes: Tensor, scores: Tensor, threshold: float, legacy: bool = False) -
     if legacy:
         boxes = boxes + boxes.new_tensor([0, 0, 1, 1])
         threshold = float(np.nextafter(np.float32(threshold), np.float32(0)))  # over it: from the threshold on
-    out: Tensor = torchvision_nms(boxes, scores, threshold)
-    return out
+    return cast(Tensor, torchvision_nms(boxes, scores, threshold))
 
 
 def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -138,13 +137,11 @@ def best_surviving(probs: Tensor, boxes: Tensor, threshold: float, floor: float 
         candidates = boxes[members] if boxes.ndim == 2 else boxes[members, column]
         kept = members[nms(candidates, probs[members, column], threshold, legacy=True)]
         alive[kept, column] = probs[kept, column]
-    best = alive.argmax(1) if len(probs) else torch.zeros(0, dtype=torch.int64, device=probs.device)
-    return alive.gather(1, best[:, None])[:, 0], best
+    return best_column(alive)
 
 
 def _ranked(proposals: Detections, boxes: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
     # :func:`best_surviving` with the highest floor that leaves the outcome as it is
-    scores, classes = proposals.probs[:, 0], torch.zeros(0)
     for floor in (rule.confidence, *(floor for floor in FLOORS if floor < rule.confidence)):
         scores, classes = best_surviving(proposals.probs, boxes, rule.nms, floor)
         if int((scores >= max(floor, 1e-30)).sum()) >= min(rule.least, len(proposals)):
@@ -157,8 +154,7 @@ def _keep(scores: Tensor, passed: Tensor, rule: Rule) -> Tensor:
     count = int(passed.sum())
     if rule.least <= count <= rule.most:
         return passed.nonzero()[:, 0]
-    best = scores.argsort(descending=True, stable=True)
-    return best[: rule.least if count < rule.least else rule.most]
+    return scores.argsort(descending=True, stable=True)[: rule.least if count < rule.least else rule.most]
 
 
 def _caffe(proposals: Detections, rule: Rule) -> Selection:
@@ -188,12 +184,10 @@ def _loosened(proposals: Detections, rule: Rule) -> Selection:
         rows, classes = (proposals.probs > rule.confidence).nonzero(as_tuple=True)
         scores = proposals.probs[rows, classes]
     boxes = _regressed(proposals)[rows, classes]
+    suppress = partial(nms, boxes, scores) if rule.name == "airsplay" else partial(batched_nms, boxes, scores, classes)
     kept = rows[:0]
     for threshold in np.arange(rule.nms, 1.0, 0.1).tolist():
-        if rule.name == "airsplay":
-            kept = nms(boxes, scores, threshold)[: rule.most]
-        else:
-            kept = batched_nms(boxes, scores, classes, threshold)[: rule.most]
+        kept = suppress(threshold)[: rule.most]
         if len(kept) >= rule.least:
             break
     return Selection(rows[kept], boxes[kept], scores[kept], classes[kept], scores[kept])

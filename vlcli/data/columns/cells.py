@@ -48,7 +48,7 @@ def _encoded(value: Any) -> Any:
         return {key: _encoded(item) for key, item in value.items()}
     if kind not in _CODECS:
         raise UnwritableError(f"{kind.__module__}.{kind.__qualname__}")
-    name, encode = _CODECS[kind]
+    name, encode, _ = _CODECS[kind]
     return {_TAG: [name, *encode(value)]}
 
 
@@ -56,8 +56,7 @@ def _array(value: Any) -> list[Any]:
     value = np.asarray(value)
     if value.dtype.hasobject or value.dtype.names:
         raise UnwritableError(f"an array of {value.dtype}")
-    content = np.ascontiguousarray(value).tobytes()
-    return [value.dtype.str, list(value.shape), base64.b64encode(content).decode()]
+    return [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]
 
 
 def _items(value: Any) -> list[Any]:
@@ -68,39 +67,31 @@ def _pairs(value: Any) -> list[Any]:
     return [[[_encoded(key), _encoded(item)] for key, item in value.items()]]
 
 
-_CODECS: dict[type, tuple[str, Callable[[Any], list[Any]]]] = {
-    tuple: ("tuple", _items),
-    set: ("set", _items),
-    frozenset: ("frozenset", _items),
-    dict: ("dict", _pairs),
-    Counter: ("counter", _pairs),
-    PosixPath: ("path", lambda value: [str(value)]),
-    WindowsPath: ("path", lambda value: [str(value)]),
-    bytes: ("bytes", lambda value: [base64.b64encode(value).decode()]),
-    np.ndarray: ("array", _array),
-    BoxList: ("boxes", lambda value: [[_encoded(getattr(value, name)) for name in _BOX_FIELDS]]),
-    **dict.fromkeys(
-        (np.float64, np.float32, np.int64, np.int32, np.bool_, np.str_), ("scalar", lambda value: [_array(value)])
-    ),
-}
-
-
 def _array_of(kind: str, shape: list[int], content: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(content), np.dtype(kind)).reshape(shape).copy()
 
 
-_DECODERS: dict[str, Callable[..., Any]] = {
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "dict": dict,
-    "counter": lambda pairs: Counter(dict(pairs)),
-    "path": Path,
-    "bytes": base64.b64decode,
-    "array": _array_of,
-    "scalar": lambda parts: _array_of(*parts)[()],
-    "boxes": lambda parts: BoxList(**dict(zip(_BOX_FIELDS, parts, strict=True))),
+# By type: the name of its encoding, what encodes a value into parts, and what decodes these.
+_CODECS: dict[type, tuple[str, Callable[[Any], list[Any]], Callable[..., Any]]] = {
+    tuple: ("tuple", _items, tuple),
+    set: ("set", _items, set),
+    frozenset: ("frozenset", _items, frozenset),
+    dict: ("dict", _pairs, dict),
+    Counter: ("counter", _pairs, lambda pairs: Counter(dict(pairs))),
+    **dict.fromkeys((PosixPath, WindowsPath), ("path", lambda value: [str(value)], Path)),
+    bytes: ("bytes", lambda value: [base64.b64encode(value).decode()], base64.b64decode),
+    np.ndarray: ("array", _array, _array_of),
+    BoxList: (
+        "boxes",
+        lambda value: [[_encoded(getattr(value, name)) for name in _BOX_FIELDS]],
+        lambda parts: BoxList(**dict(zip(_BOX_FIELDS, parts, strict=True))),
+    ),
+    **dict.fromkeys(
+        (np.float64, np.float32, np.int64, np.int32, np.bool_, np.str_),
+        ("scalar", lambda value: [_array(value)], lambda parts: _array_of(*parts)[()]),
+    ),
 }
+_DECODERS = {name: decode for name, _, decode in _CODECS.values()}
 
 
 def _decoded(content: dict[str, Any]) -> Any:

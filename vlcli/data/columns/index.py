@@ -72,7 +72,9 @@ def opened(reader: Any) -> ColumnExamples | None:
         return None
     try:
         before = _state(reader)
-        slot = _slot(reader, before)
+        options = (name.encode() + b"=" + value for name, value in sorted(before.items()))
+        parts = (hashlib.sha256(part).digest() for part in (*_code(cast(Any, type(reader))), *options))
+        slot = hashlib.sha256(str(FORMAT).encode() + b"".join(parts)).hexdigest()[:16]
         return _open_known(reader, slot, files) or _write_and_open(reader, slot, files, before)
     except UnwritableError:
         return None
@@ -88,23 +90,19 @@ def _open_known(reader: Any, slot: str, files: list[Path]) -> ColumnExamples | N
     return _open(reader, folder) if is_whole(folder) else None
 
 
-def _write_and_open(reader: Any, slot: str, files: list[Path], before: dict[str, bytes]) -> ColumnExamples | None:
+def _write_and_open(reader: Any, slot: str, files: list[Path], before: dict[str, bytes]) -> ColumnExamples:
     with locked(reader.cache, _HINT):
-        examples = _open_known(reader, slot, files)  # another process may have written it meanwhile
-        if examples is not None:
-            return examples
         sweep(reader.cache)
         noted = _noted_digests(reader.cache)
         rows = data_digests(files, noted)
         paths = {row["path"] for row in rows}
         write_json(reader.cache / DIGESTS, [*(row for row in noted if row["path"] not in paths), *rows])
         folder = reader.cache / _name(slot, [row["digest"] for row in rows])
-        if not is_whole(folder):
+        if not is_whole(folder):  # another process may have written it meanwhile
             reader._with_ids(lambda: _write(reader, folder, files, before))
             for other in folder.parent.glob(f"{slot}-*"):
                 if not other.name.startswith(folder.name):
-                    shutil.rmtree(other, ignore_errors=True)
-                    other.unlink(missing_ok=True) if other.is_file() else None
+                    other.unlink(missing_ok=True) if other.is_file() else shutil.rmtree(other, ignore_errors=True)
     return _open(reader, folder)
 
 
@@ -115,9 +113,13 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
     with new_folder(folder) as beside:
         with PicturePathsWriter(beside, reader.image_folder, reader._two_files) as paths:
             _write_examples(reader, beside, paths)
-            paths.finish()
         if reader.take is not None:
-            _write_chosen_rows(reader, beside)
+            written = ColumnExamples(beside)
+            rows = select_rows(written, reader.take, reader.root)[: reader.limit]
+            if not rows:
+                raise empty(reader, len(written))
+            check_texts((written[row] for row in rows), reader._where())
+            (beside / "rows").write_bytes(np.array(rows, np.int64).tobytes())
         if [_identity(file) for file in files] != identities:
             raise DataError(
                 "A file of the data set changed while it was read.",
@@ -132,24 +134,24 @@ def _write(reader: Any, folder: Path, files: list[Path], before: dict[str, bytes
 
 
 def _write_examples(reader: Any, folder: Path, paths: PicturePathsWriter) -> None:
-    most = reader.limit if reader.take is None else None
-    where, count, hashes = reader._where(), 0, array("q")
+    where, hashes = reader._where(), array("q")
     with ExamplesWriter(folder) as writer:
         reader._path_writer = paths
         try:
             with reader._making_sense():
-                for count, example in enumerate(map(reader.with_ids, _streamed(reader)), 1):
+                for example in map(reader.with_ids, _streamed(reader)):
                     hashes.append(hash(example.key))
-                    if most is None or count <= most:
-                        if reader.take is None:
-                            check_texts((example,), where)
+                    if reader.take is not None:
+                        writer.append(example)  # checked once it is chosen
+                    elif reader.limit is None or len(hashes) <= reader.limit:
+                        check_texts((example,), where)
                         writer.append(example)
         finally:
             reader._path_writer = None
         for name, path in reader._paths.items():  # of readers that note them in the dictionary themselves
             paths.note(name, str(path))
         if not writer.count:
-            raise empty(reader, count)
+            raise empty(reader, len(hashes))
         check_keys(reader, hashes, lambda row: next(islice(_streamed(reader), row, None)))
 
 
@@ -157,15 +159,6 @@ def _streamed(reader: Any) -> Iterator[Example]:
     """Examples from ``stream``, unless a subclass of the class that defines it has another ``read``."""
     streams, reads = (next(one for one in type(reader).__mro__ if name in vars(one)) for name in ("stream", "read"))
     return reader.stream() if issubclass(streams, reads) else iter(reader.read())
-
-
-def _write_chosen_rows(reader: Any, folder: Path) -> None:
-    written = ColumnExamples(folder)
-    rows = select_rows(written, reader.take, reader.root)[: reader.limit]
-    if not rows:
-        raise empty(reader, len(written))
-    check_texts((written[row] for row in rows), reader._where())
-    (folder / "rows").write_bytes(np.array(rows, np.int64).tobytes())
 
 
 def _open(reader: Any, folder: Path) -> ColumnExamples:
@@ -185,34 +178,27 @@ def write_meta(folder: Path, name: str = META, **facts: Any) -> None:
 
 def is_whole(folder: Path, name: str = META) -> bool:
     """Whether a folder of columns has all its files, in their sizes, and folders that were listed are as they were."""
-    try:
+    with contextlib.suppress(*_DAMAGED):
         meta = json.loads((folder / name).read_bytes())
         whole = all((folder / file).stat().st_size == size for file, size in meta["files"].items())
-        listed = all(state_of(Path(path)) == state for path, state in meta.get("folders", {}).items())
-        return bool(meta["format"] == FORMAT) and whole and listed
-    except _DAMAGED:
-        return False
+        return bool(meta["format"] == FORMAT) and whole and _unchanged(meta.get("folders", {}))
+    return False
+
+
+def _unchanged(folders: dict[str, list[int]]) -> bool:
+    return all(state_of(Path(folder)) == state for folder, state in folders.items())
 
 
 def state_of(folder: Path) -> list[int]:
     """Return what changes when a file is added to a folder or removed from it; of a file, when it is written."""
-    try:
+    with contextlib.suppress(OSError):
         stat = folder.stat()
         return [stat.st_mtime_ns, stat.st_ino, stat.st_size]
-    except OSError:
-        return []
+    return []
 
 
 def _state(reader: Any) -> dict[str, bytes]:
     return {name: dumps(value) for name, value in vars(reader).items() if name not in _NO_PART}
-
-
-def _slot(reader: Any, state: dict[str, bytes]) -> str:
-    hashed = hashlib.sha256(f"{FORMAT}".encode())
-    options = (name.encode() + b"=" + value for name, value in sorted(state.items()))
-    for part in (*_code(cast(Any, type(reader))), *options):
-        hashed.update(hashlib.sha256(part).digest())
-    return hashed.hexdigest()[:16]
 
 
 @lru_cache(256)
@@ -235,11 +221,9 @@ def _identity(file: Path) -> tuple[str, int, int, int]:
 
 
 def _noted_digests(cache: Path) -> list[dict[str, Any]]:
-    try:
-        rows = json.loads((cache / DIGESTS).read_bytes())
-        return [row for row in rows if {*_PROPERTIES, "digest"} <= set(row)]
-    except (OSError, ValueError, TypeError):
-        return []
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return [row for row in json.loads((cache / DIGESTS).read_bytes()) if {*_PROPERTIES, "digest"} <= set(row)]
+    return []
 
 
 def remembered(examples: ColumnExamples, name: str, key: Iterable[Any]) -> Path:
@@ -266,8 +250,10 @@ def absent_images(
         key: what else the answer depends on; None: it is not known, and nothing is remembered.
     """
     note = None if key is None else remembered(examples, "presence", key)
-    if note is not None and (known := _remembered_absent(note)) is not None:
-        return known
+    with contextlib.suppress(*_DAMAGED):
+        known = {} if note is None else json.loads(note.read_bytes())
+        if known and _unchanged(known["folders"]):
+            return set(known["absent"])
     missing: set[str] = set()
     folders: dict[str, list[int]] = {}
     for first in range(0, len(examples), _CHUNK):
@@ -285,13 +271,4 @@ def absent_images(
 
 def rows_without(examples: ColumnExamples, absent: set[str]) -> NDArray[np.int64]:
     """Return the numbers of the examples that have none of the images ``absent``."""
-    kept = (row for row in range(len(examples)) if absent.isdisjoint(examples.image_names(row)))
-    return np.fromiter(kept, np.int64)
-
-
-def _remembered_absent(note: Path) -> set[str] | None:
-    try:
-        content = json.loads(note.read_bytes())
-        return set(content["absent"]) if all(state_of(Path(f)) == s for f, s in content["folders"].items()) else None
-    except _DAMAGED:
-        return None
+    return np.flatnonzero([absent.isdisjoint(examples.image_names(row)) for row in range(len(examples))])

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def _hash(name: str) -> int:
     return int.from_bytes(blake2b(_bytes(name), digest_size=8).digest(), "little")
 
 
-class PicturePathsWriter:
+class PicturePathsWriter(AbstractContextManager["PicturePathsWriter"]):
     """Writes the paths of a reader's pictures as they come; ids that come twice are sorted out at the end.
 
     Args:
@@ -66,13 +67,7 @@ class PicturePathsWriter:
         self._writer.append(record if image_id(path) == name else record + _SEPARATOR + _bytes(name))
         self._hashes.append(_hash(name))
 
-    def finish(self) -> None:
-        """Write the sorted hashes that find the paths.
-
-        Raises:
-            Exception: what ``conflict`` makes, where an id has two files.
-        """
-        self._writer.close()
+    def _write_hashes(self) -> None:
         hashes = np.array(self._hashes, np.uint64)
         order = np.argsort(hashes, kind="stable")
         kept = np.ones(len(order), bool)
@@ -81,37 +76,27 @@ class PicturePathsWriter:
         for row in again.tolist():
             kept[row] = self._is_new(strings, hashes, order, row)
         rows = order[kept]
-        for name, values in (
-            ("hashes", hashes[rows]),
-            ("fence", hashes[rows][::_BLOCK]),
-            ("rows", rows.astype(np.int64)),
-        ):
+        columns = {"hashes": hashes[rows], "fence": hashes[rows][::_BLOCK], "rows": rows.astype(np.int64)}
+        for name, values in columns.items():
             (self.folder / f"places.{name}").write_bytes(values.tobytes())
 
     def _is_new(self, strings: Strings, hashes: np.ndarray, order: np.ndarray, row: int) -> bool:
         name, path = _name_and_path(strings[int(order[row])], self.base)
-        first = row
-        while first and hashes[order[first - 1]] == hashes[order[row]]:
-            first -= 1
-        for other in order[first:row].tolist():
-            known, its_path = _name_and_path(strings[other], self.base)
-            if known == name and its_path != path:
-                raise self._conflict(name, its_path, path)
-            if known == name:
-                return False
-        return True
-
-    def __enter__(self) -> PicturePathsWriter:
-        return self
+        first = int(np.searchsorted(hashes, hashes[order[row]], sorter=order))
+        known = dict(_name_and_path(strings[other], self.base) for other in order[first:row].tolist())
+        if known.get(name, path) != path:
+            raise self._conflict(name, known[name], path)
+        return name not in known
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._writer.__exit__(kind, *rest)
+        if kind is None:
+            self._write_hashes()
 
 
 def _name_and_path(record: bytes, base: Path) -> tuple[str, Path]:
-    relative, separator, name = record.partition(_SEPARATOR)
-    path = _text(relative)
-    return (_text(name) if separator else image_id(path)), base / path
+    path, separator, name = map(_text, record.partition(_SEPARATOR))
+    return name if separator else image_id(path), base / path
 
 
 class PicturePaths(MutableMapping[str, Path]):
@@ -134,13 +119,11 @@ class PicturePaths(MutableMapping[str, Path]):
         wanted = _hash(name)
         first = max(bisect_left(self._fence, wanted) - 1, 0) * _BLOCK
         hashes = array("Q", self._hashes.read(8 * first, 16 * _BLOCK))
-        number = bisect_left(hashes, wanted)
-        while number < len(hashes) and hashes[number] == wanted:
+        for number in range(bisect_left(hashes, wanted), bisect_right(hashes, wanted)):
             row = int.from_bytes(self._rows.read(8 * (first + number), 8), "little")
             known, path = _name_and_path(self._records.read_many([row])[0], self.base)
             if known == name:
                 return path
-            number += 1
         raise KeyError(name)
 
     def __setitem__(self, name: str, path: Path) -> None:

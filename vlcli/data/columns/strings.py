@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,14 @@ class Mapped:
         self.path, self.code = path, code
         self._file = path.open("rb")
         self.descriptor = self._file.fileno()
-        empty = not path.stat().st_size
-        self.map: Any = b"" if empty else mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
+        self.map: Any = mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
         self.values: memoryview[int] = memoryview(self.map).cast(code)  # type: ignore[call-overload,unused-ignore]
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getstate__(self) -> tuple[Path, str]:
-        return self.path, self.code  # a spawned process maps the file anew
-
-    def __setstate__(self, state: tuple[Path, str]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mapped, (self.path, self.code)  # a spawned process maps the file anew
 
     def read(self, start: int, size: int) -> bytes:
         """Read ``size`` bytes without the map.
@@ -50,10 +47,9 @@ class Mapped:
         A read of the map at a random place brings 64 KB around it into the memory that this process counts as its own;
         reading the file takes as long and brings nothing, and the system's cache of it serves all processes.
         """
-        if not hasattr(os, "pread"):  # Windows
-            content: bytes = self.map[start : start + size]
-            return content
-        return os.pread(self.descriptor, size, start)
+        if hasattr(os, "pread"):
+            return os.pread(self.descriptor, size, start)
+        return bytes(self.map[start : start + size])  # Windows
 
     def array(self) -> np.ndarray:
         """Return the numbers as an array on the map."""
@@ -79,8 +75,7 @@ class Strings:
 
     def __getitem__(self, row: int) -> bytes:
         """Return a string from the map: for reading in order."""
-        content: bytes = self.content.map[self.ends.values[row] : self.ends.values[row + 1]]
-        return content
+        return bytes(self.content.map[self.ends.values[row] : self.ends.values[row + 1]])
 
     def read_many(self, rows: Sequence[int]) -> list[bytes]:
         """Read strings without the map: for reading at random (see :meth:`Mapped.read`)."""
@@ -96,15 +91,14 @@ class Strings:
         self.ends.release()
 
 
-class StringsWriter:
+class StringsWriter(AbstractContextManager["StringsWriter"]):
     """Writes a column of byte strings, one after another, into a folder that exists; :attr:`append` takes each."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._content = (folder / f"{name}.bytes").open("wb")
         self._ends = (folder / f"{name}.ends").open("wb")
         self._held: list[bytes] = []
-        self.append = self._held.append
-        self._total = 0
+        self.append, self._total = self._held.append, 0
         self._ends.write(bytes(8))
 
     def settle(self) -> None:
@@ -119,17 +113,7 @@ class StringsWriter:
         self._total = int(ends[-1])
         self._held.clear()
 
-    def __enter__(self) -> StringsWriter:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None:
-            self._held.clear()
-        self.close()
-
-    def close(self) -> None:
-        """Write what is held, and close the files."""
-        if not self._ends.closed:
-            self._flush()
-            self._content.close()
-            self._ends.close()
+        with self._content, self._ends:
+            if kind is None:
+                self._flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, overload
@@ -38,8 +39,8 @@ def _record_of(example: Example) -> bytes:
     if names.count("\0") != max(len(images) - 1, 0):
         raise UnwritableError("an image id with a zero byte")
     other_key = "" if example.text_key == key else example.text_key
-    rest = {"k": other_key, "t": example.targets, "c": example.choices}
-    rest = {name: value for name, value in rest.items() if value}
+    fields = {"k": other_key, "t": example.targets, "c": example.choices}
+    rest = {name: value for name, value in fields.items() if value}
     flags = (_NO_TEXT if text is None else 0) | (_HAS_REST if rest else 0)
     flags |= _KEY_IS_TEXT_KEY if example.text_key and not other_key else 0
     parts = [part.encode("utf-8", "surrogatepass") for part in (key, text or "", names)]
@@ -65,16 +66,13 @@ def _text(content: bytes) -> str:
     return content.decode() if content.isascii() else content.decode("utf-8", "surrogatepass")
 
 
-class ExamplesWriter:
+class ExamplesWriter(AbstractContextManager["ExamplesWriter"]):
     """Writes examples into the columns of a folder that exists and is empty."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.count = folder, 0
+        self.folder = folder
         self._flags, self._images = bytearray(), bytearray()
         self._records = StringsWriter(folder, _RECORDS)
-
-    def __enter__(self) -> ExamplesWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._records.__exit__(kind, *rest)
@@ -88,9 +86,13 @@ class ExamplesWriter:
         self._records.append(record)
         self._flags.append(record[0])
         self._images.append(record[1])
-        self.count += 1
         if not self.count & 0xFFFF:
             self._records.settle()
+
+    @property
+    def count(self) -> int:
+        """Number of examples written."""
+        return len(self._flags)
 
 
 class Examples(Sequence[Example]):
@@ -130,9 +132,7 @@ class ColumnExamples(Examples):
         self._records = Strings(folder, _RECORDS)
         self._flags, self._counts = Mapped(folder / "flags", "B"), Mapped(folder / "image_counts", "B")
         stored = Mapped(folder / "rows", "q") if (folder / "rows").is_file() else None
-        self._columns: list[Any] = [
-            column for column in (self._records, self._flags, self._counts, stored) if column is not None
-        ]
+        self._columns = [column for column in (self._records, self._flags, self._counts, stored) if column is not None]
         self.rows: Any = chosen if chosen is not None else None if stored is None else stored.values
         self._length = len(self._flags) if self.rows is None else len(self.rows)
         self._held: dict[int, Example] = {}
@@ -150,10 +150,8 @@ class ColumnExamples(Examples):
 
     def together(self, indices: Sequence[int]) -> list[Example]:
         """Return the examples of these numbers, read in one go, and keep them for whoever asks for one of them next."""
-        held = self._held
+        held = {} if len(self._held) + len(indices) > _HELD else self._held
         wanted = [index for index in dict.fromkeys(indices) if index not in held]
-        if len(held) + len(wanted) > _HELD:
-            held, wanted = {}, list(dict.fromkeys(indices))
         records = self._records.read_many([self.row(index) for index in wanted])
         held.update(zip(wanted, map(_example_of, records), strict=True))
         self._held = held
@@ -167,9 +165,7 @@ class ColumnExamples(Examples):
 
     def row(self, index: int) -> int:
         """Return the row of an example in the columns. Raises IndexError: there is none."""
-        if not -self._length <= index < self._length:
-            raise IndexError(index)
-        index = index + self._length if index < 0 else index
+        index = range(self._length)[index]
         return index if self.rows is None else int(self.rows[index])
 
     def texts(self) -> Iterator[str | None]:
@@ -194,16 +190,9 @@ class ColumnExamples(Examples):
         start = _HEAD.size + first + second
         return _text(record[start : start + third]).split("\0") if count else []
 
-    def image_counts(self) -> NDArray[np.uint8]:
-        """Return the number of images of each example (N,)."""
-        return self._of_rows(self._counts)
-
-    def without_text(self) -> NDArray[np.int64]:
-        """Return the numbers of the examples that have no sentence."""
-        return np.flatnonzero(self._of_rows(self._flags) & _NO_TEXT)
-
-    def _of_rows(self, column: Mapped) -> NDArray[np.uint8]:
-        values = column.array()
+    def column(self, name: str) -> NDArray[np.uint8]:
+        """Return ``flags`` or ``image_counts`` of each example (N,)."""
+        values = (self._flags if name == "flags" else self._counts).array()
         return values if self.rows is None else values[np.asarray(self.rows)]
 
     def release(self) -> None:
@@ -229,9 +218,7 @@ class Joined(Examples):
         return self.starts[-1]
 
     def at(self, index: int) -> Example:
-        index = index + len(self) if index < 0 else index
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+        index = range(len(self))[index]
         number = bisect_right(self.starts, index) - 1
         return self.parts[number][index - self.starts[number]]
 
@@ -249,7 +236,7 @@ def joined(parts: Sequence[Sequence[Example]]) -> Sequence[Example]:
 def image_counts(examples: Sequence[Example]) -> NDArray[np.int64]:
     """Return the number of images of each example (N,)."""
     if isinstance(examples, ColumnExamples):
-        return examples.image_counts().astype(np.int64)
+        return examples.column("image_counts").astype(np.int64)
     if isinstance(examples, Joined):
         return np.concatenate([image_counts(part) for part in examples.parts])
     return np.fromiter((len(example.images) for example in examples), np.int64, len(examples))
@@ -258,6 +245,5 @@ def image_counts(examples: Sequence[Example]) -> NDArray[np.int64]:
 def without_text(examples: Sequence[Example]) -> list[int]:
     """Return the numbers of the examples that have no sentence."""
     if isinstance(examples, ColumnExamples):
-        rows: list[int] = examples.without_text().tolist()
-        return rows
+        return np.flatnonzero(examples.column("flags") & _NO_TEXT).tolist()
     return [number for number, example in enumerate(examples) if example.text is None]

@@ -4,6 +4,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,10 @@ class Tokens:
         ids = np.frombuffer(joined, self._code).tolist()
         words = np.frombuffer(b"".join(r[-2 * count :] for r, count in zip(records, counts, strict=True)), np.int16)
         special, positions = (words < 0).tolist(), np.where(words < -1, -2 - words, words).tolist()
-        samples, start = [], 0
-        for text, key, count in zip(texts, keys, counts, strict=True):
-            stop, raw = start + count, self._prepare(text)
+        samples = []
+        for text, key, (start, stop) in zip(texts, keys, pairwise(accumulate(counts, initial=0)), strict=True):
+            raw = self._prepare(text)
             samples.append(TextSample(key or raw, raw, ids[start:stop], special[start:stop], positions[start:stop]))
-            start = stop
         return samples
 
 

@@ -15,19 +15,7 @@ import numpy as np
 
 from vlcli.data.english import part_of_speech
 from vlcli.data.language import roles
-from vlcli.data.language.roles import (
-    ATTRIBUTE_GROUPS,
-    EITHER,
-    NEGATION,
-    NUMBERS,
-    SHOWN,
-    SYMMETRIC,
-    TOWARDS,
-    Finder,
-    as_phrases,
-    names,
-    plain,
-)
+from vlcli.data.language.roles import NUMBERS, plain
 from vlcli.errors import ComponentError
 
 # Captions whose changes a rewrite keeps.
@@ -68,7 +56,7 @@ class Rewrite:
         changes = known.get(text)
         if changes is None:
             words = [plain(word) for word in text.split()]
-            changes = [] if (NEGATION | EITHER).intersection(words) else self.changes(words)
+            changes = [] if (roles.NEGATION | roles.EITHER).intersection(words) else self.changes(words)
             if len(known) < REMEMBERED:
                 known[text] = changes
         return applied(text.split(), changes[int(rng.integers(len(changes)))]) if changes else None
@@ -80,13 +68,11 @@ class Rewrite:
 def applied(sentence: Sequence[str], change: Change) -> str:
     """Make one change to a sentence: punctuation and capital stay, "a" and "an" follow the word behind them."""
     old = sentence[change.start : change.stop]
-    front = re.match(r"[^\w']*", old[0])
-    back = re.search(r"[^\w']*$", old[-1])
     new = list(change.words)
     if re.search(r"[A-Z]", old[0][:2]) and change.start == 0:
         new[0] = new[0][:1].upper() + new[0][1:]
-    new[0] = (front[0] if front else "") + new[0]
-    new[-1] += back[0] if back else ""
+    new[0] = re.sub(r"[\w'].*", "", old[0]) + new[0]
+    new[-1] += re.sub(r".*[\w']", "", old[-1])
     words = [*sentence[: change.start], *new, *sentence[change.stop :]]
     before = change.start - 1
     if change.start and words[before].lower() in ("a", "an"):
@@ -104,7 +90,7 @@ class Attribute(Rewrite):
     """
 
     def __init__(self, *, groups: list[list[str]] = [], builtin: bool = True) -> None:  # noqa: B006 (a schema's default)
-        listed = [*groups, *(ATTRIBUTE_GROUPS if builtin else ())]
+        listed = [*groups, *(roles.ATTRIBUTE_GROUPS if builtin else ())]
         if any(len(group) < 2 for group in listed) or not listed:
             what = "A group of attributes needs two that exclude one another."
             raise ComponentError(what, where="rewrite other-attribute.groups", got=repr(groups))
@@ -134,18 +120,18 @@ class Names(Rewrite):
 
     def changes(self, words: Sequence[str]) -> list[Change]:
         changes = []
-        for (start, stop), (again, end) in pairwise(names(words)):
+        for (start, stop), (again, end) in pairwise(roles.names(words)):
             one, two, between = words[start:stop], words[again:end], words[stop:again]
-            of_picture = not SHOWN.isdisjoint((*one, *two))
+            of_picture = not roles.SHOWN.isdisjoint((*one, *two))
             if _has_direction(between) and _without_articles(one) != _without_articles(two) and not of_picture:
                 changes.append(Change(start, end, (*two, *between, *one)))
         return changes
 
 
 def _has_direction(between: Sequence[str]) -> bool:
-    if not between or any(not word or word in SYMMETRIC for word in between):
+    if not between or any(not word or word in roles.SYMMETRIC for word in between):
         return False
-    if any(word in TOWARDS for word in between) or between[-1] == "of":
+    if any(word in roles.TOWARDS for word in between) or between[-1] == "of":
         return between[-1] != "of" or any(word in ("left", "right", "front", "top") for word in between)
     return part_of_speech(between[-1]) == "VB" and between[-1].endswith("ing")
 
@@ -163,21 +149,18 @@ class Relation(Rewrite):
     """
 
     def __init__(self, *, opposites: list[tuple[str, str]] = [], builtin: bool = True) -> None:  # noqa: B006
-        known = roles.opposites() if builtin else {}
-        for pair in opposites:
-            sides = [" ".join(phrase) for phrase in as_phrases(pair)]
-            if len(sides) != 2 or sides[0] == sides[1]:
-                what = "Two different phrases turn one another round."
-                raise ComponentError(what, where="rewrite turned-relation.opposites", got=repr(list(pair)))
-            one, other = sides
-            known.setdefault(one, []).append(other)
-            known.setdefault(other, []).append(one)
+        added = [[" ".join(phrase) for phrase in roles.as_phrases(pair)] for pair in opposites]
+        if wrong := [
+            pair for pair, sides in zip(opposites, added, strict=True) if not len(sides) == len({*sides}) == 2
+        ]:
+            what = "Two different phrases turn one another round."
+            raise ComponentError(what, where="rewrite turned-relation.opposites", got=repr(list(wrong[0])))
+        known = roles.opposites([*(roles.OPPOSITES if builtin else ()), *added])
         if not known:
-            raise ComponentError(
-                "There is no relation to turn round.", where="rewrite turned-relation", hint="opposites: ..."
-            )
+            what = "There is no relation to turn round."
+            raise ComponentError(what, where="rewrite turned-relation", hint="opposites: ...")
         self._known = {tuple(key.split()): others for key, others in known.items()}
-        self._finder = Finder(as_phrases(known))
+        self._finder = roles.Finder(self._known)
 
     def changes(self, words: Sequence[str]) -> list[Change]:
         return [
@@ -204,23 +187,23 @@ class Number(Rewrite):
 
     def __init__(self, *, most: int = 12) -> None:
         if not 3 <= most <= 99:
-            raise ComponentError(
-                "The largest number must lie between 3 and 99.", where="rewrite other-number", got=str(most)
-            )
+            what = "The largest number must lie between 3 and 99."
+            raise ComponentError(what, where="rewrite other-number", got=str(most))
         self.most = most
 
     def changes(self, words: Sequence[str]) -> list[Change]:
         changes: list[Change] = []
         for index, word in enumerate(words):
-            value = _value(word)
-            if value is None:
+            if word not in NUMBERS and not re.fullmatch(r"\d{1,2}", word):
                 continue
+            value = NUMBERS.index(word) if word in NUMBERS else int(word)
             bound = tuple(words[max(index - 2, 0) : index])
             if bound in _BOUNDS:
                 changes.append(Change(index - 2, index, _BOUNDS[bound]))
             elif value >= 2 and not (index and words[index - 1] in _LOOSE):
                 near = [n for n in range(max(2, value - 2), min(self.most, value + 2) + 1) if n != value]
-                changes += [Change(index, index + 1, (_written(other, word),)) for other in near]
+                written = (str(n) if word.isdigit() or n >= len(NUMBERS) else NUMBERS[n] for n in near)
+                changes += [Change(index, index + 1, (other,)) for other in written]
         return changes
 
 
@@ -231,13 +214,3 @@ _BOUNDS = {
     ("more", "than"): ("at", "most"),
 }
 _LOOSE = ("least", "most", "than", "about", "over", "nearly")
-
-
-def _value(word: str) -> int | None:
-    if word in NUMBERS:
-        return NUMBERS.index(word)
-    return int(word) if re.fullmatch(r"\d{1,2}", word) else None
-
-
-def _written(value: int, like: str) -> str:
-    return str(value) if like.isdigit() or value >= len(NUMBERS) else NUMBERS[value]

@@ -7,9 +7,10 @@ A word of several senses is listed where captions mostly use it in this one, and
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from vlcli.data.english import FUNCTION_WORDS, part_of_speech
 from vlcli.errors import ComponentError
@@ -116,13 +117,13 @@ NEGATION = frozenset(_NEGATION.split())
 EITHER = frozenset(["or", "either"])
 
 
-def opposites() -> dict[str, list[str]]:
-    """Return each phrase of :data:`OPPOSITES` with its opposites."""
-    table: dict[str, list[str]] = {}
-    for one, other in OPPOSITES:
-        table.setdefault(one, []).append(other)
-        table.setdefault(other, []).append(one)
-    return table
+def opposites(pairs: Iterable[Sequence[str]] = OPPOSITES) -> dict[str, list[str]]:
+    """Return each phrase of pairs of opposites with its opposites."""
+    table: dict[str, list[str]] = defaultdict(list)
+    for one, other in pairs:
+        table[one].append(other)
+        table[other].append(one)
+    return dict(table)
 
 
 class Role:
@@ -193,14 +194,11 @@ class Noun(Role):
     """Names of things in English, one word each: nouns by a list and by their endings."""
 
     def spans(self, words: Sequence[str]) -> list[Span]:
-        return [(index, index + 1) for index, word in enumerate(words) if word and _is_noun(word)]
+        nouns = {word for word in words if word and part_of_speech(word) == "NN"} - _NO_NOUNS
+        return [(index, index + 1) for index, word in enumerate(words) if word in nouns]
 
 
-def _is_noun(word: str) -> bool:
-    return part_of_speech(word) == "NN" and not any(word in listed for listed in _NO_NOUNS)
-
-
-_NO_NOUNS = (PLACE, NUMBER, ATTRIBUTE, FUNCTION_WORDS)
+_NO_NOUNS = PLACE | NUMBER | ATTRIBUTE | FUNCTION_WORDS
 
 
 class Words(Listed):
@@ -225,8 +223,7 @@ class Words(Listed):
 
 def content(words: Sequence[str], span: Span) -> list[int]:
     """Return the indices of a run without "of", "the" and the like, unless nothing else is there."""
-    kept = [index for index in range(*span) if words[index] not in _GRAMMAR]
-    return kept or list(range(*span))
+    return [index for index in range(*span) if words[index] not in _GRAMMAR] or list(range(*span))
 
 
 _GRAMMAR = frozenset(["of", "the", "a", "an", "to", "on", "at", "in", "is", "are", "from", "than", "by"])
@@ -253,20 +250,17 @@ class Finder:
 
     def find(self, words: Sequence[str]) -> list[Span]:
         """Return the spans of phrases in plain ``words``, from the left; of several at one word the longest."""
-        spans, start = [], 0
-        while start < len(words):
-            fitting = self._by_first.get(words[start], [])
-            length = next((len(p) for p in fitting if tuple(words[start : start + len(p)]) == p), 0)
-            if length:
-                spans.append((start, start + length))
-            start += max(length, 1)
+        spans: list[Span] = []
+        for start, word in enumerate(words):
+            if not spans or start >= spans[-1][1]:
+                fitting = (p for p in self._by_first.get(word, ()) if tuple(words[start : start + len(p)]) == p)
+                spans += [(start, start + len(phrase)) for phrase in islice(fitting, 1)]
         return spans
 
 
 def is_verb_left(words: Sequence[str], index: int) -> bool:
     """Whether ``left`` at this index is the verb ("has left the room") and not a side."""
-    before = words[index - 1] if index else ""
-    after = words[index + 1] if index + 1 < len(words) else ""
+    before, _, after = ["", *words, ""][index : index + 3]
     sides = ("of", "side", "hand", "corner", "edge", "half", "picture", "image", "one", "arm", "foot", "leg", "eye")
     leads = ("the", "to", "on", "at", "far", "upper", "lower", "top", "bottom", "is", "are", "its", "his", "her", "and")
     return after not in sides and before not in leads and index > 0
@@ -298,9 +292,7 @@ def _group(word: str) -> str:
         return "JJ"
     if word in PLACE:
         return "IN"
-    if word in FUNCTION_WORDS and part_of_speech(word) != "DT":
-        return "other"
-    return part_of_speech(word)
+    return "other" if word in FUNCTION_WORDS and part_of_speech(word) != "DT" else part_of_speech(word)
 
 
 _RELATIONS = Finder(
@@ -312,14 +304,13 @@ _RELATIONS = Finder(
 
 def as_phrases(texts: Iterable[str]) -> list[tuple[str, ...]]:
     """Split strings into phrases of plain words; empty ones are left out."""
-    split = (tuple(filter(None, map(plain, text.split()))) for text in texts)
-    return [phrase for phrase in split if phrase]
+    return list(filter(None, (tuple(filter(None, map(plain, text.split()))) for text in texts)))
 
 
 def matches(words: Sequence[str], patterns: Sequence[Searcher]) -> list[Span]:
     """Return the matches of regular expressions in the sentence that begin and end with a word."""
-    ends = list(accumulate(len(word) + 1 for word in words))
-    starts = {end - len(word) - 1: index for index, (end, word) in enumerate(zip(ends, words, strict=True))}
-    stops = {end - 1: index + 1 for index, end in enumerate(ends)}
+    bounds = list(accumulate((len(word) + 1 for word in words), initial=0))
+    starts = {start: index for index, start in enumerate(bounds[:-1])}
+    stops = {end - 1: index + 1 for index, end in enumerate(bounds[1:])}
     hits = [span for pattern in patterns for span in pattern.spans(" ".join(words))]
     return [(starts[a], stops[b]) for a, b in hits if a in starts and b in stops and a < b]

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import permutations
 from random import Random
 
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.world import Noun, Scene, number_word
 
 PHRASES = {"left": "left of", "right": "right of", "above": "above", "below": "below"}
+SHOWS = ("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}")
 Form = Callable[[Scene, Random, ShapesConfig], str]
 
 
@@ -27,43 +29,34 @@ def described(scene: Scene, index: int, rng: Random) -> Noun:
     return Noun(look.size if rng.random() < 0.45 else "", look.colour, look.kind)
 
 
-def main_relation(scene: Scene, first: int, second: int) -> str:
-    """Return the relation along the axis on which two shapes are farther apart; empty when they are too near."""
-    one, two = scene.shapes[first], scene.shapes[second]
-    across, down = abs(one.x - two.x), abs(one.y - two.y)
-    word = ("left" if one.x < two.x else "right") if across >= down else ("above" if one.y < two.y else "below")
-    return word if scene.stands(first, word, second) else ""
-
-
 def _list(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     order = list(range(len(scene.shapes)))
     rng.shuffle(order)
-    kept = order[: rng.randint(2, len(order))] if len(order) > 1 else order
-    frame = rng.choice(("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}"))
-    return frame.format(listing([described(scene, index, rng).a for index in kept]))
+    kept = order[: rng.randint(2, len(order))]
+    return rng.choice(SHOWS).format(listing([described(scene, index, rng).a for index in kept]))
 
 
 def _single(scene: Scene, rng: Random, _: ShapesConfig) -> str:
-    frame = rng.choice(("{}", "there is {}", "the picture shows {}", "a picture of {}", "the picture contains {}"))
-    return frame.format(described(scene, rng.randrange(len(scene.shapes)), rng).a)
+    return rng.choice(SHOWS).format(described(scene, rng.randrange(len(scene.shapes)), rng).a)
 
 
 def _absent(scene: Scene, rng: Random, config: ShapesConfig) -> str:
-    while True:
+    noun = Noun("", rng.choice(config.colours), rng.choice(config.kinds))
+    while noun.count(scene.looks):
         noun = Noun("", rng.choice(config.colours), rng.choice(config.kinds))
-        if not noun.count(scene.looks):
-            break
     frame = rng.choice(("there is no {}", "the picture shows no {}", "a picture without {}"))
     return frame.format(noun.a if "without" in frame else noun.one)
 
 
 def _relation(scene: Scene, rng: Random, config: ShapesConfig) -> str:
-    pairs = [
-        (a, word, b)
-        for a in range(len(scene.shapes))
-        for b in range(len(scene.shapes))
-        if a != b and (word := main_relation(scene, a, b))
-    ]
+    pairs = []
+    for (a, one), (b, two) in permutations(enumerate(scene.shapes), 2):
+        if abs(one.x - two.x) >= abs(one.y - two.y):  # the axis on which the shapes are farther apart
+            word = "left" if one.x < two.x else "right"
+        else:
+            word = "above" if one.y < two.y else "below"
+        if scene.stands(a, word, b):
+            pairs.append((a, word, b))
     if not pairs:
         return _list(scene, rng, config)
     first, word, second = rng.choice(pairs)
@@ -72,16 +65,14 @@ def _relation(scene: Scene, rng: Random, config: ShapesConfig) -> str:
 
 
 def _count(scene: Scene, rng: Random, config: ShapesConfig) -> str:
-    looks = scene.looks
     noun = rng.choice([Noun(kind=rng.choice(config.kinds)), Noun(colour=rng.choice(config.colours)), Noun()])
     if noun != Noun() and rng.random() < 0.75:
-        look = rng.choice(looks)
+        look = rng.choice(scene.looks)
         noun = Noun(kind=look.kind) if noun.kind else Noun(colour=look.colour)
-    count = noun.count(looks)
-    verb = "is" if count == 1 else "are"
-    return rng.choice(
-        (f"there {verb} {{}}", f"there {verb} exactly {{}}" if count else "there are {}", "the picture contains {}")
-    ).format(noun.number(count))
+    count = noun.count(scene.looks)
+    there = "there is" if count == 1 else "there are"
+    frames = (there + " {}", there + (" exactly {}" if count else " {}"), "the picture contains {}")
+    return rng.choice(frames).format(noun.number(count))
 
 
 def _groups(scene: Scene, rng: Random, _: ShapesConfig) -> str:
@@ -95,8 +86,7 @@ def _groups(scene: Scene, rng: Random, _: ShapesConfig) -> str:
 def _place(scene: Scene, rng: Random, _: ShapesConfig) -> str:
     index = rng.randrange(len(scene.shapes))
     region = scene.region(index)
-    before = {"top": "at", "bottom": "at", "left": "on", "right": "on"}.get(region, "in")
-    where = f"{before} the {region}"
+    where = {"top": "at", "bottom": "at", "left": "on", "right": "on"}.get(region, "in") + f" the {region}"
     return rng.choice(("{} is {}", "there is {} {}", "{} {}")).format(described(scene, index, rng).a, where)
 
 
@@ -105,10 +95,8 @@ def _compare(scene: Scene, rng: Random, config: ShapesConfig) -> str:
     one, two = first.count(scene.looks), second.count(scene.looks)
     if one == two:
         return _groups(scene, rng, config)
-    more, fewer = (first, second) if one > two else (second, first)
-    return rng.choice(
-        (f"there are more {more.many} than {fewer.many}", f"there are fewer {fewer.many} than {more.many}")
-    )
+    more, fewer = (first.many, second.many) if one > two else (second.many, first.many)
+    return rng.choice((f"there are more {more} than {fewer}", f"there are fewer {fewer} than {more}"))
 
 
 FORMS: dict[str, tuple[Form, int]] = {
@@ -145,15 +133,9 @@ def full_description(scene: Scene, rng: Random) -> str:
     """Describe every shape by colour and kind, and their number, so that only pictures of one signature fit."""
     order = list(range(len(scene.shapes)))
     rng.shuffle(order)
-    words = [described(scene, index, rng).a for index in order]
-    count = number_word(len(order))
-    frames = (
-        f"{count} shapes: {{}}",
-        f"exactly {count} shapes, {{}}",
-        f"the {count} shapes are {{}}",
-        f"only {{}}, {count} shapes in all",
-    )
-    return sentence(rng.choice(frames).format(listing(words)))
+    words = listing([described(scene, index, rng).a for index in order])
+    frames = ("{n} shapes: {}", "exactly {n} shapes, {}", "the {n} shapes are {}", "only {}, {n} shapes in all")
+    return sentence(rng.choice(frames).format(words, n=number_word(len(order))))
 
 
 def full_descriptions(scene: Scene, rng: Random, count: int) -> list[str]:

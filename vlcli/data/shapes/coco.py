@@ -9,25 +9,25 @@ from vlcli.data.shapes.captions import captions, full_descriptions, signature
 from vlcli.data.shapes.config import SIZES, SPLITS, ShapesConfig
 from vlcli.data.shapes.world import Picture, compose, random_looks, stream
 
+INFO = {"description": "shapes: a generated world", "version": "1", "year": 2026, "contributor": "vlcli", "url": ""}
+NO_RIGHTS = "generated; no rights reserved"
 Pictures = dict[str, list[Picture]]
 
 
 def shared_pictures(config: ShapesConfig) -> Pictures:
     """Return scenes of images/{train,val,test}; held-out pictures of a split differ in their colours and kinds."""
     pictures: Pictures = {}
-    number = 0
-    for split, count in config.split_sizes().items():
+    number, held = 0, max(1, config.images // 10)
+    for split, count in zip(SPLITS, (config.images - 2 * held, held, held), strict=True):
         rng = stream(config, "images", split)
         seen: set[tuple[tuple[str, str], ...]] = set()
         pictures[split] = []
-        while len(pictures[split]) < count:
-            total, tries = rng.randint(*config.objects), 0
-            scene = compose(rng, config, random_looks(rng, config, total))
-            while split != "train" and signature(scene) in seen:  # few shapes, many pictures: go on with more shapes
-                tries += 1
-                total = min(config.objects[1], total + (tries % 5 == 0))
+        for _ in range(count):
+            total = rng.randint(*config.objects)
+            for tries in range(401):  # few shapes, many pictures: go on with more shapes
+                total = min(config.objects[1], total + (tries > 0 and tries % 5 == 0))
                 scene = compose(rng, config, random_looks(rng, config, total))
-                if tries == 400:
+                if split == "train" or signature(scene) not in seen:
                     break
             seen.add(signature(scene))
             number += 1
@@ -35,9 +35,8 @@ def shared_pictures(config: ShapesConfig) -> Pictures:
     return pictures
 
 
-def image_rows(pictures: Sequence[Picture]) -> list[dict[str, object]]:
-    """Return the ``images`` list of a COCO file."""
-    return [
+def _head(pictures: Sequence[Picture]) -> dict[str, object]:
+    images = [
         {
             "license": 1,
             "file_name": picture.file,
@@ -50,10 +49,11 @@ def image_rows(pictures: Sequence[Picture]) -> list[dict[str, object]]:
         }
         for picture in pictures
     ]
+    return {"info": INFO, "licenses": [{"url": "", "id": 1, "name": NO_RIGHTS}], "images": images}
 
 
-def instances(config: ShapesConfig, pictures: Sequence[Picture], first: int = 1) -> dict[str, object]:
-    """Return a COCO instances document; ``attributes`` of an annotation are ids in ``attribute_categories``."""
+def write_instances(path: Path, config: ShapesConfig, pictures: Sequence[Picture], first: int = 1) -> int:
+    """Write COCO instances, ``attributes`` being ids in ``attribute_categories``; return the next annotation's id."""
     attributes = [*config.colours, *SIZES]
     rows: list[dict[str, object]] = []
     for picture in pictures:
@@ -70,42 +70,27 @@ def instances(config: ShapesConfig, pictures: Sequence[Picture], first: int = 1)
                     "attributes": [attributes.index(word) + 1 for word in (shape.look.colour, shape.look.size)],
                 }
             )
-    kinds = [{"supercategory": "shape", "id": number, "name": name} for number, name in enumerate(config.kinds, 1)]
-    words = [
-        {"supercategory": "size" if name in SIZES else "colour", "id": number, "name": name}
-        for number, name in enumerate(attributes, 1)
-    ]
-    return {
-        "info": INFO,
-        "licenses": LICENSES,
-        "images": image_rows(pictures),
-        "annotations": rows,
-        "categories": kinds,
-        "attribute_categories": words,
-    }
+    kinds = _categories([(kind, "shape") for kind in config.kinds])
+    words = _categories([(word, "size" if word in SIZES else "colour") for word in attributes])
+    write_json(path, {**_head(pictures), "annotations": rows, "categories": kinds, "attribute_categories": words})
+    return first + len(rows)
 
 
-LICENSES = [{"url": "", "id": 1, "name": "generated; no rights reserved"}]
+def _categories(names: list[tuple[str, str]]) -> list[dict[str, object]]:
+    return [{"supercategory": above, "id": number, "name": name} for number, (name, above) in enumerate(names, 1)]
 
 
 def write_coco(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
     """Write coco/annotations: captions and instances of each split."""
-    counts = {"captions": 0, "instances": 0}
+    folder, caption, instance = root / "coco/annotations", 1, 1
     for split in SPLITS:
-        document = instances(config, pictures[split], first=counts["instances"] + 1)
-        write_json(root / f"coco/annotations/instances_{split}.json", document)
-        counts["instances"] += sum(len(picture.drawn) for picture in pictures[split])
-        rows = _caption_rows(config, split, pictures[split], counts["captions"] + 1)
-        counts["captions"] += len(rows)
-        head = {"info": INFO, "licenses": LICENSES, "images": image_rows(pictures[split])}
-        write_json(root / f"coco/annotations/captions_{split}.json", {**head, "annotations": rows})
-    return counts
-
-
-def _caption_rows(config: ShapesConfig, split: str, pictures: list[Picture], first: int) -> list[dict[str, object]]:
-    rng = stream(config, "captions", split)
-    texts = [(picture.id, text) for picture in pictures for text in captions(picture.scene, rng, config)]
-    return [{"image_id": image, "id": number, "caption": text} for number, (image, text) in enumerate(texts, first)]
+        instance = write_instances(folder / f"instances_{split}.json", config, pictures[split], instance)
+        rng = stream(config, "captions", split)
+        texts = [(picture.id, text) for picture in pictures[split] for text in captions(picture.scene, rng, config)]
+        rows = [{"image_id": image, "id": n, "caption": text} for n, (image, text) in enumerate(texts, caption)]
+        caption += len(rows)
+        write_json(folder / f"captions_{split}.json", {**_head(pictures[split]), "annotations": rows})
+    return {"captions": caption - 1, "instances": instance - 1}
 
 
 def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict[str, int]:
@@ -115,24 +100,22 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
     for split in SPLITS:
         rng = stream(config, "karpathy", split)
         for picture in pictures[split]:
-            texts = full_descriptions(picture.scene, rng, 5)
             sentences = [
-                {"tokens": tokens(text), "raw": text, "imgid": len(images), "sentid": sentid + step}
-                for step, text in enumerate(texts)
+                {"tokens": tokens(text), "raw": text, "imgid": len(images), "sentid": number}
+                for number, text in enumerate(full_descriptions(picture.scene, rng, 5), sentid)
             ]
-            folder, name = picture.file.split("/")
             images.append(
                 {
-                    "filepath": folder,
-                    "sentids": list(range(sentid, sentid + len(texts))),
-                    "filename": name,
+                    "filepath": split,
+                    "sentids": [one["sentid"] for one in sentences],
+                    "filename": Path(picture.file).name,
                     "imgid": len(images),
                     "split": split,
                     "sentences": sentences,
                     "cocoid": picture.id,
                 }
             )
-            sentid += len(texts)
+            sentid += len(sentences)
     write_json(root / "karpathy/dataset_shapes.json", {"images": images, "dataset": "shapes"})
     return {"karpathy sentences": sentid}
 
@@ -140,9 +123,6 @@ def write_karpathy(root: Path, config: ShapesConfig, pictures: Pictures) -> dict
 def tokens(text: str) -> list[str]:
     """Return lower-cased words without punctuation, as the Karpathy files list them."""
     return re.findall(r"[a-z0-9]+", text.lower())
-
-
-INFO = {"description": "shapes: a generated world", "version": "1", "year": 2026, "contributor": "vlcli", "url": ""}
 
 
 def write_json(path: Path, document: object) -> None:

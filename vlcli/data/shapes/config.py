@@ -108,26 +108,24 @@ class ShapesConfig:
     ade20k: int = 500
 
     def __post_init__(self) -> None:
-        names = ("caption_forms", "question_types", "objects", "colours", "kinds", "parts", "statements", "more_gaps")
-        for field in (*names, "related"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))
+        for field, value in list(vars(self).items()):
+            if isinstance(value, list):
+                object.__setattr__(self, field, tuple(value))
         self._check_names()
         self._check_numbers()
 
     def _check_names(self) -> None:
         if len(self.related) != 2 or not set(self.related) <= {"", *self.colours}:
             raise _bad("related", ", ".join(self.related), f"two of {', '.join(self.colours)}, or empty words")
-        for field, known in (("caption_forms", CAPTIONS), ("question_types", QUESTIONS)):
-            if unknown := sorted(set(getattr(self, field)) - set(known)):
-                raise _bad(field, ", ".join(unknown), f"names out of {', '.join(known)}")
-        rows = [("parts", PARTS, 1), ("statements", STATEMENTS, 1), ("colours", tuple(PALETTE), 3), ("kinds", KINDS, 3)]
+        rows = [("caption_forms", CAPTIONS, 0), ("question_types", QUESTIONS, 0), ("parts", PARTS, 1)]
+        rows += [("statements", STATEMENTS, 1), ("colours", tuple(PALETTE), 3), ("kinds", KINDS, 3)]
         for field, allowed, least in rows:
             names = getattr(self, field)
             unknown = sorted(set(names) - set(allowed))
-            twice = field != "statements" and len(set(names)) != len(names)
+            twice = field in ("parts", "colours", "kinds") and len(set(names)) != len(names)
             if unknown or len(names) < least or twice:
-                got = ", ".join(unknown or names) or "nothing"
-                raise _bad(field, got, f"{least} or more different names out of {', '.join(allowed)}")
+                expected = f"{least} or more different names" if least else "names"
+                raise _bad(field, ", ".join(unknown or names) or "nothing", f"{expected} out of {', '.join(allowed)}")
 
     def _check_numbers(self) -> None:
         low, high = self.objects
@@ -146,17 +144,11 @@ class ShapesConfig:
         ]
         for field, holds, expected in rules:
             if not holds:
-                got = f"{low}-{high}" if field == "objects" else str(getattr(self, field))
-                raise _bad(field, got, expected)
-
-    def split_sizes(self) -> dict[str, int]:
-        """Return the pictures per split of the shared set."""
-        held = max(1, self.images // 10)
-        return {"train": self.images - 2 * held, "val": held, "test": held}
+                raise _bad(field, f"{low}-{high}" if field == "objects" else str(getattr(self, field)), expected)
 
     def as_dict(self) -> dict[str, object]:
         """Return the fields as plain data for ``shapes.json``."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return asdict(self)
 
 
 def _bad(field: str, got: str, expected: str) -> UsageError:

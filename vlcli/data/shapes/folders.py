@@ -1,7 +1,7 @@
 """Sets that are folders of pictures: ImageNet-style classification (what it is, where it is) and ADE20K-style masks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -25,11 +25,11 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
     """Write folders ``{train,val}/<class>/`` of pictures: of one big shape, of two shapes, and of boards of shapes."""
     classes = [f"{colour}_{kind}" for colour in config.colours for kind in config.kinds]
     cells = [f"{x + 1}-{y + 1}" for y in range(config.placed) for x in range(config.placed)]
-    sets: dict[str, tuple[list[str], Drawn]] = {
+    sets: dict[str, tuple[Sequence[str], Drawn]] = {
         "imagenet": (classes, _big),
-        "imagenet_relation": (list(world.RELATIONS), _related),
-        **({"imagenet_beside": (list(world.RELATIONS), _beside)} if config.board else {}),
-        **({"imagenet_marked": (_unmarked(config), _marked)} if config.marked else {}),
+        "imagenet_relation": (world.RELATIONS, _related),
+        **({"imagenet_beside": (world.RELATIONS, _beside)} if config.board else {}),
+        **({"imagenet_marked": (_colours(config)[1:], _marked)} if config.marked else {}),
         **({"imagenet_placed": (cells, _placed)} if config.placed else {}),
     }
     jobs = []
@@ -40,9 +40,7 @@ def write_imagenet(root: Path, config: ShapesConfig, progress: Progress, workers
                 name = names[number % len(names)]
                 path = root / folder / split / name / f"{name}_{number:06d}.png"
                 jobs.append(Job(drawn(rng, config, name), path))
-    for _ in draw_all(jobs, progress, "imagenet", workers):
-        pass
-    return {"imagenet pictures": len(jobs)}
+    return {"imagenet pictures": len(list(draw_all(jobs, progress, "imagenet", workers)))}
 
 
 def _big(rng: Random, config: ShapesConfig, name: str) -> world.Scene:
@@ -62,14 +60,14 @@ def _related(rng: Random, config: ShapesConfig, relation: str) -> world.Scene:
     nouns = [world.Noun("small", colour, kind) for colour, kind in zip(config.related, config.kinds, strict=False)]
     scene = world.compose(rng, config, [world.concrete(rng, config, noun) for noun in nouns])
     radius = round(0.5 * PATCH * scale)
-    aims = {"left": math.pi, "right": 0.0, "above": -math.pi / 2, "below": math.pi / 2}
-    angle, distance = aims[relation] + rng.uniform(-0.35, 0.35), scale * PATCH * rng.uniform(2.1, 3.1)
+    angle = math.atan2(*STEPS[relation][::-1]) + rng.uniform(-0.35, 0.35)
+    distance = scale * PATCH * rng.uniform(2.1, 3.1)
     across, down = round(distance * math.cos(angle)), round(distance * math.sin(angle))
     edge = math.ceil(1.55 * PATCH * scale) + radius + 3
     x, y = (rng.randint(edge, side - 1 - edge) for _ in range(2))
-    second = (x - across // 2, y - down // 2)
-    spots = ((second[0] + across, second[1] + down), second)
-    shapes = tuple(replace(one, x=x, y=y, radius=radius) for one, (x, y) in zip(scene.shapes, spots, strict=True))
+    x, y = x - across // 2, y - down // 2
+    first, second = scene.shapes
+    shapes = (replace(first, x=x + across, y=y + down, radius=radius), replace(second, x=x, y=y, radius=radius))
     return replace(scene, shapes=shapes, slope=(0, 0))
 
 
@@ -86,10 +84,10 @@ def _beside(rng: Random, config: ShapesConfig, relation: str) -> world.Scene:
 # A board full of squares with one circle in a colour that no square has; a square of ``colour`` is right of it. The
 # other squares have random colours, so that a board as a whole tells little about the class.
 def _marked(rng: Random, config: ShapesConfig, colour: str) -> world.Scene:
-    side, others = config.marked, _unmarked(config)
+    side, (marker, *others) = config.marked, _colours(config)
     cells = {(x, y): (rng.choice(others), "square") for x in range(side) for y in range(side)}
     x, y = rng.randrange(side - 1), rng.randrange(side)
-    cells[(x, y)] = (_marker(config), "circle")
+    cells[(x, y)] = (marker, "circle")
     cells[(x + 1, y)] = (colour, "square")
     return _board(rng, config, side, cells)
 
@@ -99,27 +97,20 @@ def _placed(rng: Random, config: ShapesConfig, cell: str) -> world.Scene:
     return _board(rng, config, config.placed, {(x, y): (config.colours[0], "square")})
 
 
-def _marker(config: ShapesConfig) -> str:
-    return config.related[0] or config.colours[0]
-
-
-def _unmarked(config: ShapesConfig) -> list[str]:
-    return [colour for colour in config.colours if colour != _marker(config)]
+# All colours, the marking circle's first.
+def _colours(config: ShapesConfig) -> list[str]:
+    return sorted(config.colours, key=lambda colour: colour != (config.related[0] or config.colours[0]))
 
 
 def _board(rng: Random, config: ShapesConfig, side: int, cells: dict[Place, tuple[str, str]]) -> world.Scene:
     cell = config.size / side
     radius = int(cell / 2) - 2  # the window of a sprite is three pixels wider than the shape
     shapes = []
-    for (x, y), (colour, kind) in cells.items():
-        middle = (int((x + 0.5) * cell), int((y + 0.5) * cell))
-        shapes.append(
-            world.Shape(
-                world.Look("small", colour, kind), *middle, radius, world.TURNS // 2, world.random_colour(rng, -20, 20)
-            )
-        )
-    ground = world.random_colour(rng, 120, 136)  # grey, near zero once channels are normalised
-    return world.Scene(config.size, tuple(shapes), ground, (0, 0), rng.randrange(1 << 30))
+    for place, (colour, kind) in cells.items():
+        look, (x, y) = world.Look("small", colour, kind), (int((number + 0.5) * cell) for number in place)
+        shapes.append(world.Shape(look, x, y, radius, world.TURNS // 2, world.random_colour(rng, -20, 20)))
+    grey = world.random_colour(rng, 120, 136)  # near zero once channels are normalised
+    return world.Scene(config.size, tuple(shapes), grey, (0, 0), rng.randrange(1 << 30))
 
 
 # ``each`` cells of the first and of the second kind, with one pair of neighbours between them
@@ -154,15 +145,11 @@ def write_ade20k(root: Path, config: ShapesConfig, progress: Progress, workers: 
         for shape, piece in zip(job.scene.shapes, drawn, strict=True):
             kinds[shape.look.kind] += piece.area / (len(jobs) * config.size**2)
     train = sum(job.path.parent.name == "training" for job in jobs)
-    write_text(root / "ade20k/objectInfo150.txt", _object_info(kinds, train, len(jobs) - train))
+    rows = [("ground", 1 - sum(kinds.values()), 1), *((kind, ratio, 0) for kind, ratio in kinds.items())]
+    lines = "".join(
+        f"{number}\t{ratio:.4f}\t{train}\t{len(jobs) - train}\t{stuff}\t{name}\n"
+        for number, (name, ratio, stuff) in enumerate(rows, 1)
+    )
+    write_text(root / "ade20k/objectInfo150.txt", f"Idx\tRatio\tTrain\tVal\tStuff\tName\n{lines}")
     write_text(root / "ade20k/sceneCategories.txt", "".join(scenes))
     return {"ade20k pictures": len(jobs)}
-
-
-def _object_info(kinds: dict[str, float], train: int, val: int) -> str:
-    rows = [("ground", 1 - sum(kinds.values()), 1), *((kind, ratio, 0) for kind, ratio in kinds.items())]
-    lines = [
-        f"{number}\t{ratio:.4f}\t{train}\t{val}\t{stuff}\t{name}\n"
-        for number, (name, ratio, stuff) in enumerate(rows, 1)
-    ]
-    return "Idx\tRatio\tTrain\tVal\tStuff\tName\n" + "".join(lines)

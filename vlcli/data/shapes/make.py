@@ -4,11 +4,12 @@ import json
 import os
 import shutil
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from vlcli.data.shapes.coco import shared_pictures, write_coco, write_json, write_karpathy
-from vlcli.data.shapes.config import SPLITS, VERSION, ShapesConfig
+from vlcli.data.shapes.config import VERSION, ShapesConfig
 from vlcli.data.shapes.folders import write_ade20k, write_imagenet
 from vlcli.data.shapes.refcoco import write_refcoco
 from vlcli.data.shapes.render import draw_pictures
@@ -22,6 +23,7 @@ from vlcli.files import sync_file
 from vlcli.progress import Progress
 
 MARK = "shapes.json"
+HINT = "vlcli data make shapes "
 SHARED = {
     "coco": write_coco,
     "vqa": write_vqa,
@@ -42,7 +44,6 @@ def make_shapes(folder: Path, config: ShapesConfig, progress: Progress, workers:
     Raises:
         DataError: ``folder`` holds something else.
     """
-    folder = Path(folder)
     _check_target(folder)
     beside = folder.parent / f".{folder.name}.{os.getpid()}.partial"
     try:
@@ -70,9 +71,8 @@ def config_of(folder: Path) -> ShapesConfig:
     """
     mark = _read_mark(Path(folder))
     if mark["version"] != VERSION:
-        got, expected = f"version {mark['version']}", f"version {VERSION}"
-        what, hint = "this shapes world is of another version", f"vlcli data make shapes {folder}"
-        raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint)
+        what, got = "this shapes world is of another version", f"version {mark['version']}"
+        raise DataError(what, where=str(folder), got=got, expected=f"version {VERSION}", hint=HINT + str(folder))
     return ShapesConfig(**mark["config"])
 
 
@@ -80,16 +80,14 @@ def _read_mark(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((folder / MARK).read_text()))
     except (OSError, ValueError) as error:
-        what, hint = "there is no finished shapes world here", f"vlcli data make shapes {folder}"
-        expected = f"a folder with {MARK}"
+        what, expected, hint = "there is no finished shapes world here", f"a folder with {MARK}", HINT + str(folder)
         raise DataError(what, where=str(folder), got=str(error), expected=expected, hint=hint) from error
 
 
 def _check_target(folder: Path) -> None:
-    if not folder.exists() or (folder / MARK).is_file():
-        return
-    if names := sorted(path.name for path in folder.iterdir())[:3] if folder.is_dir() else [folder.name]:
-        what, got = "the target holds something that is not a shapes world", ", ".join(names)
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name] * folder.exists()
+    if names and MARK not in names:
+        what, got = "the target holds something that is not a shapes world", ", ".join(names[:3])
         expected = f"an absent or empty folder, or one with {MARK}"
         hint = "choose another folder, or empty this one yourself"
         raise DataError(what, where=str(folder), got=got, expected=expected, hint=hint)
@@ -97,14 +95,13 @@ def _check_target(folder: Path) -> None:
 
 def _write(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
     counts: dict[str, int] = {}
-    shared = [part for part in config.parts if part in SHARED]
-    if shared:
+    if shared := [SHARED[part] for part in config.parts if part in SHARED]:
         pictures = shared_pictures(config)
-        everything = [picture for split in SPLITS for picture in pictures[split]]
+        everything = [*chain.from_iterable(pictures.values())]
         draw_pictures(root / "images", everything, progress, "images", workers)
         counts["pictures"] = len(everything)
-        for part in shared:
-            counts |= SHARED[part](root, config, pictures)
+        for write in shared:
+            counts |= write(root, config, pictures)
     for part in config.parts:
         if part in ALONE:
             counts |= ALONE[part](root, config, progress, workers)

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations, product
 from random import Random
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ TYPES = {
     "positionVerify": ("rel", "verify"),
 }
 """GQA's semantic and structural type by its detailed type."""
+ONLY_ASKED = ("relChooser", "positionChoose", "positionVerify")
+"""Types of questions that are there only where a world names them: other worlds keep their questions."""
 Program = tuple[tuple[str, str], ...]
 
 
@@ -62,16 +64,12 @@ class Question(NamedTuple):
 
 def questions(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
     """Yield every question of this module that applies to a scene."""
-    yield from _exist(scene, config)
-    yield from _counts(scene, config)
-    yield from _colours_and_kinds(scene, config)
-    single = [index for index, shape in enumerate(scene.shapes) if len(scene.having(shape.noun)) == 1]
-    yield from _relations(scene, single)
-    if "relChooser" in config.question_types:  # only where asked for: other worlds keep their questions
-        yield from _chosen(scene, single)
-    if {"positionChoose", "positionVerify"} & set(config.question_types):
-        for index in single:
-            yield from _positions(scene, index)
+    single = [index for index, shape in enumerate(scene.shapes) if scene.having(shape.noun) == [index]]
+    every = (_exist(scene, config), _counts(scene, config), _colours_and_kinds(scene, config))
+    of_single = (_relations(scene, single), _of_two(scene, single), *(_positions(scene, index) for index in single))
+    for question in chain(*every, *of_single):
+        if question.detailed not in ONLY_ASKED or question.detailed in config.question_types:
+            yield question
 
 
 def _yes(truth: bool) -> str:
@@ -79,7 +77,7 @@ def _yes(truth: bool) -> str:
 
 
 def _exist(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
-    for noun in (Noun("", colour, kind) for colour in config.colours for kind in config.kinds):
+    for noun in (Noun("", colour, kind) for colour, kind in product(config.colours, config.kinds)):
         shapes = scene.having(noun)
         full = f"Yes, there is {noun.a}." if shapes else f"No, there is no {noun.one}."
         program = (("select", noun.kind), ("filter color", noun.colour), ("exist", "?"))
@@ -103,76 +101,52 @@ def _counts(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
 
 
 def _colours_and_kinds(scene: Scene, config: ShapesConfig) -> Iterator[Question]:
-    for kind in config.kinds:
-        shapes = scene.having(Noun(kind=kind))
-        if len(shapes) == 1:
-            yield from _colour(kind, scene.shapes[shapes[0]].look.colour, config, shapes[0])
-    for colour in config.colours:
-        shapes = scene.having(Noun(colour=colour))
-        if len(shapes) == 1:
-            kind = scene.shapes[shapes[0]].look.kind
-            program = (("select", "shape"), ("filter color", colour), ("query", "name"))
+    for index, (_, colour, kind) in enumerate(scene.looks):
+        if scene.having(Noun(kind=kind)) == [index]:
+            text, full, settles = f"What color is the {kind}?", f"The {kind} is {colour}.", f"Is the {kind} {colour}?"
+            program: Program = (("select", kind), ("query", "color"))
+            yield Question("attr", text, colour, full, program, (index,), settles)
+            for other in config.colours:
+                answer, program = _yes(other == colour), (("select", kind), ("verify color", other))
+                full = f"{answer.capitalize()}, the {kind} is {colour}."
+                yield Question("verifyAttr", f"Is the {kind} {other}?", answer, full, program, (index,))
+        if scene.having(Noun(colour=colour)) == [index]:
             text, full = f"What is the {colour} shape?", f"The {colour} shape is a {kind}."
             settles = f"Is there {Noun('', colour, kind).a} in the picture?"
-            yield Question("categoryThat", text, kind, full, program, (shapes[0],), settles)
-
-
-def _colour(kind: str, colour: str, config: ShapesConfig, index: int) -> Iterator[Question]:
-    program: Program = (("select", kind), ("query", "color"))
-    text, full, settles = f"What color is the {kind}?", f"The {kind} is {colour}.", f"Is the {kind} {colour}?"
-    yield Question("attr", text, colour, full, program, (index,), settles)
-    for other in config.colours:
-        answer, program = _yes(other == colour), (("select", kind), ("verify color", other))
-        full = f"{answer.capitalize()}, the {kind} is {colour}."
-        yield Question("verifyAttr", f"Is the {kind} {other}?", answer, full, program, (index,))
+            program = (("select", "shape"), ("filter color", colour), ("query", "name"))
+            yield Question("categoryThat", text, kind, full, program, (index,), settles)
 
 
 # Only relations that hold or fail by the margin are asked.
 def _relations(scene: Scene, single: list[int]) -> Iterator[Question]:
-    for anchor in single:
-        noun = scene.shapes[anchor].noun
-        for word in RELATIONS:
-            there = [index for index in range(len(scene.shapes)) if scene.stands(index, word, anchor)]
-            others = set(range(len(scene.shapes))) - {anchor, *there}
-            if len(there) == 1 and all(scene.clearly_not(index, word, anchor) for index in others):
-                yield from _beside(scene, noun, word, there[0], anchor)
-        for other in single:
-            if other != anchor:
-                yield from _is_beside(scene, other, anchor)
+    everything = set(range(len(scene.shapes)))
+    for anchor, word in product(single, RELATIONS):
+        there = [index for index in everything if scene.stands(index, word, anchor)]
+        others = everything - {anchor, *there}
+        if len(there) == 1 and all(scene.clearly_not(index, word, anchor) for index in others):
+            look, name = scene.shapes[there[0]].look, scene.shapes[anchor].noun.one
+            where, steps = f"{PHRASES[word]} the {name}", (("select", name), ("relate", word))
+            full = f"The {Noun('', look.colour, look.kind).one} is {where}."
+            text, program = f"What shape is {where}?", (*steps, ("query", "name"))
+            yield Question("categoryRel", text, look.kind, full, program, (there[0], anchor))
+            text, program = f"What color is the shape {where}?", (*steps, ("query", "color"))
+            yield Question("relAttr", text, look.colour, full, program, (there[0], anchor))
 
 
-def _beside(scene: Scene, noun: Noun, word: str, index: int, anchor: int) -> Iterator[Question]:
-    look, where = scene.shapes[index].look, f"{PHRASES[word]} the {noun.one}"
-    full = f"The {Noun('', look.colour, look.kind).one} is {where}."
-    steps = (("select", noun.one), ("relate", word))
-    objects = (index, anchor)
-    yield Question("categoryRel", f"What shape is {where}?", look.kind, full, (*steps, ("query", "name")), objects)
-    text = f"What color is the shape {where}?"
-    yield Question("relAttr", text, look.colour, full, (*steps, ("query", "color")), objects)
-
-
-def _is_beside(scene: Scene, first: int, second: int) -> Iterator[Question]:
-    one, two = scene.shapes[first].noun, scene.shapes[second].noun
-    for word, back in (("left", "right"), ("above", "below")):
-        holds = scene.stands(first, word, second)
-        if holds or scene.stands(first, back, second):
-            text = f"Is the {one.one} {PHRASES[word]} the {two.one}?"
-            real = PHRASES[word if holds else back]
-            full = f"{_yes(holds).capitalize()}, the {one.one} is {real} the {two.one}."
-            program = (("select", one.one), ("verify rel", f"{word},{two.one}"))
-            yield Question("relVerify", text, _yes(holds), full, program, (first, second))
-
-
-def _chosen(scene: Scene, single: list[int]) -> Iterator[Question]:
-    for first, second in permutations(single, 2):
-        one, two = scene.shapes[first].noun, scene.shapes[second].noun
-        for word, back in (("left", "right"), ("above", "below")):
-            for real in (word, back):
-                if scene.stands(first, real, second):
-                    text = f"Is the {one.one} {word} or {PHRASES[back]} the {two.one}?"
-                    full = f"The {one.one} is {PHRASES[real]} the {two.one}."
-                    program = (("select", one.one), ("choose rel", f"{word}|{back},{two.one}"))
-                    yield Question("relChooser", text, real, full, program, (first, second))
+def _of_two(scene: Scene, single: list[int]) -> Iterator[Question]:
+    for objects, axis in product(permutations(single, 2), (("left", "right"), ("above", "below"))):
+        real = next((word for word in axis if scene.stands(objects[0], word, objects[1])), None)
+        if real is None:
+            continue
+        one, two = (scene.shapes[index].noun.one for index in objects)
+        word, back = axis
+        fact, answer = f"the {one} is {PHRASES[real]} the {two}.", _yes(real == word)
+        program = (("select", one), ("verify rel", f"{word},{two}"))
+        text = f"Is the {one} {PHRASES[word]} the {two}?"
+        yield Question("relVerify", text, answer, f"{answer.capitalize()}, {fact}", program, objects)
+        program = (("select", one), ("choose rel", f"{word}|{back},{two}"))
+        text = f"Is the {one} {word} or {PHRASES[back]} the {two}?"
+        yield Question("relChooser", text, real, fact.replace("the", "The", 1), program, objects)
 
 
 def _positions(scene: Scene, index: int) -> Iterator[Question]:
@@ -212,24 +186,24 @@ def balanced(pictures: Sequence[Picture], rng: Random, config: ShapesConfig) -> 
     for index, picture in enumerate(pictures):
         for question in questions(picture.scene, config):
             every[question.text][question.answer].append(Asked(index, question))
-    table = {text: dict(answers) for text, answers in every.items() if len(answers) > 1}
-    sort = {text: next(iter(answers.values()))[0].question for text, answers in table.items()}
+    table = {text: every[text] for text in sorted(every) if len(every[text]) > 1}
+    first = {text: next(iter(answers.values()))[0].question for text, answers in table.items()}
     pairs: list[Pair] = []
     total = max(1, len(pictures) * config.questions // 2)
-    for groups, share in _shares(sort, config):
+    for groups, share in _shares(first, config):
         pairs += _draw_pairs(rng, table, groups, max(1, round(total * share)))
     return pairs
 
 
-def _shares(sort: dict[str, Question], config: ShapesConfig) -> Iterator[tuple[list[list[str]], float]]:
+def _shares(first: dict[str, Question], config: ShapesConfig) -> Iterator[tuple[list[list[str]], float]]:
     if config.question_types:
         for name, count in Counter(config.question_types).items():
-            texts = sorted(text for text, question in sort.items() if question.detailed == name)
+            texts = [text for text, question in first.items() if question.detailed == name]
             yield [texts], count / len(config.question_types)
         return
     for answer_type, share in SHARES.items():
         groups: dict[str, list[str]] = defaultdict(list)
-        for text, question in sorted(sort.items()):
+        for text, question in first.items():
             if question.answer_type == answer_type:
                 groups[question.detailed].append(text)
         yield list(groups.values()), share
@@ -247,15 +221,18 @@ def companions(pictures: Sequence[Picture], pairs: Sequence[Pair], config: Shape
         keys = [(one.picture, text) for one in pair]
         if text and not asked.intersection(keys):
             asked.update(keys)
-            scenes = [pictures[index].scene for index, _ in keys]
-            extra = [next(one for one in questions(scene, config) if one.text == text) for scene in scenes]
-            settled.append((pair, (Asked(pair[0].picture, extra[0]), Asked(pair[1].picture, extra[1]))))
+            one, two = (
+                Asked(index, next(one for one in questions(pictures[index].scene, config) if one.text == text))
+                for index, _ in keys
+            )
+            settled.append((pair, (one, two)))
     return settled
 
 
 def _draw_pairs(rng: Random, table: dict[str, Answers], groups: list[list[str]], wanted: int) -> list[Pair]:
-    for rows in (rows for texts in groups for text in texts for rows in table[text].values()):
-        rng.shuffle(rows)
+    for text in chain.from_iterable(groups):
+        for rows in table[text].values():
+            rng.shuffle(rows)
     pairs: list[Pair] = []
     while any(groups) and len(pairs) < wanted:
         for texts in [texts for texts in groups if texts][: wanted - len(pairs)]:

@@ -1,7 +1,7 @@
 """Scenes to PNG files and exact masks: anti-aliased sprites, cached per size, pasted into small windows."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from multiprocessing import get_context
@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 OVERSAMPLE = 6
 CHUNK = 64
+"""Pictures that a process draws at a time."""
 
 
 class Job(NamedTuple):
@@ -34,8 +35,7 @@ class Job(NamedTuple):
 
 def _polygon(kind: str, r: float) -> list[tuple[float, float]]:
     if kind == "square":
-        edge = 0.84 * r
-        return [(-edge, -edge), (edge, -edge), (edge, edge), (-edge, edge)]
+        return [(x * 0.84 * r, y * 0.84 * r) for x, y in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
     if kind == "triangle":
         return [(0, -0.95 * r), (0.87 * r, 0.68 * r), (-0.87 * r, 0.68 * r)]
     if kind == "star":
@@ -47,12 +47,11 @@ def _polygon(kind: str, r: float) -> list[tuple[float, float]]:
         a, b = 0.33 * r, 0.95 * r
         across, down = (-a, a, a, b, b, a, a, -a, -a, -b, -b, -a), (-b, -b, -a, -a, a, a, b, b, a, a, -a, -a)
         return list(zip(across, down, strict=True))
-    angles = [2 * math.pi * step / 48 for step in range(48)]  # heart: the classic sixteen-sine-cubed curve
-    curve = [
-        (16 * math.sin(t) ** 3, 13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t))
-        for t in angles
-    ]
-    return [(x * r / 17, -(y + 2) * r / 17) for x, y in curve]
+    corners = []  # heart: the classic sixteen-sine-cubed curve
+    for t in (2 * math.pi * step / 48 for step in range(48)):
+        y = 13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)
+        corners.append((16 * math.sin(t) ** 3 * r / 17, -(y + 2) * r / 17))
+    return corners
 
 
 @lru_cache(maxsize=4096)
@@ -63,9 +62,9 @@ def sprite(kind: str, radius: int, turn: int) -> Floats:
     draw = ImageDraw.Draw(canvas)
     middle, r = side * OVERSAMPLE / 2, radius * OVERSAMPLE
     if kind in ("circle", "ring"):
-        draw.ellipse((middle - 0.95 * r, middle - 0.95 * r, middle + 0.95 * r, middle + 0.95 * r), fill=255)
+        draw.ellipse((middle - 0.95 * r,) * 2 + (middle + 0.95 * r,) * 2, fill=255)
         if kind == "ring":
-            draw.ellipse((middle - 0.5 * r, middle - 0.5 * r, middle + 0.5 * r, middle + 0.5 * r), fill=0)
+            draw.ellipse((middle - 0.5 * r,) * 2 + (middle + 0.5 * r,) * 2, fill=0)
     else:
         angle = math.radians(6 * (turn - TURNS // 2))
         cos, sin = math.cos(angle), math.sin(angle)
@@ -103,18 +102,18 @@ def pixels(scene: Scene) -> Bytes:
     return np.clip(canvas, 0, 255).astype(np.uint8)
 
 
-def visible(scene: Scene) -> Iterator[tuple[slice, slice, npt.NDArray[np.bool_]]]:
-    """Yield each shape's window and the pixels (h, w) in it that it covers at least half and no later shape hides."""
+def geometry(scene: Scene) -> list[Drawn]:
+    """Return visible box, area and column-major run lengths (COCO's uncompressed RLE) of every shape.
+
+    A pixel is a shape's where it covers at least half of it and no later shape hides it.
+    """
     owner = np.full((scene.side, scene.side), -1, np.int8)
     for index, shape in enumerate(scene.shapes):
         owner[_window(shape)][sprite(shape.look.kind, shape.radius, shape.turn) >= 0.5] = index
-    for index, (rows, columns) in enumerate(map(_window, scene.shapes)):
-        yield rows, columns, owner[rows, columns] == index
-
-
-def geometry(scene: Scene) -> list[Drawn]:
-    """Return visible box, area and column-major run lengths (COCO's uncompressed RLE) of every shape."""
-    return [_measure(scene.side, rows.start, columns.start, mask) for rows, columns, mask in visible(scene)]
+    windows = enumerate(map(_window, scene.shapes))
+    return [
+        _measure(scene.side, rows.start, columns.start, owner[rows, columns] == n) for n, (rows, columns) in windows
+    ]
 
 
 def _measure(side: int, top: int, left: int, mask: npt.NDArray[np.bool_]) -> Drawn:
@@ -123,14 +122,13 @@ def _measure(side: int, top: int, left: int, mask: npt.NDArray[np.bool_]) -> Dra
     padded = np.zeros((mask.shape[1], mask.shape[0] + 2), np.int8)
     padded[:, 1:-1] = mask.T
     columns, rows = np.diff(padded, axis=1).nonzero()  # starts and ends alternate inside each column
-    edges = (left + columns) * side + top + rows
-    counts = np.diff(edges, prepend=0, append=side * side)
+    counts = np.diff((left + columns) * side + top + rows, prepend=0, append=side * side)
     return Drawn(box, int(mask.sum()), counts.tolist())
 
 
-def class_mask(scene: Scene, classes: tuple[int, ...], ground: int) -> Bytes:
-    """Return the class id of every pixel (S, S); 0 (unlabelled) where a shape covers a pixel only in part."""
-    mask = np.full((scene.side, scene.side), ground, np.uint8)
+def class_mask(scene: Scene, classes: tuple[int, ...]) -> Bytes:
+    """Return the class id of every pixel (S, S): 1 for the ground, 0 (unlabelled) where a shape covers it in part."""
+    mask = np.ones((scene.side, scene.side), np.uint8)
     for shape, label in zip(scene.shapes, classes, strict=True):
         view = mask[_window(shape)]
         alpha = sprite(shape.look.kind, shape.radius, shape.turn)
@@ -143,12 +141,8 @@ def _write(job: Job) -> list[Drawn]:
     options: dict[str, Any] = {"quality": 95} if job.path.suffix == ".jpg" else {"compress_level": 1}
     Image.fromarray(pixels(job.scene)).save(job.path, **options)
     if job.mask is not None:
-        Image.fromarray(class_mask(job.scene, job.classes, ground=1)).save(job.mask, compress_level=1)
+        Image.fromarray(class_mask(job.scene, job.classes)).save(job.mask, compress_level=1)
     return geometry(job.scene)
-
-
-def _write_all(jobs: list[Job]) -> list[list[Drawn]]:
-    return [_write(job) for job in jobs]
 
 
 def draw_all(jobs: list[Job], progress: Progress, label: str, workers: int = 1) -> Iterator[list[Drawn]]:
@@ -158,20 +152,18 @@ def draw_all(jobs: list[Job], progress: Progress, label: str, workers: int = 1) 
     """
     for folder in dict.fromkeys(path.parent for job in jobs for path in (job.path, job.mask) if path is not None):
         folder.mkdir(parents=True, exist_ok=True)
-    chunks = [jobs[start : start + CHUNK] for start in range(0, len(jobs), CHUNK)]
     with progress.task(label, len(jobs), unit="img") as task:
-        for drawn in _mapped(chunks, workers):
-            task.advance(len(drawn))
-            yield from drawn
+        for drawn in _mapped(jobs, min(workers, -(-len(jobs) // CHUNK))):
+            task.advance()
+            yield drawn
 
 
-def _mapped(chunks: list[list[Job]], workers: int) -> Iterable[list[list[Drawn]]]:
-    if workers <= 1 or len(chunks) <= 1:
-        yield from map(_write_all, chunks)
+def _mapped(jobs: list[Job], workers: int) -> Iterator[list[Drawn]]:
+    if workers <= 1:
+        yield from map(_write, jobs)
         return
-    spawn = get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(chunks)), spawn, end_with_parent) as pool:
-        yield from pool.map(_write_all, chunks)
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
+        yield from pool.map(_write, jobs, chunksize=CHUNK)
 
 
 def draw_pictures(root: Path, pictures: list[Picture], progress: Progress, label: str, workers: int) -> None:

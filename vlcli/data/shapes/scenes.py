@@ -1,84 +1,52 @@
 """Makes the pictures of NLVR2 statements for each cell, or picks them from a pool that all cells share."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import count
 from random import Random
 
 from vlcli.data.shapes.config import ShapesConfig
 from vlcli.data.shapes.world import Look, Noun, Scene, compose, concrete, fill, random_looks
 
 
-class Scenes(ABC):
-    """A source of scenes that meet what a statement's builder asks for."""
+class Scenes:
+    """Composes pictures that meet what a statement's builder asks for, each for the cell that asks."""
 
     def __init__(self, rng: Random, config: ShapesConfig) -> None:
         self.rng, self.config = rng, config
 
-    @abstractmethod
-    def holding(self, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
+    def holding(self, nouns: Sequence[Noun], held: Sequence[int]) -> Scene:
         """Return a picture that holds a shape of some nouns and none of the others."""
+        absent = [noun for noun, here in zip(nouns, held, strict=True) if not here]
+        looks = [self._look(noun, absent, bool(here)) for noun, here in zip(nouns, held, strict=True)]
+        return self._composed(looks, absent)
 
-    @abstractmethod
-    def counting(self, noun: Noun, count: int) -> Scene:
-        """Return a picture with exactly ``count`` shapes of a noun."""
+    def _look(self, noun: Noun, absent: list[Noun], held: bool) -> Look:
+        """Return a look that a noun describes, or else one that differs from it in one attribute alone, if any does."""
+        named = [name for name in Look._fields if getattr(noun, name)]
+        for _ in count() if held else range(20):
+            look = concrete(self.rng, self.config, noun if held else noun._replace(**{self.rng.choice(named): ""}))
+            if not any(other.matches(look) for other in absent):
+                return look
+        return fill(self.rng, self.config, [], 1, absent)[0]
 
-    @abstractmethod
+    def counting(self, noun: Noun, number: int) -> Scene:
+        """Return a picture with exactly ``number`` shapes of a noun."""
+        return self._composed([concrete(self.rng, self.config, noun) for _ in range(number)], [noun])
+
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
         """Return a picture with one shape of each noun, the first ``relation`` (of) the second."""
+        looks = [concrete(self.rng, self.config, noun) for noun in nouns]
+        return self._composed(looks, nouns, lambda scene: _ordered(scene, nouns, relation))
 
-    @abstractmethod
     def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
         """Return a picture whose only shape of ``kind`` has ``colour``, beside a ``decoy`` of the colour ``other``."""
-
-
-class FreshScenes(Scenes):
-    """Every picture is composed for the cell that asks for it."""
-
-    def holding(self, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
-        absent = [noun for noun, here in zip(nouns, held, strict=True) if not here]
-        looks = [
-            self._look(noun, absent) if here else self._near_miss(noun, absent)
-            for noun, here in zip(nouns, held, strict=True)
-        ]
-        return self._composed(looks, max(2, self.rng.randint(*self.config.objects)), absent)
-
-    def _look(self, noun: Noun, absent: list[Noun]) -> Look:
-        look = concrete(self.rng, self.config, noun)
-        while any(other.matches(look) for other in absent):
-            look = concrete(self.rng, self.config, noun)
-        return look
-
-    def _near_miss(self, noun: Noun, without: list[Noun]) -> Look:
-        named = [name for name in Look._fields if getattr(noun, name)]
-        for _ in range(20):
-            free = self.rng.choice(named)
-            look = concrete(self.rng, self.config, noun._replace(**{free: ""}))
-            if not any(other.matches(look) for other in without):
-                return look
-        return fill(self.rng, self.config, [], 1, without)[0]
-
-    def counting(self, noun: Noun, count: int) -> Scene:
-        looks = [concrete(self.rng, self.config, noun) for _ in range(count)]
-        total = count if noun == Noun() else max(count, self.rng.randint(*self.config.objects))
-        return self._composed(looks, total, [noun])
-
-    def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
-        looks = [concrete(self.rng, self.config, noun) for noun in nouns]
-        total = self.rng.randint(*self.config.objects)
-        return self._composed(looks, total, nouns, lambda scene: _ordered(scene, nouns, relation))
-
-    def coloured(self, kind: str, colour: str, decoy: str, other: str) -> Scene:
-        nouns = (Noun("", colour, kind), Noun("", other, decoy))
-        looks = [concrete(self.rng, self.config, noun) for noun in nouns]
-        return self._composed(looks, self.rng.randint(*self.config.objects), [Noun(kind=kind)])
+        looks = [concrete(self.rng, self.config, noun) for noun in (Noun("", colour, kind), Noun("", other, decoy))]
+        return self._composed(looks, [Noun(kind=kind)])
 
     def _composed(
-        self,
-        looks: Sequence[Look],
-        total: int,
-        without: Sequence[Noun],
-        accept: Callable[[Scene], bool] | None = None,
+        self, looks: Sequence[Look], without: Sequence[Noun], accept: Callable[[Scene], bool] | None = None
     ) -> Scene:
+        total = len(looks) if Noun() in without else self.rng.randint(*self.config.objects)
         return compose(self.rng, self.config, fill(self.rng, self.config, looks, total, without), accept)
 
 
@@ -101,11 +69,11 @@ class PooledScenes(Scenes):
         totals = (rng.randint(*config.objects) for _ in range(config.nlvr2_pool))
         self.pool = [compose(rng, config, random_looks(rng, config, total)) for total in totals]
 
-    def holding(self, nouns: tuple[Noun, ...], held: tuple[bool, ...]) -> Scene:
-        return self._picked(lambda scene: all(bool(scene.having(n)) == h for n, h in zip(nouns, held, strict=True)))
+    def holding(self, nouns: Sequence[Noun], held: Sequence[int]) -> Scene:
+        return self._picked(lambda scene: [bool(scene.having(noun)) for noun in nouns] == list(held))
 
-    def counting(self, noun: Noun, count: int) -> Scene:
-        return self._picked(lambda scene: len(scene.having(noun)) == count)
+    def counting(self, noun: Noun, number: int) -> Scene:
+        return self._picked(lambda scene: len(scene.having(noun)) == number)
 
     def related(self, nouns: tuple[Noun, Noun], relation: str) -> Scene:
         return self._picked(

@@ -1,14 +1,15 @@
 """VIST: albums of six pictures that tell what happens to one shape, and stories of five sentences in order."""
 
+from operator import methodcaller
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from vlcli.data.shapes.captions import PHRASES, sentence
-from vlcli.data.shapes.coco import instances, tokens, write_json
+from vlcli.data.shapes.coco import tokens, write_instances, write_json
 from vlcli.data.shapes.config import SPLITS, ShapesConfig
 from vlcli.data.shapes.render import draw_pictures
-from vlcli.data.shapes.world import RELATIONS, Look, Noun, Picture, Scene, compose, concrete, fill, stream
+from vlcli.data.shapes.world import RELATIONS, Noun, Picture, compose, concrete, fill, stream
 from vlcli.progress import Progress
 
 PHOTOS = 6
@@ -29,31 +30,30 @@ class Event(NamedTuple):
 
 def write_vist(root: Path, config: ShapesConfig, progress: Progress, workers: int) -> dict[str, int]:
     """Write vist/: stories in sequence, descriptions in isolation, instances, and images/{split}/<photo id>.png."""
-    album = stories = photos = boxes = 0
+    stories = photos = 0
+    first = annotation = 1
     for split in SPLITS:
         rng = stream(config, "vist", split)
         count = config.albums if split == "train" else max(1, config.albums // 8)
         albums: list[dict[str, object]] = []
-        images: list[dict[str, object]] = []
         annotations: list[list[dict[str, object]]] = []
         pictures: list[Picture] = []
-        for _ in range(count):
-            album += 1
+        for album in range(first, first + count):
             hero, events = _album(rng, config, album, split)
             pictures += [event.picture for event in events]
-            images += [_image_row(event.picture, album) for event in events]
             albums.append(_album_row(album, hero))
-            for _ in range(STORIES):
-                annotations += _story(rng, hero, events, album, stories)
-                stories += 1
+            for story in range(stories, stories + STORIES):
+                annotations += _story(rng, hero, events, album, story)
+            stories += STORIES
+        first += count
         photos += len(pictures)
         draw_pictures(root / "vist/images", pictures, progress, f"vist {split}", workers)
+        images = [_image_row(picture) for picture in pictures]
         document = {"type": "Visual Storytelling", "albums": albums, "images": images, "annotations": annotations}
         write_json(root / f"vist/{split}.story-in-sequence.json", document)
         described = _descriptions(stream(config, "vist", "descriptions", split), pictures)
         write_json(root / f"vist/{split}.description-in-isolation.json", {**document, "annotations": described})
-        write_json(root / f"vist/instances_{split}.json", instances(config, pictures, first=boxes + 1))
-        boxes += sum(len(picture.drawn) for picture in pictures)
+        annotation = write_instances(root / f"vist/instances_{split}.json", config, pictures, annotation)
     return {"vist photos": photos, "vist stories": stories}
 
 
@@ -61,35 +61,29 @@ def _album(rng: Random, config: ShapesConfig, album: int, split: str) -> tuple[N
     look = concrete(rng, config, Noun())
     hero = Noun("", look.colour, look.kind)
     events = []
-    for step in range(PHOTOS):
+    for number in range(100 * album, 100 * album + PHOTOS):
         visitor = fill(rng, config, [], 1, [Noun(kind=hero.kind)])[0]
-        guest, relation = Noun("", visitor.colour, visitor.kind), rng.choice(RELATIONS)
-        scene = _scene(rng, config, look, visitor, relation)
-        number = 100 * album + step
+        relation = rng.choice(RELATIONS)
+        others = fill(rng, config, [], rng.randint(0, config.objects[1] - 3), [Noun(kind=hero.kind)])
+        looks = [look, visitor, *(other for other in others if other.kind != visitor.kind)]
+        scene = compose(rng, config, looks, methodcaller("stands", 0, relation, 1))
+        guest = Noun("", visitor.colour, visitor.kind)
         events.append(Event(Picture(number, f"{split}/{number}.png", scene), guest, relation))
     return hero, events
 
 
-def _scene(rng: Random, config: ShapesConfig, hero: Look, guest: Look, relation: str) -> Scene:
-    others = [
-        look
-        for look in fill(rng, config, [], rng.randint(0, config.objects[1] - 3), [Noun(kind=hero.kind)])
-        if look.kind != guest.kind
-    ]
-    return compose(rng, config, [hero, guest, *others], lambda scene: scene.stands(0, relation, 1))
-
-
 def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int) -> list[list[dict[str, object]]]:
-    chosen = sorted(rng.sample(range(len(events)), LENGTH))
     rows = []
-    for order, index in enumerate(chosen):
+    for order, index in enumerate(sorted(rng.sample(range(PHOTOS), LENGTH))):
+        picture = events[index].picture
         text = sentence(_told(rng, hero, events[index], order))
+        others = dict.fromkeys(shape.noun.one for shape in picture.scene.shapes if shape.noun != hero)
         rows.append(
             [
                 {
                     "original_text": text,
                     "album_id": str(album),
-                    "photo_flickr_id": str(events[index].picture.id),
+                    "photo_flickr_id": str(picture.id),
                     "setting": "first-2-pick-and-tell",
                     "worker_id": "shapes",
                     "story_id": str(story),
@@ -97,32 +91,25 @@ def _story(rng: Random, hero: Noun, events: list[Event], album: int, story: int)
                     "worker_arranged_photo_order": order,
                     "text": " ".join(tokens(text)) + " .",
                     "storylet_id": str(LENGTH * story + order),
-                    "named": _others(hero, events[index].picture.scene),  # ours: what only this picture adds
+                    "named": list(others),  # ours: what only this picture adds
                 }
             ]
         )
     return rows
 
 
-def _others(hero: Noun, scene: Scene) -> list[str]:
-    return list(dict.fromkeys(shape.noun.one for shape in scene.shapes if shape.noun != hero))
-
-
-def _descriptions(rng: Random, pictures: list[Picture]) -> list[list[dict[str, object]]]:
-    rows: list[list[dict[str, object]]] = []
+def _descriptions(rng: Random, pictures: list[Picture]) -> list[list[dict[str, str]]]:
+    rows: list[list[dict[str, str]]] = []
     for picture in pictures:
         shapes, relations = picture.scene.shapes, list(picture.scene.relations())
         for _ in range(2):
             first, word, second = rng.choice(relations)
             frame = rng.choice(("{} is {} {}", "{} {} {}", "there is {} {} {}"))
             text = sentence(frame.format(shapes[first].noun.a, PHRASES[word], shapes[second].noun.a))
-            row: dict[str, object] = {"original_text": text, "photo_flickr_id": str(picture.id), "worker_id": "shapes"}
-            row |= {
-                "album_id": str(picture.id // 100),
-                "tier": "descriptions-in-isolation",
-                "caption_id": str(len(rows)),
-            }
-            rows.append([{**row, "text": " ".join(tokens(text)) + " ."}])
+            row = {"original_text": text, "photo_flickr_id": str(picture.id), "worker_id": "shapes"}
+            row |= {"album_id": str(picture.id // 100), "tier": "descriptions-in-isolation"}
+            row |= {"caption_id": str(len(rows)), "text": " ".join(tokens(text)) + " ."}
+            rows.append([row])
     return rows
 
 
@@ -136,13 +123,13 @@ def _told(rng: Random, hero: Noun, event: Event, order: int) -> str:
     return f"{rng.choice(MIDDLES)} {rng.choice(('it', f'the {hero.one}'))} {deed} {where}"
 
 
-def _image_row(picture: Picture, album: int) -> dict[str, object]:
+def _image_row(picture: Picture) -> dict[str, object]:
     return {
         "datetaken": f"2026-01-01 00:00:{picture.id % 100:02d}",
         "license": "0",
         "title": "",
         "text": "",
-        "album_id": str(album),
+        "album_id": str(picture.id // 100),
         "longitude": "0",
         "url_o": f"images/{picture.file}",
         "secret": "",

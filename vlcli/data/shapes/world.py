@@ -35,11 +35,7 @@ class Noun(NamedTuple):
 
     def matches(self, look: Look) -> bool:
         """Return whether the description holds for ``look``."""
-        return (
-            (not self.kind or self.kind == look.kind)
-            and (not self.colour or self.colour == look.colour)
-            and (not self.size or self.size == look.size)
-        )
+        return self.kind in ("", look.kind) and self.colour in ("", look.colour) and self.size in ("", look.size)
 
     def count(self, looks: Sequence[Look]) -> int:
         return sum(self.matches(look) for look in looks)
@@ -169,12 +165,10 @@ def random_looks(rng: Random, config: ShapesConfig, count: int) -> list[Look]:
     """Return looks that sometimes share a kind or a colour, so that there is something to count and to tell apart."""
     looks: list[Look] = []
     for _ in range(count):
-        look = random_look(rng, config)
-        draw = rng.random()
-        if looks and draw < 0.2:
-            look = look._replace(kind=rng.choice(looks).kind)
-        elif looks and draw < 0.4:
-            look = look._replace(colour=rng.choice(looks).colour)
+        look, draw = random_look(rng, config), rng.random()
+        if looks and draw < 0.4:
+            name = "kind" if draw < 0.2 else "colour"
+            look = look._replace(**{name: getattr(rng.choice(looks), name)})
         looks.append(look)
     return looks
 
@@ -208,21 +202,12 @@ def compose(
         accept: a condition on the places; it must be one that random places meet now and then.
     """
     while True:
-        scene = Scene(
-            side=config.size,
-            shapes=_place(rng, config.size, looks),
-            ground=_ground(rng),
-            slope=(rng.randint(-14, 14), rng.randint(-14, 14)),
-            grain=rng.randrange(1 << 30),
-        )
+        shapes, light = _place(rng, config.size, looks), rng.randint(212, 236)
+        red, green, blue = (min(248, light + number) for number in random_colour(rng, -14, 14))
+        slope = (rng.randint(-14, 14), rng.randint(-14, 14))
+        scene = Scene(config.size, shapes, (red, green, blue), slope, rng.randrange(1 << 30))
         if accept is None or accept(scene):
             return scene
-
-
-def _ground(rng: Random) -> tuple[int, int, int]:
-    light = rng.randint(212, 236)
-    red, green, blue = (min(248, light + rng.randint(-14, 14)) for _ in range(3))
-    return red, green, blue
 
 
 def _place(rng: Random, side: int, looks: Sequence[Look]) -> tuple[Shape, ...]:
@@ -230,8 +215,7 @@ def _place(rng: Random, side: int, looks: Sequence[Look]) -> tuple[Shape, ...]:
     while True:
         taken: list[tuple[int, int, int]] = []
         for look in looks:
-            low, high = RADII[look.size]
-            radius = max(4, round(scale * rng.uniform(low, high)))
+            radius = max(4, round(scale * rng.uniform(*RADII[look.size])))
             spot = _spot(rng, side, radius, taken)
             if spot is None:
                 break

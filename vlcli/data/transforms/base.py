@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from torch.utils.data import get_worker_info
 
 from vlcli.ahead import THREAD
@@ -23,11 +23,6 @@ from vlcli.nn.model import InputSpec
 _SIDES = re.compile(r"(left|right)", re.IGNORECASE)
 _WORD = re.compile(r"\b(left|right)(?=\b|most\b|hand\b|ward\b|wards\b|side\b)", re.IGNORECASE)
 _STRINGS = ("answers", "answer", "raw_answers", "full_answer")
-
-
-def names_sides(text: str | None) -> bool:
-    """Whether a sentence says left or right."""
-    return text is not None and _WORD.search(text) is not None
 
 
 def mirrored(text: str) -> str:
@@ -137,8 +132,7 @@ class Transform:
         Returns:
             The scene, mirrored or not.
         """
-        wanted = rng.random() < self.flip
-        return flip(scene) if wanted and may_flip(scene) else scene
+        return flip(scene) if rng.random() < self.flip and may_flip(scene) else scene
 
 
 @contextmanager
@@ -156,19 +150,17 @@ def lent(rng: np.random.Generator) -> Iterator[None]:
             "A transform borrows the global generators while the model draws from them.",
             expected="borrows_generators = True in the class of the transform",
         )
-    worker = get_worker_info() is not None  # where nothing else draws
-    states = None if worker else (random.getstate(), np.random.get_state(), torch.get_rng_state())
-    seeds = rng.integers(2**31, size=3)
+    seeders: tuple[Callable[[int], Any], ...] = (random.seed, np.random.seed, torch.default_generator.manual_seed)
+    restorers: tuple[Callable[[Any], None], ...] = (random.setstate, np.random.set_state, torch.set_rng_state)
+    states = [random.getstate(), np.random.get_state(), torch.get_rng_state()]
     try:
-        random.seed(int(seeds[0]))
-        np.random.seed(int(seeds[1]))
-        torch.default_generator.manual_seed(int(seeds[2]))
+        for seed, number in zip(seeders, rng.integers(2**31, size=3).tolist(), strict=True):
+            seed(number)
         yield
     finally:
-        if states is not None:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-            torch.set_rng_state(states[2])
+        if get_worker_info() is None:  # in a worker nothing else draws
+            for restore, state in zip(restorers, states, strict=True):
+                restore(state)
 
 
 BICUBIC, BILINEAR = Image.Resampling.BICUBIC, Image.Resampling.BILINEAR
@@ -209,19 +201,19 @@ class TransformInput:
 
 def may_flip(scene: TransformInput) -> bool:
     """Whether mirroring keeps the sentence true: with several pictures, ``the left one`` may mean a picture."""
-    return scene.pictures == 1 or not names_sides(scene.text)
+    return scene.pictures == 1 or scene.text is None or _WORD.search(scene.text) is None
 
 
 def flip(scene: TransformInput) -> TransformInput:
     """Mirror a picture with its boxes and label map; swap left and right in the sentence."""
-    boxes = scene.boxes
+    boxes, text = scene.boxes, scene.text
     if boxes is not None:
         width = np.float32(scene.image.width)
         boxes = np.stack([width - boxes[:, 2], boxes[:, 1], width - boxes[:, 0], boxes[:, 3]], 1)
-    text = mirrored(scene.text) if scene.text is not None and scene.pictures == 1 else scene.text
-    mirror = Image.Transpose.FLIP_LEFT_RIGHT
-    labels = None if scene.labels is None else scene.labels.transpose(mirror)
-    image = scene.image.transpose(mirror)
+    if text is not None and scene.pictures == 1:
+        text = mirrored(text)
+    labels = None if scene.labels is None else ImageOps.mirror(scene.labels)
+    image = ImageOps.mirror(scene.image)
     return replace(scene, image=image, boxes=boxes, labels=labels, text=text, flipped=not scene.flipped)
 
 
@@ -232,11 +224,9 @@ def crop(scene: TransformInput, top: int, left: int, height: int, width: int) ->
     cropped = replace(scene, image=scene.image.crop(window), labels=labels)
     if scene.boxes is None:
         return cropped
-    limit = np.array([width, height, width, height], np.float32)
-    boxes = np.clip(scene.boxes - np.array([left, top, left, top], np.float32), 0, limit)
+    boxes = np.clip(scene.boxes - np.array([left, top] * 2, np.float32), 0, np.array([width, height] * 2, np.float32))
     there = np.flatnonzero((boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1]))
-    kept = there if scene.kept is None else scene.kept[there]
-    return replace(cropped, boxes=boxes[there], kept=kept)
+    return replace(cropped, boxes=boxes[there], kept=there if scene.kept is None else scene.kept[there])
 
 
 def resize(scene: TransformInput, height: int, width: int, resample: Image.Resampling = BICUBIC) -> TransformInput:
@@ -245,7 +235,6 @@ def resize(scene: TransformInput, height: int, width: int, resample: Image.Resam
         return scene
     boxes = scene.boxes
     if boxes is not None:
-        across, down = np.float32(width / scene.image.width), np.float32(height / scene.image.height)
-        boxes = boxes * np.array([across, down, across, down], np.float32)
+        boxes = boxes * np.array([width / scene.image.width, height / scene.image.height] * 2, np.float32)
     labels = None if scene.labels is None else scene.labels.resize((width, height), Image.Resampling.NEAREST)
     return replace(scene, image=scene.image.resize((width, height), resample), boxes=boxes, labels=labels)

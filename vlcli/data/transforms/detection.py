@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from vlcli.data.transforms.base import BILINEAR, Transform, TransformInput, crop, lent, resize
 from vlcli.nn.model import InputSpec
@@ -48,7 +48,11 @@ class Detection(Transform):
     def train(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
         scene = self.maybe_flip(scene, rng)
         if rng.random() < self.cropped:
-            scene = self._crop(_scaled(scene, int(rng.choice(self.before_crop)), None), rng)
+            scene = _scaled(scene, int(rng.choice(self.before_crop)), None)
+            low, high = self.crop_sides
+            height, width = (int(rng.integers(min(low, side), min(high, side) + 1)) for side in scene.size)
+            top, left = int(rng.integers(scene.size[0] - height + 1)), int(rng.integers(scene.size[1] - width + 1))
+            scene = crop(scene, top, left, height, width)
         return _scaled(scene, int(rng.choice(self.shorts)), self.longest)
 
     def evaluate(self, scene: TransformInput) -> TransformInput:
@@ -56,12 +60,6 @@ class Detection(Transform):
 
     def steps(self) -> list[dict[str, Any]]:
         return [{"step": "shorter", "pixels": self.short, "longest": self.longest, "interpolation": "bilinear"}]
-
-    def _crop(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        low, high = self.crop_sides
-        height, width = (int(rng.integers(min(low, side), min(high, side) + 1)) for side in scene.size)
-        top, left = int(rng.integers(scene.size[0] - height + 1)), int(rng.integers(scene.size[1] - width + 1))
-        return crop(scene, top, left, height, width)
 
 
 def _scaled(scene: TransformInput, short: int, longest: int | None) -> TransformInput:
@@ -124,11 +122,10 @@ class Segmentation(Transform):
         factor = rng.uniform(*self.scale)
         height, width = scaled_size(scene.size, self.short, self.long)
         scene = resize(scene, max(1, round(height * factor)), max(1, round(width * factor)), BILINEAR)
-        scene = self.maybe_flip(self._cropped(scene, rng), rng)
+        scene = self.maybe_flip(self._cropped(self._padded(scene), rng), rng)
         return replace(scene, image=self._coloured(scene.image, rng))
 
     def _cropped(self, scene: TransformInput, rng: np.random.Generator) -> TransformInput:
-        scene = self._padded(scene)
         for _ in range(TRIES if self.most < 1 else 1):
             sides = zip(scene.size, self.size, strict=True)
             top, left = (int(rng.integers(side - wanted + 1)) for side, wanted in sides)
@@ -138,17 +135,11 @@ class Segmentation(Transform):
         return cropped
 
     def _padded(self, scene: TransformInput) -> TransformInput:
-        height, width = map(max, scene.size, self.size)
-        if (height, width) == scene.size:
-            return scene
+        down, across = (max(wanted - side, 0) for side, wanted in zip(scene.size, self.size, strict=True))
         mean = tuple(round(255 * value) for value in self.needs.mean)
-        canvas = Image.new("RGB", (width, height), mean)
-        canvas.paste(scene.image, (0, 0))
-        if scene.labels is None:
-            return replace(scene, image=canvas)
-        labels = Image.new(scene.labels.mode, (width, height), VOID)
-        labels.paste(scene.labels, (0, 0))
-        return replace(scene, image=canvas, labels=labels)
+        image = ImageOps.expand(scene.image, (0, 0, across, down), mean)
+        labels = None if scene.labels is None else ImageOps.expand(scene.labels, (0, 0, across, down), VOID)
+        return replace(scene, image=image, labels=labels)
 
     def _coloured(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
         from torchvision.transforms import ColorJitter
@@ -167,4 +158,4 @@ VOID = 255
 def _largest(labels: NDArray[np.int32]) -> float:
     """Return the share of the labelled pixels that the most frequent class has."""
     real = labels[(labels > 0) & (labels < VOID)]
-    return 0.0 if real.size == 0 else float(np.bincount(real).max() / real.size)
+    return float(np.bincount(real).max() / real.size) if real.size else 0.0

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -75,10 +76,8 @@ class ImageNet(Transform):
         try:
             policy = rand_augment_transform(augment, hparams)
         except (AssertionError, ValueError, KeyError, TypeError):
-            expected = "rand-mN-..., as timm writes them: rand-m9-mstd0.5-inc1"
-            raise ComponentError(
-                "This is no RandAugment policy.", where="transform imagenet", got=repr(augment), expected=expected
-            ) from None
+            what, expected = "This is no RandAugment policy.", "rand-mN-..., as timm writes them: rand-m9-mstd0.5-inc1"
+            raise ComponentError(what, where="transform imagenet", got=repr(augment), expected=expected) from None
         if in_place:
             policy.ops = [op for op in policy.ops if not op.name.startswith(PLACES)]
             policy.choice_weights = None
@@ -90,12 +89,10 @@ class ImageNet(Transform):
         with lent(rng):
             window = RandomResizedCropAndInterpolation.get_params(scene.image, self.scale, self.ratio)
             scene = resize(crop(scene, *window), *self.size, self.resample)
-            wanted = bool(torch.rand(1) < self.flip) if self.flip > 0 else False
-            scene = flip(scene) if wanted and may_flip(scene) else scene
-            image = scene.image
-            for change in self.in_place if scene.placed else self.everywhere:
-                image = change(image)
-            return replace(scene, image=image)
+            if self.flip > 0 and bool(torch.rand(1) < self.flip) and may_flip(scene):
+                scene = flip(scene)
+            changes = self.in_place if scene.placed else self.everywhere
+            return replace(scene, image=reduce(lambda image, change: change(image), changes, scene.image))
 
     def finish(self, pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
         from timm.data.random_erasing import RandomErasing
@@ -108,21 +105,16 @@ class ImageNet(Transform):
         return erased.numpy()
 
     def evaluate(self, scene: TransformInput) -> TransformInput:
-        height, width = self.size
-        tall, wide = math.floor(height / self.crop), math.floor(width / self.crop)
-        scene = resize(scene, *_covering(scene.size, (tall, wide)), self.resample)
-        top, left = round((scene.size[0] - height) / 2), round((scene.size[1] - width) / 2)
-        return crop(scene, top, left, height, width)
+        tall, wide = (math.floor(side / self.crop) for side in self.size)
+        height, width = scene.size
+        # the smallest size of the picture's shape that covers the enlarged crop, in whole pixels
+        narrow = height * wide >= width * tall
+        covering = (int(wide * height / width), wide) if narrow else (tall, int(tall * width / height))
+        scene = resize(scene, *covering, self.resample)
+        top, left = (round((side - wanted) / 2) for side, wanted in zip(scene.size, self.size, strict=True))
+        return crop(scene, top, left, *self.size)
 
     def steps(self) -> list[dict[str, Any]]:
         tall, wide = (math.floor(side / self.crop) for side in self.size)
         cover = {"step": "cover", "height": tall, "width": wide, "interpolation": self.interpolation}
         return [cover, {"step": "crop", "height": self.size[0], "width": self.size[1]}]
-
-
-def _covering(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
-    """Return the smallest size of the same shape that covers ``wanted``, in whole pixels."""
-    (height, width), (tall, wide) = size, wanted
-    if height * wide >= width * tall:
-        return int(wide * height / width), wide
-    return tall, int(tall * width / height)

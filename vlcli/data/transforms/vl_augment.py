@@ -1,6 +1,7 @@
 """Augments pictures for vision-language pre-training with RandAugment (ALBEF, VLMo)."""
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from PIL import Image
@@ -10,18 +11,19 @@ from vlcli.nn.model import InputSpec
 
 # First words of the operations that move a picture's content.
 PLACES = ("Shear", "Translate", "Rotate")
-OPERATIONS = (
-    "Identity",
-    "AutoContrast",
-    "Equalize",
-    "Brightness",
-    "Sharpness",
-    "ShearX",
-    "ShearY",
-    "TranslateX",
-    "TranslateY",
-    "Rotate",
-)
+# Operations and their strongest arguments.
+OPERATIONS = {
+    "Identity": 0.0,
+    "AutoContrast": 0.0,
+    "Equalize": 0.0,
+    "Brightness": 1.8,
+    "Sharpness": 1.8,
+    "ShearX": 0.3,
+    "ShearY": 0.3,
+    "TranslateX": 10.0,
+    "TranslateY": 10.0,
+    "Rotate": 30.0,
+}
 GREY = (128, 128, 128)
 _TOP = 10.0  # the strongest magnitude
 
@@ -50,13 +52,9 @@ def apply(image: Image.Image, name: str, magnitude: float, sign: int) -> Image.I
 
     if name == "Identity":
         return image
-    level = magnitude / _TOP
-    strength = {"Brightness": level * 1.8 + 0.1, "Sharpness": level * 1.8 + 0.1}
-    strength |= {"ShearX": sign * level * 0.3, "ShearY": sign * level * 0.3, "Rotate": sign * level * 30}
-    strength |= {"TranslateX": sign * level * 10, "TranslateY": sign * level * 10}
-    level_args = (strength[name],) if name in strength else ()
-    changed: Image.Image = NAME_TO_OP[name](image, *level_args, fillcolor=GREY, resample=Image.Resampling.BILINEAR)
-    return changed
+    level, most = magnitude / _TOP, OPERATIONS[name]
+    levels = [sign * level * most if name.startswith(PLACES) else level * most + 0.1] if most else []
+    return cast(Image.Image, NAME_TO_OP[name](image, *levels, fillcolor=GREY, resample=Image.Resampling.BILINEAR))
 
 
 class VLAugment(Transform):
