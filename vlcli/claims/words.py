@@ -1,9 +1,10 @@
 """Writes verdicts, differences and numbers of seeds as pages and the terminal show them."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from vlcli.claims.verdicts import DECIDED, Judged, Word
-from vlcli.tables.statistics import Estimate
+from vlcli.tables.cells import show_contrast
 
 MEANING: dict[Word, str] = {
     "reproduced": "the difference has the published direction, p below .05 after Holm's correction",
@@ -79,27 +80,12 @@ def command(one: Judged) -> str:
     return f"vlcli reproduce {one.registered.file.paper} --claims {one.registered.claim.id}{extra}"
 
 
-def mean(row: Estimate | None) -> str:
-    """A row's mean, with half its interval where it has run with several seeds."""
-    if row is None:
-        return "-"
-    return f"{row.mean:.3f}" if row.half is None else f"{row.mean:.3f} ± {row.half:.3f}"
-
-
 def interval(one: Judged) -> str:
     """The ends of the difference's 95 % interval; nothing where one seed has run."""
     measured = one.difference
     if measured is None or measured.low is None or measured.high is None:
         return ""
     return f"{measured.low:+.3f} to {measured.high:+.3f}"
-
-
-def difference(one: Judged) -> str:
-    """The paired difference with its interval."""
-    if one.difference is None:
-        return "-"
-    ends = interval(one)
-    return f"{one.difference.difference:+.3f}{f' ({ends})' if ends else ''}"
 
 
 def p_value(one: Judged) -> str:
@@ -128,8 +114,8 @@ def history(judged: Sequence[Judged]) -> list[str]:
     if judged[0].registered.is_real:  # its claims are of several papers; each shows its own earlier verdicts
         return lines
     for one in judged[0].registered.file.earlier:
-        verdicts: list[str] = [verdict for verdict, _ in one.verdicts.values()]
-        spread = ", ".join(f"{verdicts.count(word)} {word}" for word in (*DECIDED, "undecided"))
+        verdicts = Counter(verdict for verdict, _ in one.verdicts.values())
+        spread = ", ".join(f"{verdicts[word]} {word}" for word in (*DECIDED, "undecided"))
         numbers = ", ".join(map(str, one.seeds))
         lines.append(f"An earlier registration (seeds {numbers}) ended with {spread}. {one.settings}")
     return lines
@@ -143,5 +129,5 @@ def short(judged: Sequence[Judged]) -> list[list[str]]:
             more = one.error
             if one.word == "undecided":
                 more = ", ".join(filter(None, (size(one), f"{seeds(one)} seeds would decide")))
-            rows.append([one.registered.claim.id, one.word, difference(one), more])
+            rows.append([one.registered.claim.id, one.word, show_contrast(one.difference), more])
     return rows
