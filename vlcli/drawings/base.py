@@ -113,11 +113,9 @@ class DrawingContext(Protocol):
             UsageError: ``from`` names nothing.
             DataError: nothing there is a trained model.
         """
-        ...
 
     def bundles(self) -> dict[str, Bundle]:
         """Returns every trained model among the sources, by source."""
-        ...
 
     def records(self) -> dict[str, StageRecord]:
         """Returns the sources' ``stage.json`` (metrics, configuration), by source.
@@ -125,11 +123,9 @@ class DrawingContext(Protocol):
         Raises:
             DataError: one of them is no finished stage.
         """
-        ...
 
     def task(self, bundle: Bundle | None = None) -> Task | None:
         """Returns the task that the stage names, else the model's own; None where neither has one."""
-        ...
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
         """Returns the data sets that the stage names, else those of the task.
@@ -137,19 +133,15 @@ class DrawingContext(Protocol):
         Raises:
             UsageError: neither names any.
         """
-        ...
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
         """Returns :meth:`readers`, loaded as the model wants them; only the first ``limit`` examples of each."""
-        ...
 
     def runner(self, bundle: Bundle, limit: int | None = None) -> TaskRunner:
         """Returns the model on :meth:`data`: batches, passes, predictions."""
-        ...
 
     def features(self) -> FeatureStore | None:
         """Returns the stores that the stage names or that come before it; None where there are none."""
-        ...
 
 
 class Drawing:

@@ -1,7 +1,5 @@
 """Runs the rows of a table over seeds; shared stages are made once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack

@@ -111,8 +111,7 @@ def _resolved(context: StageContext) -> ResolvedStage:
 
 def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
     # small sizes; text as long as the recipe says; the labels of the data where they are there
-    config = context.config
-    assert isinstance(config, Training)
+    config = context.section(Training)
     task: Task | None = resolved.built_task
     if task is None or reader is None or config.source or len(config.data) > 1:  # something else decides the labels
         answers = (tuple(reader.label_names()) if reader is not None else ()) or invented.ANSWERS
@@ -155,8 +154,7 @@ def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
 
 
 def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec) -> TrainingModule:
-    config = context.config
-    assert isinstance(config, Training)
+    config = context.section(Training)
     module = without_memory(lambda: build_training_module(resolved.model or {}, resolved.objectives, data_spec))
     freeze(module, config.trainable, config.frozen)
     parameter_groups(module, config.optimizer)

@@ -48,9 +48,9 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
     try:
         for name, state in zip(names, states, strict=True):
             loader.add(state, name, ours=True)
-    except VlcliError:
-        raise
-    except Exception:  # a model's `adapt` that reads values, of which there are none yet
+    except Exception as error:  # a model's `adapt` that reads values, of which there are none yet
+        if isinstance(error, VlcliError):
+            raise
         return
     loader.finish()
 
@@ -90,15 +90,14 @@ def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:
     problems = []
     for name in names:
         stage = stages[name]
-        rehearse = None
+        if not isinstance(stage, Extract):
+            continue
         try:
-            if isinstance(stage, Extract):
-                rehearse = getattr(registry.load("extractors", stage.extractor["name"]), "rehearse", None)
-            if isinstance(stage, Extract) and rehearse is not None:
+            rehearse = getattr(registry.load("extractors", stage.extractor["name"]), "rehearse", None)
+            if rehearse is not None:
                 _rehearse(rehearse, _parameters(stage.extractor))
         except (ComponentError, UsageError, DataError) as error:
-            key = f"stages.{name}.extractor"
-            problems.append(Problem(key, error.what, "", error.got, error.expected, error.hint, error.exit_code))
+            problems.append(Problem.of(f"stages.{name}.extractor", error))
     return problems
 
 
@@ -120,7 +119,10 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
         RecipeError: the extraction is of boxes that are no grid, or of another grid. Files of boxes (``boxes`` of the
             stage) may hold a grid: that is seen when they are read.
     """
-    for name in stores if grid is not None else ():
+    if grid is None:
+        return
+    rows, columns = grid
+    for name in stores:
         stage = stages.get(name)
         if not isinstance(stage, Extract) or stage.boxes:
             continue
@@ -128,12 +130,11 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
         boxes, cells = parameters.get("boxes"), parameters.get("grid")
         other = boxes == "grid" and cells is not None and tuple(cells) != grid
         if boxes in OTHER_BOXES or other:
-            rows, columns = grid or (0, 0)
-            key, got = ("grid", list(cells or ())) if other else ("boxes", boxes)
+            key = "grid" if other else "boxes"
             problem = Problem(
                 f"stages.{name}.extractor",
                 f"the model reads a grid of features, and this stage will hold something else ({key})",
-                got=f"{key}: {got}",
+                got=f"grid: {list(cells)}" if other else f"boxes: {boxes}",
                 expected=f"{rows} x {columns} cells",
                 hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
             )

@@ -17,8 +17,7 @@ from vlcli.recipe.schema import Average
 
 def run(context: StageContext) -> StageResult:
     """Averages the last checkpoints of the stage that ``from`` names."""
-    config = context.config
-    assert isinstance(config, Average)
+    config = context.section(Average)
     sources = context.sources()
     if len(sources) != 1:
         raise UsageError("An average is of one stage.", where=f"stages.{context.name}", expected="from: STAGE")

@@ -26,8 +26,7 @@ from vlcli.tasks.base import Task
 
 def run(context: StageContext) -> StageResult:
     """Draws the stage's drawing into its folder."""
-    config = context.config
-    assert isinstance(config, Draw)
+    config = context.section(Draw)
     use_threads(config.threads)
     drawing: Drawing = registry.of(Drawing).build(config.drawing)
     with torch.no_grad():
@@ -41,8 +40,7 @@ class StageScene:
     """What a stage's drawing is given (``vlcli.drawings.DrawingContext``)."""
 
     def __init__(self, context: StageContext) -> None:
-        assert isinstance(context.config, Draw)
-        self.context, self.config = context, context.config
+        self.context, self.config = context, context.section(Draw)
         self.folder, self.root, self.progress = context.folder, context.root, context.progress
         self.sources: Mapping[str, Path] = dict(zip(self.config.source, context.sources(), strict=True))
         self.device = resolve_device(context.device)

@@ -42,8 +42,7 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def run(context: StageContext) -> StageResult:
     """Scores the model that ``from`` names on its task, or on the task that the stage names."""
-    config = context.config
-    assert isinstance(config, Evaluate)
+    config = context.section(Evaluate)
     use_threads(config.threads)
     if config.fit or (config.task is not None and _is_fitted(registry.of(Task).load(config.task["name"]))):
         return StageResult() if processes.rank() else run_fitted(context, config)
@@ -71,8 +70,7 @@ def run(context: StageContext) -> StageResult:
 
 def run_pairs(context: StageContext, task: PairTask, scorer: PairScorer, resolved: ResolvedStage) -> StageResult:
     """Scores a task's pairs by a model of transformers, with that model's own preparation of pictures and words."""
-    config = context.config
-    assert isinstance(config, Evaluate)
+    config = context.section(Evaluate)
     needs, half = InputSpec(text=False, pixels=True), HALVES.get(config.precision)
     data = Pipeline(readers_of(context, resolved), needs=needs, seed=context.seed, missing=config.missing)
     task.read(cast("Examples", Given(data, data, None, context.progress)))
@@ -202,8 +200,7 @@ def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
 
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task: Task | None = None) -> Pipeline:
     """Assembles the evaluation data as model and task want them."""
-    config = context.config
-    assert isinstance(config, Reading)
+    config = context.section(Reading)
     needs = bundle.model.input_spec()
     needs = needs if task is None else task.input_spec(needs, False)
     stores = Stores()
@@ -226,8 +223,7 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task:
 
 def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRunner:
     """Returns the model on the data, in the stage's precision."""
-    config = context.config
-    assert isinstance(config, Reading)
+    config = context.section(Reading)
     assert bundle.module is not None
     device, half = device_of(bundle.model).type, HALVES.get(config.precision)
     return TaskRunner(

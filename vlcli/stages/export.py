@@ -26,8 +26,7 @@ from vlcli.stages import evaluate
 
 def run(context: StageContext) -> StageResult:
     """Writes the model that ``from`` names in the stage's format."""
-    config = context.config
-    assert isinstance(config, Export)
+    config = context.section(Export)
     sources = context.sources()
     if not sources:
         where = f"stages.{context.name}"

@@ -38,7 +38,7 @@ LISTS = (".txt", ".lst", ".list")
 
 def run(context: StageContext) -> StageResult:
     """Extracts every image that the stage's data name, each once; several processes share the work."""
-    config = _config(context)
+    config = context.section(Extract)
     cluster = _cluster(context)
     processes.use_threads(config.threads)
     listed = listed_images(context)
@@ -90,14 +90,9 @@ def run(context: StageContext) -> StageResult:
     )
 
 
-def _config(context: StageContext) -> Extract:
-    assert isinstance(context.config, Extract)
-    return context.config
-
-
 def readers_of(context: StageContext) -> list[Reader]:
     """Opens the stage's data sets; with ``images: FOLDER`` alone, a folder of pictures."""
-    config = _config(context)
+    config = context.section(Extract)
     specs = list(config.data) or [{"name": "folder", "images": config.images or "."}]
     return open_readers(specs, context.root, context.progress, context.cache)
 
@@ -110,7 +105,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
     Raises:
         DataError: the list is empty or names a file outside the root; nothing is at the address.
     """
-    config, root = _config(context), context.root
+    config, root = context.section(Extract), context.root
     if config.data or config.images is None:
         return None
     pictures: list[Path | str] = []
@@ -138,7 +133,7 @@ def _file(context: StageContext, name: str) -> Path:
 
 
 def _cluster(context: StageContext) -> Cluster | None:
-    config = _config(context)
+    config = context.section(Extract)
     if config.engine == "local":
         return None
     if processes.world() > 1:
@@ -165,7 +160,7 @@ def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]
 
     ``notes`` gets a line for every file of which boxes are left out.
     """
-    config = _config(context)
+    config = context.section(Extract)
     of_data = [
         (
             reader.boxes(),
@@ -199,7 +194,7 @@ def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[s
 
 def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
     """Opens the regions that an extractor reads in place of pictures; None where it reads pictures."""
-    config = _config(context)
+    config = context.section(Extract)
     if extractor.reads != "regions":
         return None
     files = sort_files(context.feature_files(config.features))[0] if config.features else []
@@ -215,7 +210,7 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
 
 def build_extractor(context: StageContext) -> Extractor:
     """Builds the extractor, with ``weights`` from the stage that ``from`` names or under the data root."""
-    config = _config(context)
+    config = context.section(Extract)
     spec: dict[str, Any] = dict(config.extractor)
     sources = context.sources()
     if sources and "weights" not in spec:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def run(context: StageContext) -> StageResult:
     """Generates the world that the stage names into ``world/``."""
-    config = context.config
-    assert isinstance(config, Make)
+    config = context.section(Make)
     workers = config.threads or min(4, os.cpu_count() or 1)
     target = context.folder / WORLD
     counts = world_config(config.world, context.name).make(target, context.progress, workers)

@@ -35,8 +35,7 @@ def run_training(context: StageContext) -> StageResult:
     Raises:
         VlcliError: the loss is not finite, the disk is full, or what assembling and loading find.
     """
-    config = context.config
-    assert isinstance(config, Training)
+    config = context.section(Training)
     context.folder.mkdir(parents=True, exist_ok=True)
     first = processes.rank() == 0
     progress = context.progress if first else Silent()

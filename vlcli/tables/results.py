@@ -1,7 +1,5 @@
 """Records of a table: rows, the runs of each row, and the numbers that a paper published for them."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping
