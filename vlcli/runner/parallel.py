@@ -85,11 +85,10 @@ def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
                     while len(running) < jobs and (name := lane.next(making)) is not None:
                         if not lane.outcomes and not lane.open:
                             lane.begin()
-                        step = lane.states[name]
+                        step, progress = lane.states[name], lane.watch.of(name)
                         lane.watch.begins(step)
                         making |= {step.key} if step.works and step.key and len(lanes) > 1 else set()
                         lane.open.add(name)
-                        progress = lane.watch.of(name)
                         work = pool.submit(settle, lane.planner, lane.states, name, progress, children.execute)
                         running[work] = lane, name
                 if not running:
@@ -101,13 +100,9 @@ def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
                     lane.outcomes[name] = lane.watch.ends(outcome)
                     if step.key in making:
                         making.discard(step.key)
-                        if (
-                            outcome.action in ("run", "resume")
-                            and step.record is not None
-                            and step.artifact is not None
-                        ):
-                            found = lane.planner.elsewhere.setdefault(step.record.key, [])
-                            found.insert(0, (step.artifact, step.record))
+                        if step.works and step.record is not None and step.artifact is not None:
+                            finished = lane.planner.elsewhere.setdefault(step.record.key, [])
+                            finished.insert(0, (step.artifact, step.record))
                     if not lane.open and not set(lane.names).intersection(lane.waiting):
                         lane.end()
         except BaseException:
@@ -143,13 +138,10 @@ class Children:
         """Runs one stage in a process; its ``stage.json`` says how it ended."""
         if self.stopping:
             raise VlcliError("The run was stopped.")
-        environment = dict(os.environ)
         threads = planner.resolved.stages[step.name].threads
-        if threads is not None:
-            environment["OMP_NUM_THREADS"] = str(threads)
         child = subprocess.Popen(
             command(planner, step),
-            env=environment,
+            env=os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -221,12 +213,11 @@ def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[
 
 
 def _failure(step: PlannedStage, code: int, record: StageRecord | None, lines: list[str]) -> VlcliError:
-    begun = next((i for i, line in enumerate(lines) if line.startswith("error: ")), None)
-    what = "\n".join(lines[begun:]).removeprefix("error: ") if begun is not None else ""
+    what = "\n".join(["", *lines]).partition("\nerror: ")[2]
     if what:
         error = _KINDS.get(code, VlcliError)(what)
     else:
-        said = record.error if record is not None and record.error else ""
+        said = record.error if record is not None else ""
         killed = code < 0 and not said
         again = "run the same command again: it goes on from what is kept"
         error = VlcliError(

@@ -90,9 +90,8 @@ class Watch:
         with self.lock:
             stage = self.state.stage(outcome.name)
             stage.work, stage.seconds, stage.metrics = [], outcome.seconds, dict(outcome.metrics)
-            stage.status = stage.status if outcome.status == "skipped" else outcome.status
-            if outcome.status == "done" and outcome.action not in ("run", "resume"):
-                stage.status = _STATUS[outcome.action]
+            if outcome.status != "skipped":
+                stage.status = _STATUS.get(outcome.action, "done") if outcome.status == "done" else outcome.status
             if outcome.error is not None:
                 self.codes.append(outcome.error.exit_code if isinstance(outcome.error, VlcliError) else 1)
             elif outcome.status == "done" and (record := stage_record.read(outcome.folder)) is not None:
@@ -118,8 +117,8 @@ class Watch:
         # what stages of this kind that run now will have taken, as far as that can be told
         now, records = time.time(), []
         for stage in self.state.stages:
-            left = stage.work[0].left(now) if stage.work and stage.kind == kind else None
-            if left is not None and stage.status == "running":
+            left = stage.work[0].left(now) if stage.work and (stage.kind, stage.status) == (kind, "running") else None
+            if left is not None:
                 record = StageRecord(stage.name, kind, "running", "", config=self.configs[stage.name])
                 record.recipe, record.seconds = self.state.recipe, now - stage.began + left
                 records.append(record)
@@ -144,7 +143,7 @@ class Watch:
         """Removes the file when every stage has ended, unless a stage failed or was blocked."""
         with self.lock:
             blocked = any(stage.status == "blocked" for stage in self.state.stages)
-            self.state.code = self.codes[0] if self.codes else 5 if blocked else 0
+            self.state.code = self.codes[0] if self.codes else 5 * blocked
             self.state.status = "failed" if self.state.code else "done"
             if self.state.code:
                 self._write()

@@ -82,9 +82,9 @@ class StageScene:
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
         resolved = self.resolved(bundle)
         if not resolved.data:
-            where = f"stages.{self.context.name}"
+            what, where = "This drawing reads data, and none are named.", f"stages.{self.context.name}"
             hint = "say which: data=coco-captions, or data='{name: coco-captions, split: test}'"
-            raise UsageError("This drawing reads data, and none are named.", where=where, hint=hint)
+            raise UsageError(what, where=where, hint=hint)
         return readers_of(self.context, resolved)
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:

@@ -139,9 +139,9 @@ def _stage_result(
 def _notes(result: Result, data: Pipeline) -> list[str]:
     if result.metrics:
         return data.notes()
-    if len(data.unreadable) >= data.total:
-        return ["no example's picture can be read: nothing was scored", *data.notes()]
-    return ["the data have no labels: predictions were written, nothing was scored", *data.notes()]
+    unlabelled = "the data have no labels: predictions were written, nothing was scored"
+    unread = len(data.unreadable) >= data.total
+    return ["no example's picture can be read: nothing was scored" if unread else unlabelled, *data.notes()]
 
 
 def fitted_task(stage: str, config: Evaluate) -> Task:
@@ -183,12 +183,10 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
 
 def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
     """Refuses a task that asks for what the model cannot do."""
-    lacking = sorted(task.requires - bundle.model.capabilities)
-    if lacking:
-        name = as_spec(bundle.model_spec)["name"]
-        can = ", ".join(sorted(bundle.model.capabilities))
+    if lacking := sorted(task.requires - bundle.model.capabilities):
+        got = f"{as_spec(bundle.model_spec)['name']}, which can: {', '.join(sorted(bundle.model.capabilities))}"
         what = f"the task needs a model that can: {', '.join(lacking)}"
-        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
+        raise RecipeError([Problem(f"stages.{stage}.task", what, got=got)])
 
 
 def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
@@ -201,11 +199,9 @@ def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task: Task | None = None) -> Pipeline:
     """Assembles the evaluation data as model and task want them."""
     config = context.section(Reading)
-    needs = bundle.model.input_spec()
-    needs = needs if task is None else task.input_spec(needs, False)
-    stores = Stores()
-    if needs.regions or needs.concepts:
-        stores = open_stores(context.feature_files(config.features), needs)
+    needs = bundle.model.input_spec() if task is None else task.input_spec(bundle.model.input_spec(), False)
+    reads = needs.regions or needs.concepts
+    stores = open_stores(context.feature_files(config.features), needs) if reads else Stores()
     require_stores(stores, needs, context.name)
     return Pipeline(
         readers,
@@ -253,7 +249,6 @@ def write_result(context: StageContext, task: Task, result: Result, data: Pipeli
         rows = [{"key": example.key, "images": example.images} for example in data.examples if example.images]
         write_json_lines(context.folder / IMAGES, rows)
         files |= {"predictions": PREDICTIONS, "images": IMAGES}
-    written = task.submission(result.predictions, context.folder) if result.predictions else []
-    for number, path in enumerate(written):
-        files["submission" if not number else f"submission_{number + 1}"] = path.name
+        for number, path in enumerate(task.submission(result.predictions, context.folder)):
+            files[f"submission_{number + 1}" if number else "submission"] = path.name
     return files

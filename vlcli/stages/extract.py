@@ -49,7 +49,7 @@ def run(context: StageContext) -> StageResult:
     extractor = build_extractor(context)
     extractor.attach(labels)
     left_out += conversion_notes(list(images.values()))
-    for line in left_out if processes.rank() == 0 else ():
+    for line in left_out:
         context.progress.warn(line)
     for note in extractor.notes():
         context.progress.info(note)
@@ -80,8 +80,7 @@ def run(context: StageContext) -> StageResult:
         summary += f", {errors} could not be read (errors.jsonl)"
         first, file = report.errors[0], context.folder / "errors.jsonl"
         lacking = f"{errors} of {report.images + errors} pictures are not in the store ({file})"
-        if processes.rank() == 0:
-            context.progress.warn(f"{lacking}; the first: {first.path or first.id}: {first.reason}")
+        context.progress.warn(f"{lacking}; the first: {first.path or first.id}: {first.reason}")
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(errors)},
         files={"features": STORE} | ({"errors": "errors.jsonl"} if errors else {}),
@@ -161,13 +160,7 @@ def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]
     ``notes`` gets a line for every file of which boxes are left out.
     """
     config = context.section(Extract)
-    of_data = [
-        (
-            reader.boxes(),
-            Labels(tuple(reader.class_names()), tuple(reader.class_ids()), tuple(reader.attribute_names())),
-        )
-        for reader in readers
-    ]
+    of_data = [(reader.boxes(), _labels(reader)) for reader in readers]
     if not config.boxes:
         return together(of_data)
     paths = [_file(context, name) for name in config.boxes]
@@ -177,6 +170,10 @@ def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]
     return together([*stored, *number_files(list(files.values()), [labels for _, labels in of_data])])
 
 
+def _labels(reader: Reader) -> Labels:
+    return Labels(tuple(reader.class_names()), tuple(reader.class_ids()), tuple(reader.attribute_names()))
+
+
 def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[str, BoxList], Labels]]:
     """Numbers the classes of box files from 0, all in one way where they list no categories of their own."""
     ids = {number for file in files if not file.categories for number in ids_used(file)}
@@ -184,10 +181,8 @@ def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[s
     shared = class_table(ids, named, next((labels for labels in known if labels.class_ids), None))
     tables = []
     for file in files:
-        if file.categories:
-            labels = class_table(ids_used(file), file.categories)
-        else:
-            labels = shared if ids_used(file) else Labels()
+        used = ids_used(file)
+        labels = class_table(used, file.categories) if file.categories else shared if used else Labels()
         tables.append((numbered(file, labels), replace(labels, attributes=file.attributes)))
     return tables
 
