@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -99,15 +99,11 @@ class Study:
     folder: Path
     seeds: int | None = None
     page: Path | None = None
-    tables: Tables = field(default_factory=Tables)
-    results: Results = field(default_factory=Results)
-    published: Results = field(default_factory=Results)
 
     def __post_init__(self) -> None:
         """Reads what earlier runs measured."""
-        self.results = results_file.read(self.folder / results_file.FILE)
-        if self.page is not None:
-            self.published = results_file.read(results_file.beside(self.page))
+        self.tables, self.results = Tables(), results_file.read(self.folder / results_file.FILE)
+        self.published = Results() if self.page is None else results_file.read(results_file.beside(self.page))
 
     def look(self, cell: Cell) -> Measured | None:
         """Returns what a cell measured with the recipe as it is today."""
@@ -228,8 +224,7 @@ def run(
         return study.results.seconds(cell, 60 * estimates.get(cell.recipe, USUAL_SECONDS / 60))
 
     while ends is None or time.monotonic() < ends:
-        job = following(jobs_left, done | failed, seconds)
-        if job is None:
+        if (job := following(jobs_left, done | failed, seconds)) is None:
             break
         missing = [cell for cell in cells_of(testable[job.id], study.seeds) if cell not in done | failed]
         tell(f"{job.id}: {len(missing)} runs, about {sum(map(seconds, missing)) / 60:.0f} minutes")

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,7 +142,6 @@ class Children:
         child = subprocess.Popen(
             command(planner, step),
             env=os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
-            text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -167,10 +166,10 @@ class Children:
         for child in list(self.alive):
             child.terminate()
         for child in list(self.alive):
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 child.wait(_PATIENCE)
-                continue
-            child.kill()
+            except subprocess.TimeoutExpired:
+                child.kill()
 
 
 def command(planner: Planner, step: PlannedStage) -> list[str]:
@@ -195,17 +194,17 @@ def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[
         for line in child.stderr:
             try:
                 event = json.loads(line)
-            except ValueError:
-                event = None
-            if not isinstance(event, dict) or "event" not in event:
+                said = event["event"]
+            except (ValueError, TypeError, KeyError):
                 plain.append(line.rstrip())
-            elif event["event"] in ("info", "warn", "debug"):
-                getattr(progress, event["event"])(f"{name}: {event['text']}")
-            elif event["event"] == "task":
+                continue
+            if said in ("info", "warn", "debug"):
+                getattr(progress, said)(f"{name}: {event['text']}")
+            elif said == "task":
                 holder = open_tasks.enter_context(ExitStack())
                 task = progress.task(f"{name}: {event['label']}", event["total"], event["unit"], event["done"])
                 tasks[event["label"]] = holder, holder.enter_context(task)
-            elif event["label"] in tasks and event["event"] == "advance":
+            elif event["label"] in tasks and said == "advance":
                 tasks[event["label"]][1].advance(event["count"], **event["facts"])
             elif event["label"] in tasks:
                 tasks.pop(event["label"])[0].close()

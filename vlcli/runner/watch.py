@@ -42,8 +42,8 @@ class ShowsRuns(Protocol):
 def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> Iterator[Watch]:
     """Keeps the state of a run, whose folder is held, until its last stage has ended; ``progress`` may show it."""
     watch = Watch(planner, steps, jobs, progress)
+    watch.changed()
     with ExitStack() as open_ones:
-        watch.changed()
         try:
             if isinstance(progress, ShowsRuns):
                 open_ones.enter_context(progress.run_shown(watch.state))
@@ -75,7 +75,7 @@ class Watch:
 
     def of(self, name: str) -> Progress:
         """Returns where the stage ``name`` reports."""
-        return _StageProgress(self, self.state.stage(name), self.progress)
+        return _StageProgress(self, self.state.stage(name))
 
     def begins(self, step: PlannedStage) -> None:
         """Notes that a stage starts now, or that there is nothing to do."""
@@ -172,8 +172,8 @@ def _status(step: PlannedStage, working: str = "waiting") -> str:
 
 
 class _StageProgress:
-    def __init__(self, watch: Watch, stage: StageState, inner: Progress) -> None:
-        self.watch, self.stage, self.inner = watch, stage, inner
+    def __init__(self, watch: Watch, stage: StageState) -> None:
+        self.watch, self.stage, self.inner = watch, stage, watch.progress
 
     def info(self, message: str) -> None:
         with self.watch.lock:

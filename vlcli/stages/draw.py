@@ -64,8 +64,8 @@ class StageScene:
         for name, path in self.sources.items():
             record = stage_record.read(path)
             if record is None or record.status != "done":
-                what, expected = "This is no finished stage.", "a folder with stage.json"
-                raise DataError(what, where=str(path), got=name, expected=expected)
+                expected = "a folder with stage.json"
+                raise DataError("This is no finished stage.", where=str(path), got=name, expected=expected)
             records[name] = record
         return records
 
@@ -75,7 +75,7 @@ class StageScene:
 
     def task(self, bundle: Bundle | None = None) -> Task | None:
         task: Task | None = self.resolved(bundle).built_task
-        if task is not None and bundle is not None:
+        if task and bundle:
             task.attach(bundle.data_spec)
         return task
 

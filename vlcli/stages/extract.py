@@ -1,7 +1,7 @@
 """Extracts region features of the images of data sets (or of a folder) into an HDF5 store."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,9 +137,8 @@ def _cluster(context: StageContext) -> Cluster | None:
         return None
     if processes.world() > 1:
         raise UsageError("With engine: ray, one process gives out the work.", got=f"{processes.world()} of a launcher")
-    engine = registry.load("engines", config.engine)
-    cluster: Cluster = engine(config.workers, config.threads or 1, context.device, context.progress)
-    return cluster
+    engine: Callable[..., Cluster] = registry.load("engines", config.engine)
+    return engine(config.workers, config.threads or 1, context.device, context.progress)
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
@@ -189,10 +188,10 @@ def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[s
 
 def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
     """Opens the regions that an extractor reads in place of pictures; None where it reads pictures."""
-    config = context.section(Extract)
     if extractor.reads != "regions":
         return None
-    files = sort_files(context.feature_files(config.features))[0] if config.features else []
+    named = context.section(Extract).features
+    files = sort_files(context.feature_files(named))[0] if named else []
     if not files:
         raise DataError(
             "The extractor reads region features, and the stage names no store of them.",
@@ -205,8 +204,7 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
 
 def build_extractor(context: StageContext) -> Extractor:
     """Builds the extractor, with ``weights`` from the stage that ``from`` names or under the data root."""
-    config = context.section(Extract)
-    spec: dict[str, Any] = dict(config.extractor)
+    spec: dict[str, Any] = dict(context.section(Extract).extractor)
     sources = context.sources()
     if sources and "weights" not in spec:
         spec["weights"] = str(verified(sources[0] / "model" / WEIGHTS))
