@@ -292,9 +292,7 @@ def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
     ]
 
 
-def _seed_faults(
-    path: Path_, seeds: Sequence[int], claim: str, file: ClaimsFile, document: Document
-) -> Iterator[Problem]:
+def _seed_faults(path: Path_, seeds: list[int], claim: str, file: ClaimsFile, document: Document) -> Iterator[Problem]:
     # seeds that chose settings do not judge, nor those that judged the claim under an earlier registration
     judged = [seed for one in file.earlier if claim in one.verdicts for seed in one.seeds]
     chosen, before = "settings were chosen with these seeds", "claims were judged with these seeds before"

@@ -142,13 +142,13 @@ def _figure(drawn: Sequence[Judged]) -> Any:
 
     mpl.rcParams["svg.hashsalt"] = "claims"
     figure = Figure(figsize=(8.5, 0.3 * len(drawn) + 1.3), layout="constrained")
-    axes = figure.subplots()
+    axes: Any = figure.subplots()
     axes.axvline(0, color="#333333", linewidth=1)
     for row, one in enumerate(drawn):
-        colour, (value, *ends) = COLOURS[one.word], one.effect
-        if None not in ends:
-            axes.plot(ends, [row, row], color=colour, linewidth=1.8)
-        axes.plot([value], [row], MARKS[one.word], color=colour, markersize=6, label=one.word)
+        colour, (value, low, high) = COLOURS[one.word], one.effect
+        if low is not None and high is not None:
+            axes.plot([low, high], [row, row], color=colour, linewidth=1.8)
+        axes.plot(value, row, MARKS[one.word], color=colour, markersize=6, label=one.word)
     axes.set_yticks(range(len(drawn)), [one.registered.claim.id for one in drawn], fontsize=8)
     axes.set_ylim(len(drawn) - 0.5, -0.5)
     axes.set_xlabel("difference in the published direction, with its 95 % interval")

@@ -114,7 +114,7 @@ def history(judged: Sequence[Judged]) -> list[str]:
     if judged[0].registered.is_real:  # its claims are of several papers; each shows its own earlier verdicts
         return lines
     for one in judged[0].registered.file.earlier:
-        verdicts = Counter(verdict for verdict, _ in one.verdicts.values())
+        verdicts: Counter[str] = Counter(verdict for verdict, _ in one.verdicts.values())
         spread = ", ".join(f"{verdicts[word]} {word}" for word in (*DECIDED, "undecided"))
         numbers = ", ".join(map(str, one.seeds))
         lines.append(f"An earlier registration (seeds {numbers}) ended with {spread}. {one.settings}")

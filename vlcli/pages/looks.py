@@ -33,6 +33,7 @@ MOST_QUERIES = 64
 """More regions than these are not asked one by one: their mean and the class tokens are."""
 Group = Literal["attention", "Grad-CAM", "position encoding"]
 Array = NDArray[np.float32]
+Logits = Callable[..., Tensor | None]
 
 
 @dataclass
@@ -274,9 +275,7 @@ def _listening(model: Model) -> Iterator[Mapping[str, Tensor]]:
             object.__delattr__(module, "logits")
 
 
-def _recording(
-    original: Callable[..., Tensor | None], name: str, terms: dict[str, Tensor]
-) -> Callable[..., Tensor | None]:
+def _recording(original: Logits, name: str, terms: dict[str, Tensor]) -> Logits:
     def logits(q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
         term = original(q, k, state, layer)
         if term is not None:

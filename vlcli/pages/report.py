@@ -173,7 +173,7 @@ def _score_row(group: Group, name: str) -> dict[str, Any]:
     for column in group.columns:
         row = column.measured.get(name)
         lane = {key: span.at(getattr(row, key, None)) for key in ("low", "high", "baseline")}
-        lanes.append({**lane, "at": span.at(row and row.value), "colour": column.number % COLOURS})
+        lanes.append({**lane, "at": span.at(getattr(row, "value", None)), "colour": column.number % COLOURS})
         cells.append(row and {"value": fraction(row.value), "between": between(row), "best": row.value == best})
     return {
         "name": name,

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from itertools import takewhile
@@ -52,13 +52,13 @@ class StageOutcome:
     error: Exception | None = None
 
 
-Execute = Callable[[Planner, PlannedStage, dict[str, PlannedStage], Progress], StageRecord]
+States = dict[str, PlannedStage]
+"""What was decided of each stage so far, by name."""
+Execute = Callable[[Planner, PlannedStage, States, Progress], StageRecord]
 """Runs one stage and returns its finished record."""
 
 
-def settle(
-    planner: Planner, states: dict[str, PlannedStage], name: str, progress: Progress, run: Execute
-) -> StageOutcome:
+def settle(planner: Planner, states: States, name: str, progress: Progress, run: Execute) -> StageOutcome:
     """Carries out what was decided for one stage, and updates its entry of ``states``."""
     step = states[name]
     started = time.monotonic()
@@ -88,14 +88,14 @@ def settle(
     return outcome
 
 
-def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress) -> StageRecord:
+def execute(planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
     """Runs one stage in this process, and keeps its ``stage.json`` throughout."""
     context = context_of(planner, step.name, states, progress)
     named = (wiring.find_place(value, context.root) for value in planner.graph[step.name].paths)
     paths = [path for path in named if path is not None]
     sources = {*context.inputs.values(), *filter(stage_record.has_record, paths)}
     with stage_record.locked(step.folder), stage_record.read_locked(sorted(sources)):
-        record = _begin(planner, step, states, context, paths)  # reads every data file: before the folder changes
+        record = _open(planner, step, states, context, paths)  # reads every data file: before the folder changes
         context.resume, record.replaces = _make_room(step, planner.options, progress)
         stage_record.write(step.folder, record)
         started = time.monotonic()
@@ -142,8 +142,8 @@ def _make_room(step: PlannedStage, options: RunOptions, progress: Progress) -> t
     return False, moved.name if moved is not None and forced else ""
 
 
-def _begin(
-    planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], context: StageContext, paths: list[Path]
+def _open(
+    planner: Planner, step: PlannedStage, states: States, context: StageContext, paths: list[Path]
 ) -> StageRecord:
     recipe, stage = planner.resolved.recipe, context.config
     inputs = {}
@@ -151,9 +151,8 @@ def _begin(
         other = states[name]
         if other.record is not None and other.artifact is not None:
             inputs[name] = {"fingerprint": other.record.fingerprint, "path": str(other.artifact.absolute())}
-    record = StageRecord(
-        step.name, step.kind, "running", step.key, stage.model_dump(by_alias=True, mode="json"), inputs
-    )
+    config = stage.model_dump(by_alias=True, mode="json")
+    record = StageRecord(step.name, step.kind, "running", step.key, config, inputs)
     files = [file for file in keys.data_files(recipe, step.name, context.root) + paths if file.exists()]
     made = [row["path"] for row in inputs.values()]
     outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
@@ -172,7 +171,7 @@ def _begin(
     return record
 
 
-def context_of(planner: Planner, name: str, states: dict[str, PlannedStage], progress: Progress) -> StageContext:
+def context_of(planner: Planner, name: str, states: States, progress: Progress) -> StageContext:
     """Returns what a stage is handed."""
     recipe = planner.resolved.recipe
     stage = recipe.stages[name]
@@ -201,12 +200,11 @@ def context_of(planner: Planner, name: str, states: dict[str, PlannedStage], pro
 def _point_at(step: PlannedStage) -> None:
     assert step.artifact is not None
     assert step.record is not None
-    record = StageRecord(**{**vars(step.record), "stage": step.name})
+    artifact = os.path.relpath(step.artifact, step.folder)
     with stage_record.locked(step.folder):
         if stage_record.read(step.folder) is not None:
             stage_record.aside(step.folder)
-        record.artifact = os.path.relpath(step.artifact, step.folder)
-        stage_record.write(step.folder, record)
+        stage_record.write(step.folder, replace(step.record, stage=step.name, artifact=artifact))
 
 
 def _now() -> str:

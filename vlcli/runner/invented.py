@@ -70,11 +70,9 @@ class Invented(Reader):
         return ["red", "blue", "green", "other"]
 
 
-def invented_examples(
-    reader: Reader | None, data_spec: DataSpec, pictures: int = 1, count: int = EXAMPLES
-) -> list[Example]:
+def invented_examples(reader: Reader | None, data_spec: DataSpec, pictures: int, count: int) -> list[Example]:
     """Returns the first examples of ``reader``, else invented ones; pictures are invented."""
-    examples = [] if reader is None else reader.examples()[:count]
+    examples = [] if reader is None else list(reader.examples()[:count])
     if not examples:
         labels = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"], "box": [0.1, 0.1, 0.6, 0.6]}
         for i, sentence in enumerate(itertools.islice(itertools.cycle(SENTENCES), count)):
@@ -99,10 +97,8 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
         for name, boxes in reader.boxes().items():
             ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
             width, height = (max(32, int(np.ceil(boxes.boxes[:, i].max(initial=0)))) for i in (2, 3))
-            record = Record(
-                name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (height, width)
-            )
-            record.classes, record.attributes = ids, ids
+            features = draw.random((len(ids), data_spec.region_dim), np.float32)
+            record = Record(name, features, boxes.boxes, (height, width), classes=ids, attributes=ids)
             record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
             writer.append(record)
     with FeatureWriter(path, {WORDS: list(data_spec.concepts)}, set=CONCEPTS) as writer:

@@ -17,7 +17,7 @@ from vlcli.progress import Progress
 from vlcli.recipe import stage_record
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.stage_record import StageRecord
-from vlcli.runner.execute import StageOutcome, settle
+from vlcli.runner.execute import StageOutcome, States, settle
 from vlcli.runner.watch import Unwatched, Watch
 
 _PATIENCE = 30.0
@@ -42,7 +42,7 @@ class Lane:
     def __post_init__(self) -> None:
         self.waiting = first_the_longest({name: node.stages for name, node in self.planner.graph.items()})
         self.open = set[str]()
-        self.states: dict[str, PlannedStage] = {}
+        self.states: States = {}
         self.outcomes: dict[str, StageOutcome] = {}
 
     def begin(self) -> None:
@@ -132,9 +132,7 @@ class Children:
         self.alive: set[subprocess.Popen[str]] = set()
         self.stopping = False
 
-    def execute(
-        self, planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress
-    ) -> StageRecord:
+    def execute(self, planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
         """Runs one stage in a process; its ``stage.json`` says how it ended."""
         if self.stopping:
             raise VlcliError("The run was stopped.")

@@ -204,9 +204,9 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         about = str(table.document.value.get("about") or "")
         having = [row for row in table.chosen if label in (named[row] or labels)]
         rows = [_row(table.written.rows[row], label, prefixed=len(named[row]) > 1) for row in having]
-        for row in rows:
-            row.runs = [_measured(run, label) for run in runs if run.label == row.label]
-            row.cell = table.written.rows[row.label].parts if axes else ()
+        for part in rows:
+            part.runs = [_measured(run, label) for run in runs if run.label == part.label]
+            part.cell = table.written.rows[part.label].parts if axes else ()
         for cell, why in skipped:
             refused = RunResults(None, REFUSED, error=why or "left out by `skip`")
             rows.append(RowResults(cell, [refused], cell=tuple(cell.split("/"))))

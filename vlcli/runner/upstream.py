@@ -134,7 +134,7 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
             problem = Problem(
                 f"stages.{name}.extractor",
                 f"the model reads a grid of features, and this stage will hold something else ({key})",
-                got=f"grid: {list(cells)}" if other else f"boxes: {boxes}",
+                got=f"grid: {list(cells or ())}" if other else f"boxes: {boxes}",
                 expected=f"{rows} x {columns} cells",
                 hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
             )

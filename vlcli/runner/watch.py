@@ -60,9 +60,8 @@ class Watch:
     def __init__(self, planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> None:
         self.planner, self.progress, self.lock = planner, progress, threading.RLock()
         self.measured = Measured(record for found in planner.elsewhere.values() for _, record in found)
-        self.configs = {
-            step.name: planner.resolved.stages[step.name].model_dump(by_alias=True, mode="json") for step in steps
-        }
+        chosen = {step.name: planner.resolved.stages[step.name] for step in steps}
+        self.configs = {name: stage.model_dump(by_alias=True, mode="json") for name, stage in chosen.items()}
         stages = []
         for step in steps:
             after = [name for name in planner.graph[step.name].stages if name in self.configs]

@@ -56,13 +56,10 @@ def run(context: StageContext) -> StageResult:
     bundle, task = load_bundle(source, device), choose_task(context, resolved)
     check_capabilities(task, bundle, context.name)
     data = assemble(context, bundle, readers_of(context, resolved), task)
-    runner = open_runner(context, bundle, data)
-    if runner.share.count == 1:
-        result = evaluate(task, runner)
-    else:
-        meeting = JointEvaluation()
+    runner, meeting = open_runner(context, bundle, data), JointEvaluation()
+    if runner.share.count > 1:
         runner.share = meeting.share()
-        result = meeting.run(lambda: evaluate(task, runner))
+    result = meeting.run(lambda: evaluate(task, runner)) if runner.share.count > 1 else evaluate(task, runner)
     if processes.rank():
         return StageResult()
     return _stage_result(context, task, result, data, suspicious(result.metrics), {"model": str(bundle.folder)})

@@ -88,9 +88,8 @@ def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tup
     """
     try:
         section, task, data = _evaluation(context, bundle)
-        scores = [
-            _scored(context.folder, ending, section.batch_size, task, data, bundle, graphs) for ending in ("", ".int8")
-        ]
+        evaluation = section.batch_size, task, data, bundle, graphs
+        scores = [_scored(context.folder, ending, *evaluation) for ending in ("", ".int8")]
     except (VlcliError, KeyError) as error:
         reason = error.what if isinstance(error, VlcliError) else f"no file computes {error}"
         return {}, [f"the 8-bit files were not scored: {reason}"]

@@ -42,8 +42,7 @@ def forest(summary: Summary) -> Any:
     handles = {label: one for axes in panels for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(handles) > 1:
         columns = len(handles) if figure.get_figwidth() > 2 * len(handles) else 2
-        where = "outside lower center"
-        figure.legend(handles.values(), handles, loc=where, ncols=columns, frameon=False, fontsize=8)
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
     return figure
 
 
@@ -56,15 +55,15 @@ def _panel(axes: Any, summary: Summary, name: str, reasons: bool) -> None:
     if reference is not None and reference.low is not None:
         axes.axvspan(reference.low, reference.high, color=MEASURED, alpha=0.08, linewidth=0, zorder=0)
     for height, line in enumerate(summary.rows):
-        _row(axes, line, name, height)
-        _annotate(axes, line, name, height, reasons)
+        _row(axes, line, name, height, reasons)
     axes.set_xlabel(name)
     axes.grid(axis="x", alpha=0.25)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _row(axes: Any, line: Line, name: str, height: int) -> None:
+def _row(axes: Any, line: Line, name: str, height: int, reasons: bool) -> None:
+    """Draw a row, with the mean at the right edge, and a star at differences that are sure; or why there is none."""
     estimate, published = line.estimates.get(name), line.published.get(name)
     if estimate is not None:
         colour, label = MEASURED, "measured, 95 % interval"
@@ -79,11 +78,6 @@ def _row(axes: Any, line: Line, name: str, height: int) -> None:
             ends = [value - published.spread, value + published.spread]
             axes.plot(ends, [below, below], color=PUBLISHED, linewidth=1.2, zorder=3)
         axes.plot([value], [below], "D", markersize=5, label="published", zorder=4, **style)
-
-
-def _annotate(axes: Any, line: Line, name: str, height: int, reasons: bool) -> None:
-    """Write the mean at the right edge, with a star at differences that are sure; the reason where there is none."""
-    estimate = line.estimates.get(name)
     options: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8}
     if estimate is not None and math.isfinite(estimate.mean):
         axes.text(1.01, height, number(estimate.mean) + star(line.contrasts.get(name)), **options)

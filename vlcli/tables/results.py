@@ -166,7 +166,7 @@ def read_as(kind: type[T], path: Path, what: str, hint: str) -> T:
     try:
         return TypeAdapter(kind).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        first: Any = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
         got = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
         raise DataError(what, where=str(path), got=got[:300], hint=hint) from error
 

@@ -131,7 +131,8 @@ def estimate(row: RowResults, metric: str) -> Estimate | None:
     if columns is None:
         return Estimate(sure.mean, count=sure.count, over="seeds" if sure.count > 1 else "", seeds=sure.count)
     clusters = clusters_of(run, metric)
-    ends, over = score_interval(columns, clusters), "examples" if clusters is None else "images"
+    over: Over = "examples" if clusters is None else "images"
+    ends = score_interval(columns, clusters)
     return Estimate(sure.mean, ends.low, ends.high, ends.count, over, sure.count)
 
 

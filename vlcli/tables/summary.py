@@ -46,7 +46,7 @@ class Line:
         """Return plain values for JSON."""
         known: dict[str, Any] = {key: getattr(self, key) for key in ("label", "kind", "seeds", "error", "cell")}
         known["verdicts"] = {name: one.word for name, one in self.compared.items()}
-        parts = {"measured": self.estimates, "published": self.published, "difference": self.contrasts}
+        parts: dict[str, Any] = {"measured": self.estimates, "published": self.published, "difference": self.contrasts}
         cells = {
             name: {part: asdict(values[name]) for part, values in parts.items() if name in values} for name in metrics
         }
