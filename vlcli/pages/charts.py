@@ -59,8 +59,8 @@ def line_chart(title: str, series: Mapping[str, Points], *, log: bool = False) -
     finite = {label: [(x, y) for x, y in points if math.isfinite(y)] for label, points in series.items()}
     values = [y for points in finite.values() for _, y in points]
     log = log and bool(values) and min(values) >= 0 and max(values) > 0
-    shown = {label: thinned([(x, y) for x, y in points if y > 0 or not log]) for label, points in finite.items()}
-    shown = {label: points for label, points in shown.items() if points}
+    kept = {label: thinned([(x, y) for x, y in points if y > 0 or not log]) for label, points in finite.items()}
+    shown = {label: points for label, points in kept.items() if points}
     if not shown:
         return None
     steps = [x for points in shown.values() for x, _ in points]

@@ -101,8 +101,7 @@ def _stores_of(context: StageContext) -> list[str]:
 
 def _resolved(context: StageContext) -> ResolvedStage:
     resolved = resolve_stage(context)
-    missing = [word for word, value in (("model", resolved.model), ("objectives", resolved.objectives)) if not value]
-    if missing:
+    if missing := [word for word in ("model", "objectives") if not getattr(resolved, word)]:
         raise RecipeError([Problem(word, "nothing is named", hint=f"add `{word}:`") for word in missing])
     return resolved
 

@@ -37,14 +37,13 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
     Raises:
         DataError: weights of the model are not in what the stage starts from.
     """
-    assert isinstance(context.config, Training)
-    stages = context.recipe.stages  # those that extract or make data give no weights, nor do stores
-    named = context.config.source
-    names = [one for one in named if (stages[one].gives_weights if one in stages else not one.endswith(".h5"))]
+    config, stages = context.section(Training), context.recipe.stages
+    # stages that extract or make data give no weights, nor do stores
+    names = [one for one in config.source if (stages[one].gives_weights if one in stages else not one.endswith(".h5"))]
     states = [state for name in names if (state := _state(context, name, data_spec)) is not None]
     if not names or len(states) < len(names):
         return
-    loader = WeightLoader(make(), list(context.config.allow_unmatched))
+    loader = WeightLoader(make(), list(config.allow_unmatched))
     try:
         for name, state in zip(names, states, strict=True):
             loader.add(state, name, ours=True)

@@ -131,9 +131,8 @@ class TableResults:
         axis = next((axis for axis, values in enumerate(self.axes.values()) if self.reference in values), None)
         if axis is None or any(one.label == self.reference for one in self.rows):
             return self.row(self.reference)
-        cell = [*row.cell]
-        cell[axis : axis + 1] = [self.reference]
-        return next((one for one in self.rows if [*one.cell] == cell), None)
+        cell = (*row.cell[:axis], self.reference, *row.cell[axis + 1 :])
+        return next((one for one in self.rows if one.cell == cell), None)
 
     def as_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Return plain values for JSON; numbers that are not finite become strings.
