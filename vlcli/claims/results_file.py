@@ -20,20 +20,9 @@ class Cell:
     seed: int
 
     @property
-    def command(self) -> str:
-        """The command that runs this cell alone."""
-        return f"vlcli run {shown(self.recipe, self.row)} seed={self.seed}"
-
-    @property
     def key(self) -> str:
         """The name in the file of results."""
         return f"{self.recipe}:{self.row} seed={self.seed}"
-
-
-def shown(recipe: str, row: str) -> str:
-    """``RECIPE:ROW`` as one types it: quoted where the label has a space."""
-    name = f"{recipe}:{row}"
-    return f"'{name}'" if set(name) & set(" ()") else name
 
 
 def seeds_of(one: Registered, count: int | None = None) -> list[int]:

@@ -66,11 +66,10 @@ class Judged:
 
         This is a test of equivalence by two one-sided t tests, each at .025.
         """
-        measured = self.difference
-        if self.word != "undecided" or measured is None or measured.low is None or measured.high is None:
+        _, low, high = self.effect
+        if self.word != "undecided" or low is None or high is None:
             return False
-        expected = self.registered.power.difference
-        return -expected < measured.low and measured.high < expected
+        return max(-low, high) < self.registered.power.difference
 
     @property
     def seeds_to_decide(self) -> int | None:

@@ -34,10 +34,9 @@ def of_folder(folder: Path, count: int = COUNT) -> list[Sample]:
     if not folder.is_dir():
         hint = "vlcli demo MODEL --samples FOLDER"
         raise DataError("There is no such folder of samples.", where=str(folder), hint=hint)
-    samples = [Sample((path,)) for path in islice(walk_pictures(folder), count)]
-    if not samples:
-        raise DataError("There is no picture in the folder of samples.", where=str(folder))
-    return samples
+    if samples := [Sample((path,)) for path in islice(walk_pictures(folder), count)]:
+        return samples
+    raise DataError("There is no picture in the folder of samples.", where=str(folder))
 
 
 def small_world(folder: Path, images: int, seed: int) -> None:

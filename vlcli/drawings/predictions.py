@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from vlcli.data.pipeline import Pipeline
@@ -44,7 +43,7 @@ class Predictions(Drawing):
             hint = "name one: task=NAME (vlcli ls tasks)"
             raise UsageError("The model was trained on no task.", where=str(bundle.folder), hint=hint)
         runner = scene.runner(bundle, limit=self.count)
-        with evaluating(runner.module), torch.no_grad():
+        with evaluating(runner.module):
             rows = task.evaluate(runner).predictions
         album = Album(runner.data)
         cells = [self._cell(example, row, album) for example, row in paired(runner.data, rows)[: self.count]]

@@ -46,9 +46,9 @@ def _table(name: str, of: Mapping[str, str], columns: Sequence[Column]) -> dict[
     for key, value in of.items():
         members[value].append(key)
     members.pop("", None)
-    ranked = sorted(members, key=lambda value: -len(members[value]))
-    parts = [(value, members[value]) for value in ranked[:MOST_ROWS]]
-    if rest := [key for value in ranked[MOST_ROWS:] for key in members[value]]:
+    ranked = sorted(members.items(), key=lambda part: -len(part[1]))
+    parts = ranked[:MOST_ROWS]
+    if rest := [key for _, keys in ranked[MOST_ROWS:] for key in keys]:
         parts.append((f"{len(ranked) - MOST_ROWS:,} others", rest))
     rows = [(value, len(keys), [_share(keys, column.rows) for column in columns]) for value, keys in parts]
     return {"name": name, "rows": rows, "columns": columns}

@@ -87,18 +87,17 @@ def _paper(name: str, listed: Sequence[Judged]) -> dict[str, Any]:
 def _shown(one: Judged, span: Span | None) -> dict[str, Any]:
     claim, small = one.registered.claim, one.registered.small
     first, second = claim.published
-    notes = [one.error]
-    if one.word == "undecided":
-        notes += [f"{words.seeds(one)} seeds would decide", words.size(one)]
-    if one.word == "not run":
-        notes += [f"{one.seeds} of {one.wanted} seeds have run"]
+    more = {
+        "undecided": [f"{words.seeds(one)} seeds would decide", words.size(one)],
+        "not run": [f"{one.seeds} of {one.wanted} seeds have run"],
+    }
     ran = one.difference is not None
     return {
         "judged": one,
         "table": words.table_name(claim.table),
         "published": f"{first:g}, {second:g}",
         "between": words.interval(one),
-        "notes": [note for note in [*notes, words.before(one)] if note],
+        "notes": [note for note in (one.error, *more.get(one.word, []), words.before(one)) if note],
         "mark": Mark() if span is None else Mark(*map(span.at, one.effect)),
         "test": _test(one),
         "command": "" if small is None else words.command(one),
