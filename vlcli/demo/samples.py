@@ -14,7 +14,6 @@ from vlcli.prediction.sources import SMALL
 from vlcli.progress import Silent
 from vlcli.recipe import stage_record
 from vlcli.recipe.load import load
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.stages.make import world_config
 from vlcli.tools.search import walk_pictures
 
@@ -65,7 +64,7 @@ def of_run(model: Loaded, count: int = COUNT) -> list[Sample]:
     return [Sample((path,)) for path in islice(walk_pictures(root), count)] if root.is_dir() else []
 
 
-def _readers(model: Loaded, record: StageRecord, root: Path) -> Iterator[Reader]:
+def _readers(model: Loaded, record: stage_record.StageRecord, root: Path) -> Iterator[Reader]:
     """Yield data sets: those on which the task is tested, then validation, then training."""
     config, specs = record.config, []
     if model.task is not None:

@@ -10,11 +10,9 @@ from PIL import Image
 from torch import Tensor
 
 from vlcli.drawings import base
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
+from vlcli.nn import Batch, Layout
 from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 

@@ -10,15 +10,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vlcli.data.images import load_image
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.reader import Reader
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner
+from vlcli.data import Pipeline, Reader, load_image
+from vlcli.engine import Bundle, TaskRunner
 from vlcli.features import FeatureStore
 from vlcli.files import write_text, written
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
+from vlcli.nn import Batch, Layout
 from vlcli.nn.records import EncoderOutput, Recorder
 from vlcli.progress import Progress
 from vlcli.recipe.stage_record import StageRecord

@@ -9,10 +9,8 @@ import torch
 from PIL import Image
 
 from vlcli.drawings.base import Album, Drawing, DrawingContext, enlarged, pieces, save_picture, scaled
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
+from vlcli.engine import Bundle, TaskRunner, evaluating
+from vlcli.nn import Batch, Layout
 from vlcli.report.drawing import draw_boxes, draw_heat
 from vlcli.report.sheet import INK, Cell, contact_sheet
 from vlcli.tasks.heat import contrast_maps, heat_map, matching_maps

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.sample import Example
+from vlcli.data import Example, Pipeline
 from vlcli.drawings.base import Album, Drawing, DrawingContext, save_picture
 from vlcli.engine.evaluation import evaluating
 from vlcli.errors import UsageError
-from vlcli.report.drawing import draw_boxes
-from vlcli.report.sheet import INK, Cell, contact_sheet
+from vlcli.report import INK, Cell, contact_sheet, draw_boxes
 
 RIGHT, WRONG = "#1a7f37", "#c62828"
 _ANSWERS = ("label", "answer", "references", "captions", "raw_answers", "answers", "target")

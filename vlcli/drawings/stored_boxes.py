@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.reader import FeatureStore
-from vlcli.features.schema import Record
+from vlcli.features import FeatureStore, Record
 from vlcli.files import write_bytes
 from vlcli.images.files import BadImageError, open_image
 from vlcli.progress import Progress, Silent

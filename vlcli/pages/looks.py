@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vlcli.drawings.base import recorded, token_boxes
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import VlcliError
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
-from vlcli.nn.model import Model
-from vlcli.nn.position import PairwisePosition
+from vlcli.nn import Batch, Layout, Model, PairwisePosition
 from vlcli.pages.samples import Box, Sample, Samples
 from vlcli.pages.sources import boxes_of
 from vlcli.tasks.heat import matching_maps

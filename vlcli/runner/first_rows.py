@@ -11,10 +11,9 @@ from pathlib import Path
 
 from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
+from vlcli.data import Example, Reader
 from vlcli.data.checks import share_id
-from vlcli.data.reader import Reader
 from vlcli.data.readers.cells import decisions
-from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
 from vlcli.images.files import conversion_notes, pixel_range, spread
 from vlcli.images.shards import is_there

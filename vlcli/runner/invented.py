@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from vlcli.data import Example, Reader, Tokenizer
 from vlcli.data.concepts import REFERENCES
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
-from vlcli.data.vocabulary import Tokenizer
 from vlcli.detection.extractor import grid_boxes
-from vlcli.features import FeatureStore, FeatureWriter, Record
-from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
+from vlcli.features import CONCEPTS, WORDS, FeatureStore, FeatureWriter, Record, concept_record
 from vlcli.nn.model import DataSpec
 
 EXAMPLES, REGIONS = 4, 3

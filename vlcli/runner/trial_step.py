@@ -28,7 +28,6 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training, TrainVocabulary
-from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
 from vlcli.runner import invented
 from vlcli.runner.upstream import refuse_other_grid, refuse_other_sizes
@@ -81,7 +80,7 @@ def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
     text = (str(error).strip() or "no message").split("\n")[0]
     resolved = _resolved(context)
     named = [("model", resolved.model["name"])]  # type: ignore[index]
-    named += [("objective", as_spec(spec)["name"]) for spec in resolved.objectives]
+    named += [("objective", registry.as_spec(spec)["name"]) for spec in resolved.objectives]
     targets = {f" in the {kind} {name!r}": registry.load(f"{kind}s", name) for kind, name in named}
     line = blame(error, *targets.values())
     file = line.rpartition(":")[0]
@@ -228,7 +227,7 @@ def _rehearsal(
         examples = list(itertools.islice(there, count))
     else:
         tokenizer = invented.invented_tokenizer()
-        pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
+        pictures = max((int(registry.as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
         real, examples = None, invented.invented_examples(real, data_spec, pictures, count)
     examples = invented.lengthened(examples, data_spec.text_length) if whole else examples
     module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)

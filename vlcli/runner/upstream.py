@@ -20,7 +20,6 @@ from vlcli.nn.model import DataSpec
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.schema import Average, Extract, Stage, Training
 from vlcli.recipe.wiring import find_place
-from vlcli.registry import Spec
 
 Described = tuple[dict[str, Any], list[Any]]
 """The specs of a model and of its objectives."""
@@ -140,7 +139,7 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
             raise RecipeError([problem])
 
 
-def _parameters(spec: Spec) -> dict[str, Any]:
+def _parameters(spec: registry.Spec) -> dict[str, Any]:
     known = registry.parameters(registry.load("extractors", spec["name"]))
     defaults = {name: one.default for name, one in known.items() if not one.required}
     return defaults | {key: value for key, value in spec.items() if key != "name"}

@@ -15,7 +15,6 @@ from vlcli.progress import Progress, ProgressTask
 from vlcli.recipe import run_state, stage_record
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.run_state import RunState, StageState, Work
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.recipe.time_left import Measured
 from vlcli.runner.execute import StageOutcome
 from vlcli.stopping import Stopped
@@ -112,13 +111,13 @@ class Watch:
         if time.monotonic() - self._written >= _EVERY:
             self.changed()
 
-    def _under_way(self, kind: str) -> list[StageRecord]:
+    def _under_way(self, kind: str) -> list[stage_record.StageRecord]:
         # what stages of this kind that run now will have taken, as far as that can be told
         now, records = time.time(), []
         for stage in self.state.stages:
             left = stage.work[0].left(now) if stage.work and (stage.kind, stage.status) == (kind, "running") else None
             if left is not None:
-                record = StageRecord(stage.name, kind, "running", "", config=self.configs[stage.name])
+                record = stage_record.StageRecord(stage.name, kind, "running", "", config=self.configs[stage.name])
                 record.recipe, record.seconds = self.state.recipe, now - stage.began + left
                 records.append(record)
         return records

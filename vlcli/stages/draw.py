@@ -8,18 +8,15 @@ import torch
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.resolve import resolve_stage, resolve_with
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.reader import Reader
+from vlcli.data import Pipeline, Reader
 from vlcli.drawings import Drawing
-from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
-from vlcli.engine.evaluation import TaskRunner
+from vlcli.engine import Bundle, TaskRunner, find_bundle, load_bundle
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.recipe import stage_record
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Draw
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.stages.evaluate import assemble, open_runner, readers_of
 from vlcli.tasks.base import Task
 
@@ -59,7 +56,7 @@ class StageScene:
     def bundles(self) -> dict[str, Bundle]:
         return {name: self.bundle(name) for name in self._trained}
 
-    def records(self) -> dict[str, StageRecord]:
+    def records(self) -> dict[str, stage_record.StageRecord]:
         records = {}
         for name, path in self.sources.items():
             record = stage_record.read(path)

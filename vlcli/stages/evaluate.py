@@ -14,15 +14,12 @@ from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import Stores, open_readers, open_stores, require_stores
 from vlcli.builders.resolve import resolve_stage, resolve_with
 from vlcli.builders.training import corruptions_for, make_transform
+from vlcli.data import Example, Pipeline, Reader
 from vlcli.data.images import PictureError, load_image
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import CONFIG, Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import JointEvaluation, TaskRunner, evaluating
-from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.foreign.pairs import PairScorer
@@ -31,7 +28,6 @@ from vlcli.metrics.clusters import IMAGES
 from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
-from vlcli.registry import as_spec
 from vlcli.tasks.base import Examples, Given, Result, Task, is_joint
 from vlcli.tasks.outputs import write_json_lines
 from vlcli.tasks.probes import PairTask, pair_row
@@ -43,13 +39,13 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def run(context: StageContext) -> StageResult:
     """Scores the model that ``from`` names on its task, or on the task that the stage names."""
     config = context.section(Evaluate)
-    use_threads(config.threads)
+    processes.use_threads(config.threads)
     if config.fit or (config.task is not None and _is_fitted(registry.of(Task).load(config.task["name"]))):
         return StageResult() if processes.rank() else run_fitted(context, config)
     resolved = resolve_stage(context)
     if processes.rank() and not is_joint(choose_task(context, resolved)):
         return StageResult()  # rank 0 does it
-    source, device = source_of(context), resolve_device(context.device)
+    source, device = source_of(context), processes.resolve_device(context.device)
     task = resolved.built_task
     if isinstance(task, PairTask) and find_bundle(source) is None and (source / CONFIG).is_file():
         return StageResult() if processes.rank() else run_pairs(context, task, PairScorer(source, device), resolved)
@@ -181,7 +177,9 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
 def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
     """Refuses a task that asks for what the model cannot do."""
     if lacking := sorted(task.requires - bundle.model.capabilities):
-        got = f"{as_spec(bundle.model_spec)['name']}, which can: {', '.join(sorted(bundle.model.capabilities))}"
+        got = (
+            f"{registry.as_spec(bundle.model_spec)['name']}, which can: {', '.join(sorted(bundle.model.capabilities))}"
+        )
         what = f"the task needs a model that can: {', '.join(lacking)}"
         raise RecipeError([Problem(f"stages.{stage}.task", what, got=got)])
 
