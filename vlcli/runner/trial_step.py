@@ -67,8 +67,7 @@ def trial_step(context: StageContext) -> list[Problem]:
                 rehearsal.loss(rehearsal.batch()).total.backward()
                 rehearsal.module.close_step()
     except RecipeError as error:
-        inside = (p.key if p.key.startswith("stages.") else f"{key}.{p.key}" for p in error.problems)
-        return [replace(problem, key=name) for problem, name in zip(error.problems, inside, strict=True)]
+        return [replace(p, key=p.key if p.key.startswith("stages.") else f"{key}.{p.key}") for p in error.problems]
     except VlcliError as error:
         return [Problem.of(key, error)]
     except Exception as error:

@@ -177,11 +177,9 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
 def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
     """Refuses a task that asks for what the model cannot do."""
     if lacking := sorted(task.requires - bundle.model.capabilities):
-        got = (
-            f"{registry.as_spec(bundle.model_spec)['name']}, which can: {', '.join(sorted(bundle.model.capabilities))}"
-        )
+        name, can = registry.as_spec(bundle.model_spec)["name"], ", ".join(sorted(bundle.model.capabilities))
         what = f"the task needs a model that can: {', '.join(lacking)}"
-        raise RecipeError([Problem(f"stages.{stage}.task", what, got=got)])
+        raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
 
 
 def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
