@@ -13,6 +13,7 @@ import copyreg
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 __all__ = ["ComponentError", "DataError", "Problem", "RecipeError", "UsageError", "VlcliError", "shown"]
 _MOST_SHOWN = 8
@@ -100,6 +101,12 @@ class Problem:
     hint: str = ""
     code: int = 3
     also: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, key: str, error: VlcliError, where: str = "") -> Self:
+        """Returns an error as a fault at ``key``, which is written at ``where``; the error's own place is named too."""
+        what = f"{error.what} ({error.where})" if error.where else error.what
+        return cls(key, what, where, error.got, error.expected, error.hint, error.exit_code)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""

@@ -15,9 +15,9 @@ from vlcli.report.sheet import BAR, INK, Cell, contact_sheet, wrap
 def test_losses_become_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     rows = [{"step": step, "loss": 3.0 / step, "loss/mlm": 2.0 / step, "lr": 0.1} for step in range(1, 5)]
-    series = loss_series(rows, "small ")
-    assert list(series) == ["small loss", "small mlm"]
-    assert series["small mlm"][1] == (2, 1.0)
+    series = loss_series(rows)
+    assert list(series) == ["loss", "mlm"]
+    assert series["mlm"][1] == (2, 1.0)
     path = draw_curves(series, tmp_path / "loss.png")
     assert path is not None
     with Image.open(path) as picture:

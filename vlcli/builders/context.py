@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from vlcli.errors import DataError
 from vlcli.progress import Progress, Silent
@@ -11,6 +12,7 @@ from vlcli.recipe.wiring import find_place
 
 CACHE = ".columns"
 """Folder of a run for examples in columns."""
+Section = TypeVar("Section", bound=Stage)
 
 
 @dataclass
@@ -45,6 +47,11 @@ class StageContext:
     def cache(self) -> Path:
         """The folder for examples in columns, which all stages of a run share."""
         return self.folder.parent / CACHE
+
+    def section(self, kind: type[Section]) -> Section:
+        """Returns ``config`` as the section of a kind, which the caller knows."""
+        assert isinstance(self.config, kind)
+        return self.config
 
     def sources(self) -> list[Path]:
         """Returns the artifact folders that ``from`` names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ from vlcli.recipe import yaml
 from vlcli.recipe.check import by_place, typed
 from vlcli.recipe.fields import Section
 from vlcli.recipe.load import registered_file
-from vlcli.recipe.yaml import Document
+from vlcli.recipe.yaml import Document, Path_
 from vlcli.registry import entries, names
 from vlcli.registry.bounds import Positive, Seed, Share
 
@@ -207,18 +207,17 @@ class Registered:
     @property
     def seeds(self) -> list[int]:
         """The seeds that decide."""
-        return list((self.small.seeds if self.small else None) or self.file.seeds)
+        return (self.small and self.small.seeds) or self.file.seeds
 
     @property
     def power(self) -> Power:
         """What the number of seeds was estimated from."""
-        return (self.small.power if self.small else None) or self.file.power
+        return (self.small and self.small.power) or self.file.power
 
     @property
     def earlier(self) -> list[tuple[str, float]]:
         """Verdict and difference under each earlier registration that judged the claim, oldest first."""
-        verdicts = (one.verdicts.get(self.claim.id) for one in self.file.earlier)
-        return [verdict for verdict in verdicts if verdict is not None]
+        return [one.verdicts[self.claim.id] for one in self.file.earlier if self.claim.id in one.verdicts]
 
     @property
     def place(self) -> str:
@@ -255,24 +254,23 @@ def of_paper(reference: str) -> list[Registered]:
         if not path.is_file():
             raise UsageError("There is no such file of claims.", where=reference, hint="list papers: vlcli ls claims")
         return read(path)
-    known = papers()
-    if reference.rpartition(":")[2] not in known:
+    if reference.rpartition(":")[2] not in papers():
         what = f"No claims of a paper called {reference!r} are registered."
-        hint = did_you_mean(reference, known, 3, 0.4) or "list them: vlcli ls claims"
-        raise ComponentError(what, expected=", ".join(known), hint=hint)
+        hint = did_you_mean(reference, papers(), 3, 0.4) or "list them: vlcli ls claims"
+        raise ComponentError(what, expected=", ".join(papers()), hint=hint)
     return read(registered_file("claims", reference).file)
 
 
 def every(chosen: Sequence[str] = ()) -> list[Registered]:
     """Returns the claims of the papers ``chosen``, of all papers without any."""
-    claims: list[Registered] = []
-    for entry in chosen or [f"{one.distribution}:{one.name}" for one in entries("claims")]:
-        claims += of_paper(entry)
-    seen: dict[str, Registered] = {}
-    twice = []
-    for one in claims:
-        if (other := seen.setdefault(one.claim.id, one)) is not one:
-            twice.append(Problem(one.claim.id, "two claims have this identifier", one.place, got=other.place))
+    papers = chosen or [f"{one.distribution}:{one.name}" for one in entries("claims")]
+    claims = [one for paper in papers for one in of_paper(paper)]
+    first = {one.claim.id: one for one in reversed(claims)}
+    twice = [
+        Problem(one.claim.id, "two claims have this identifier", one.place, got=first[one.claim.id].place)
+        for one in claims
+        if first[one.claim.id] is not one
+    ]
     if twice:
         raise RecipeError(twice, "claims")
     return claims
@@ -304,47 +302,43 @@ def read(path: Path) -> list[Registered]:
         error = RecipeError(sorted(problems, key=by_place), str(path))
         error.what = error.what.replace("in recipe", "in claims")
         raise error
-    lines = (document.place(("claims", index)) for index in range(len(file.claims)))
-    return [
-        Registered(claim, file, path, int(place.rpartition(":")[2] or 0))
-        for claim, place in zip(file.claims, lines, strict=True)
-    ]
+    lines = (document.place(("claims", index)).rpartition(":")[2] for index in range(len(file.claims)))
+    return [Registered(claim, file, path, int(line or 0)) for claim, line in zip(file.claims, lines, strict=True)]
 
 
 def _faults(file: ClaimsFile, document: Document) -> list[Problem]:
     problems: list[Problem] = []
     seen: dict[str, int] = {}
     for index, claim in enumerate(file.claims):
-        at, place = f"claims.{index}", document.place(("claims", index))
+        path: Path_ = ("claims", index)
         if (first := seen.setdefault(claim.id, index)) != index:
             got = f"{claim.id}, as in {document.place(('claims', first))}"
-            problems.append(Problem(f"{at}.id", "this identifier is taken", place, got))
+            problems.append(document.fault((*path, "id"), "this identifier is taken", got))
         if not claim.id.startswith(f"{file.paper}-"):
-            what = "identifiers begin with the paper"
-            problems.append(Problem(f"{at}.id", what, place, claim.id, f"{file.paper}-..."))
-        if isinstance(claim.small, Small):
-            if claim.small.world not in file.worlds:
+            what, expected = "identifiers begin with the paper", f"{file.paper}-..."
+            problems.append(document.fault((*path, "id"), what, claim.id, expected))
+        if isinstance(small := claim.small, Small):
+            if small.world not in file.worlds:
                 known = ", ".join(file.worlds)
-                problems.append(Problem(f"{at}.small.world", "there is no such world", place, claim.small.world, known))
-            if claim.small.seeds is not None:
-                problems += _seed_faults(f"{at}.small.seeds", claim.small.seeds, claim.id, file, place)
-            else:
-                problems += _seed_faults("seeds", file.seeds, claim.id, file, document.place(("seeds",)))
-    known_ids, place = {claim.id for claim in file.claims}, document.place(("earlier",))
+                problems.append(document.fault((*path, "small", "world"), "there is no such world", small.world, known))
+            where = (*path, "small", "seeds") if small.seeds else ("seeds",)
+            problems += _seed_faults(where, small.seeds or file.seeds, claim.id, file, document)
     return list(dict.fromkeys(problems)) + [
-        Problem(f"earlier.{index}.verdicts", "there is no such claim", place, name, "an identifier of this file")
+        document.fault(("earlier", index, "verdicts"), "there is no such claim", name, "an identifier of this file")
         for index, one in enumerate(file.earlier)
         for name in one.verdicts
-        if name not in known_ids
+        if name not in seen
     ]
 
 
-def _seed_faults(key: str, seeds: Sequence[int], claim: str, file: ClaimsFile, place: str) -> list[Problem]:
+def _seed_faults(path: Path_, seeds: list[int], claim: str, file: ClaimsFile, document: Document) -> Iterator[Problem]:
     # seeds that chose settings do not judge, nor those that judged the claim under an earlier registration
-    what = "settings were chosen with these seeds, so they cannot judge"
-    used = [(what, file.settings_seeds, "other seeds than settings_seeds")]
-    what = "claims were judged with these seeds before, so they cannot judge the new settings"
-    before = (one.seeds for one in file.earlier if claim in one.verdicts)
-    used += [(what, seeds_then, "other seeds than those under 'earlier'") for seeds_then in before]
-    shared = ((what, sorted(set(seeds) & set(those)), expected) for what, those, expected in used)
-    return [Problem(key, what, place, ", ".join(map(str, both)), expected) for what, both, expected in shared if both]
+    judged = [seed for one in file.earlier if claim in one.verdicts for seed in one.seeds]
+    chosen, before = "settings were chosen with these seeds", "claims were judged with these seeds before"
+    used = [
+        (f"{chosen}, so they cannot judge", file.settings_seeds, "other seeds than settings_seeds"),
+        (f"{before}, so they cannot judge the new settings", judged, "other seeds than those under 'earlier'"),
+    ]
+    for what, taken, expected in used:
+        if both := sorted(set(seeds) & set(taken)):
+            yield document.fault(path, what, ", ".join(map(str, both)), expected)

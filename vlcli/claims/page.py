@@ -7,6 +7,8 @@ from typing import Any
 from vlcli.claims import words
 from vlcli.claims.verdicts import WORDS, Judged, counts
 from vlcli.files import write_text, written
+from vlcli.tables.cells import show_contrast, show_estimate
+from vlcli.tables.outputs import has_plots
 
 PAGE = "reproduction.md"
 
@@ -21,13 +23,11 @@ def write_page(judged: Sequence[Judged], file: Path, command: str, seconds: floa
     Returns:
         The files that were written, the page first.
     """
-    plots = {}
-    for paper, listed in words.by_part(judged).items():
-        image = file.parent / "images" / f"{file.stem}-{paper}.svg"
-        if plot(listed, image):
-            plots[paper] = image
-    names = {paper: f"images/{image.name}" for paper, image in plots.items()}
-    return [write_text(file, render(judged, command, seconds, names)), *plots.values()]
+    parts = words.by_part(judged)
+    images = {paper: f"images/{file.stem}-{paper}.svg" for paper in parts}
+    plots = {paper: image for paper, image in images.items() if plot(parts[paper], file.parent / image)}
+    page = write_text(file, render(judged, command, seconds, plots))
+    return [page, *(file.parent / image for image in plots.values())]
 
 
 def render(
@@ -71,16 +71,15 @@ def _counted(judged: Sequence[Judged]) -> list[str]:
     last, generated = words.generated(judged)
     parts = words.by_part(judged)
     columns = [*parts.values(), generated]
-    lines = [f"| | {' | '.join(parts)} | {last} |", "|---" * (len(parts) + 2) + "|"]
+    rows: dict[str, list[Any]] = {}
     for word in WORDS:
-        lines.append(f"| {word} | {' | '.join(str(counts(listed)[word]) for listed in columns)} |")
+        rows[word] = [counts(listed)[word] for listed in columns]
         if word == "undecided":
-            small = [sum(one.smaller for one in listed) for listed in columns]
-            lines.append(f"| *smaller than expected* | {' | '.join(map(str, small))} |")
-    for label, count in (("decided", words.decided), ("published direction", words.following)):
-        lines.append(f"| {label} | {' | '.join(map(count, columns))} |")
-    meanings = [*words.MEANING.items(), *words.MORE.items()]
-    return [*lines, "", *(f"- **{word}**: {meaning}." for word, meaning in meanings)]
+            rows["*smaller than expected*"] = [sum(one.smaller for one in listed) for listed in columns]
+    rows |= {"decided": [*map(words.decided, columns)], "published direction": [*map(words.following, columns)]}
+    lines = [f"| | {' | '.join(parts)} | {last} |", "|---" * (len(parts) + 2) + "|"]
+    lines += [f"| {label} | {' | '.join(map(str, row))} |" for label, row in rows.items()]
+    return [*lines, "", *(f"- **{word}**: {meaning}." for word, meaning in (words.MEANING | words.MORE).items())]
 
 
 def _section(word: str, listed: Sequence[Judged]) -> list[str]:
@@ -110,8 +109,8 @@ def _cells(one: Judged, word: str) -> list[str]:
     cells = [
         f"`{claim.id}`: {claim.claim}<br>{rows}<br>`{words.command(one)}`",
         f"{first:g}, {second:g}<br>{claim.metric}<br>{words.table_name(claim.table)}",
-        f"{words.mean(one.first)}, {words.mean(one.second)}",
-        "<br>".join(filter(None, (one.error or words.difference(one), words.before(one)))),
+        f"{show_estimate(one.first)}, {show_estimate(one.second)}",
+        "<br>".join(filter(None, (one.error or show_contrast(one.difference), words.before(one)))),
         words.p_value(one),
     ]
     if word == "undecided":
@@ -131,41 +130,31 @@ def plot(judged: Sequence[Judged], file: Path) -> bool:
         Whether something was drawn: False where no claim has run, or matplotlib is not installed.
     """
     drawn = [one for one in judged if one.word in COLOURS and one.difference is not None]
-    if not drawn:
-        return False
-    try:
-        figure = _figure(drawn)
-    except ImportError:
+    if not drawn or not has_plots():
         return False
     with written(file) as beside:
-        figure.savefig(beside, format="svg", metadata={"Date": None})
+        _figure(drawn).savefig(beside, format="svg", metadata={"Date": None})
     return True
 
 
 def _figure(drawn: Sequence[Judged]) -> Any:
     import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     mpl.rcParams["svg.hashsalt"] = "claims"
     figure = Figure(figsize=(8.5, 0.3 * len(drawn) + 1.3), layout="constrained")
-    FigureCanvasSVG(figure)
-    axes = figure.subplots()
+    axes: Any = figure.subplots()
     axes.axvline(0, color="#333333", linewidth=1)
     for row, one in enumerate(drawn):
-        difference, colour = one.difference, COLOURS[one.word]
-        assert difference is not None
-        if difference.low is not None and difference.high is not None:
-            ends = [one.sign * difference.low, one.sign * difference.high]
-            axes.plot(ends, [row, row], color=colour, linewidth=1.8)
-        value = one.sign * difference.difference
-        axes.plot([value], [row], MARKS[one.word], color=colour, markersize=6, linestyle="", label=one.word)
+        colour, (value, low, high) = COLOURS[one.word], one.effect
+        if low is not None and high is not None:
+            axes.plot([low, high], [row, row], color=colour, linewidth=1.8)
+        axes.plot(value, row, MARKS[one.word], color=colour, markersize=6, label=one.word)
     axes.set_yticks(range(len(drawn)), [one.registered.claim.id for one in drawn], fontsize=8)
     axes.set_ylim(len(drawn) - 0.5, -0.5)
     axes.set_xlabel("difference in the published direction, with its 95 % interval")
     axes.grid(axis="x", alpha=0.25)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(named.values(), named, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return figure

@@ -1,11 +1,9 @@
 """Runs the rows that registered claims need, those first that decide most per minute, and keeps their results."""
 
-import hashlib
 import itertools
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from vlcli.claims.load import Power, Registered, every
 from vlcli.claims.results_file import Cell, Measured, Results, all_cells, cells_of, seeds_of
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError, did_you_mean
 from vlcli.progress import Progress, Silent
+from vlcli.recipe import stage_record
 from vlcli.recipe.check import by_place
 from vlcli.recipe.plan import RunOptions
 from vlcli.recipe.table import RowTable, load_table
@@ -68,27 +67,19 @@ USUAL_SECONDS = 60.0
 """The expected time of a row with one seed while none of its recipe has run."""
 
 
-@dataclass
 class Tables:
     """The tables that claims name, each loaded once."""
 
-    tables: dict[str, RowTable] = field(default_factory=dict)
-    digests: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def table(self, recipe: str) -> RowTable:
-        """Returns the table of this name."""
-        if recipe not in self.tables:
-            self.tables[recipe] = load_table(recipe)
-        return self.tables[recipe]
+    def __init__(self) -> None:
+        self.table, self._of_row = cache(load_table), cache(self._digest)
 
     def digest(self, cell: Cell) -> str:
         """Returns the digest of the row as a recipe, without its seed."""
-        key = (cell.recipe, cell.row)
-        if key not in self.digests:
-            value = {**self.table(cell.recipe).member(cell.row).document.value, "seed": None, "about": None}
-            text = json.dumps(value, sort_keys=True, default=str)
-            self.digests[key] = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return self.digests[key]
+        return self._of_row(cell.recipe, cell.row)
+
+    def _digest(self, recipe: str, row: str) -> str:
+        value = {**self.table(recipe).member(row).document.value, "seed": None, "about": None}
+        return stage_record.digest(value)[:16]
 
 
 @dataclass
@@ -108,15 +99,11 @@ class Study:
     folder: Path
     seeds: int | None = None
     page: Path | None = None
-    tables: Tables = field(default_factory=Tables)
-    results: Results = field(default_factory=Results)
-    published: Results = field(default_factory=Results)
 
     def __post_init__(self) -> None:
         """Reads what earlier runs measured."""
-        self.results = results_file.read(self.folder / results_file.FILE)
-        if self.page is not None:
-            self.published = results_file.read(results_file.beside(self.page))
+        self.tables, self.results = Tables(), results_file.read(self.folder / results_file.FILE)
+        self.published = Results() if self.page is None else results_file.read(results_file.beside(self.page))
 
     def look(self, cell: Cell) -> Measured | None:
         """Returns what a cell measured with the recipe as it is today."""
@@ -130,15 +117,15 @@ class Study:
         """
         cells = all_cells(self.claims, self.seeds)
         recipes = {cell.recipe for cell in cells}
-        shown = {}
-        for key, measured in self.published.cells.items():
+
+        def is_current(key: str, digest: str) -> bool:
             recipe, row = _row_of(key)
-            if recipe not in recipes or (
-                row in self.tables.table(recipe).rows and self.tables.digest(Cell(recipe, row, 0)) == measured.digest
-            ):
-                shown[key] = measured
-        now = {cell.key: ran for cell in cells if (ran := self.look(cell)) is not None}
-        return Results(shown | now)
+            if recipe not in recipes:
+                return True
+            return row in self.tables.table(recipe).rows and self.tables.digest(Cell(recipe, row, 0)) == digest
+
+        shown = {key: one for key, one in self.published.cells.items() if is_current(key, one.digest)}
+        return Results(shown | {cell.key: ran for cell in cells if (ran := self.look(cell)) is not None})
 
     def done(self) -> set[Cell]:
         """Returns the cells that need not be run."""
@@ -183,21 +170,17 @@ def check(claims: Iterable[Registered], tables: Tables) -> None:
         RecipeError: every claim whose recipe cannot be loaded, or has no such row; with the line of the claim.
     """
     problems: dict[str, Problem] = {}
-    for one in claims:
-        if one.small is None:
-            continue
-        recipe = one.small.recipe
+    for one, small in ((one, one.small) for one in claims if one.small is not None):
+        recipe = small.recipe
         try:
             rows = tables.table(recipe).rows
         except VlcliError as error:
             what = f"the recipe cannot be used: {error}"
             problems.setdefault(recipe, Problem(one.claim.id, what, one.place, recipe))
             continue
-        for row in one.small.cells:
-            if row not in rows:
-                hint = did_you_mean(row, rows, 1, 0.4)
-                what = f"the recipe {recipe} has no such row"
-                problems[f"{one.claim.id} {row}"] = Problem(one.claim.id, what, one.place, row, ", ".join(rows), hint)
+        for row in [row for row in small.cells if row not in rows]:
+            hint, what = did_you_mean(row, rows, 1, 0.4), f"the recipe {recipe} has no such row"
+            problems[f"{one.claim.id} {row}"] = Problem(one.claim.id, what, one.place, row, ", ".join(rows), hint)
     if problems:
         raise RecipeError(sorted(problems.values(), key=by_place), "claims")
 
@@ -236,15 +219,13 @@ def run(
         Job(name, frozenset(cells_of(one, study.seeds)), chance(one.power, len(seeds_of(one, study.seeds))))
         for name, one in testable.items()
     ]
-
     estimates = {one.small.recipe: one.small.minutes for one in testable.values() if one.small and one.small.minutes}
 
     def seconds(cell: Cell) -> float:
         return study.results.seconds(cell, 60 * estimates.get(cell.recipe, USUAL_SECONDS / 60))
 
     while ends is None or time.monotonic() < ends:
-        job = following(jobs_left, done | failed, seconds)
-        if job is None:
+        if (job := following(jobs_left, done | failed, seconds)) is None:
             break
         missing = [cell for cell in cells_of(testable[job.id], study.seeds) if cell not in done | failed]
         tell(f"{job.id}: {len(missing)} runs, about {sum(map(seconds, missing)) / 60:.0f} minutes")
@@ -292,23 +273,21 @@ def _run_cells(
 
 def _keep(study: Study, table: RowTable, runs: Sequence[RowRun]) -> None:
     ended = [run for run in runs if run.error is not None or run.outcomes]
-    cells = {(run.label, run.seed): Cell(table.reference, run.label, run.seed) for run in ended}
     measured = {}
     for run in ended:
-        at = run.label, run.seed
-        measured[at] = Measured(study.tables.digest(cells[at]), run.state, seconds=run.seconds)
+        cell = Cell(table.reference, run.label, run.seed)
+        measured[cell.key] = Measured(study.tables.digest(cell), run.state, seconds=run.seconds)
     for label, part in results(table, ended).items() if ended else ():
         for row in part.rows:
             for ran in row.runs:
                 if ran.seed is None:
                     continue
-                kept = measured[row.label, ran.seed]
+                kept = measured[Cell(table.reference, row.label, ran.seed).key]
                 if ran.state == DONE:
                     kept.metrics[label], kept.evaluation[label] = ran.metrics, str(ran.evaluation or "")
                 else:
                     kept.state, kept.error = FAILED, kept.error or ran.error or ran.state
-    by_key = {cells[at].key: one for at, one in measured.items()}
-    new = {key: one for key, one in by_key.items() if study.results.cells.get(key) != one}
+    new = {key: one for key, one in measured.items() if study.results.cells.get(key) != one}
     if new:
         study.results.cells |= new
         results_file.write(study.folder / results_file.FILE, study.results)

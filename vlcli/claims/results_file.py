@@ -1,17 +1,14 @@
 """Reads and writes what every cell measured, so that a killed run goes on and a page keeps its numbers."""
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
+from statistics import median_high
+from typing import Literal
 
 from vlcli.claims.load import Registered
-from vlcli.errors import DataError
 from vlcli.files import write_json
-from vlcli.tables.results import DONE
+from vlcli.tables.results import DONE, read_as
 
 
 @dataclass(frozen=True, order=True)
@@ -23,20 +20,9 @@ class Cell:
     seed: int
 
     @property
-    def command(self) -> str:
-        """The command that runs this cell alone."""
-        return f"vlcli run {shown(self.recipe, self.row)} seed={self.seed}"
-
-    @property
     def key(self) -> str:
         """The name in the file of results."""
         return f"{self.recipe}:{self.row} seed={self.seed}"
-
-
-def shown(recipe: str, row: str) -> str:
-    """``RECIPE:ROW`` as one types it: quoted where the label has a space."""
-    name = f"{recipe}:{row}"
-    return f"'{name}'" if set(name) & set(" ()") else name
 
 
 def seeds_of(one: Registered, count: int | None = None) -> list[int]:
@@ -65,7 +51,6 @@ def all_cells(claims: Iterable[Registered], count: int | None = None) -> list[Ce
 
 
 FILE = "results.json"
-VERSION = 1
 
 
 @dataclass
@@ -91,20 +76,19 @@ class Results:
     """What all cells measured so far, by :attr:`vlcli.claims.results_file.Cell.key`."""
 
     cells: dict[str, Measured] = field(default_factory=dict)
-    version: int = VERSION
+    version: Literal[1] = 1
 
     def of(self, cell: Cell, digest: str) -> Measured | None:
         """Returns what a cell measured with this recipe; None where it has not run."""
         measured = self.cells.get(cell.key)
-        return measured if measured is not None and measured.digest == digest else None
+        return measured if measured and measured.digest == digest else None
 
     def seconds(self, cell: Cell, otherwise: float) -> float:
         """Returns how long a cell takes: as other seeds of its row, else rows of its recipe, else ``otherwise``."""
         for start in (f"{cell.recipe}:{cell.row} seed=", f"{cell.recipe}:"):
             took = [one.seconds for key, one in self.cells.items() if key.startswith(start) and one.state == DONE]
-            took = sorted(second for second in took if second > 1)
-            if took:
-                return took[len(took) // 2]
+            if longer := [seconds for seconds in took if seconds > 1]:
+                return median_high(longer)
         return otherwise
 
 
@@ -130,29 +114,17 @@ def read(file: Path) -> Results:
     """Reads a file of results; none where there is no file."""
     if not file.exists():
         return Results()
-    try:
-        value: Any = json.loads(file.read_text(encoding="utf-8"))
-        results = TypeAdapter(Results).validate_python(value, strict=False)
-        if not isinstance(value, dict) or results.version != VERSION:
-            raise ValueError(f"version {results.version}")
-        return results
-    except ValidationError as error:
-        first = error.errors()[0]
-        cause: Exception = error
-        got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    except (OSError, ValueError, RecursionError) as error:
-        cause, got = error, str(error)
     hint = "restore the file, or delete it and run again: of rows whose run folders are there, none is trained again"
-    raise DataError("The results of claims are damaged.", where=str(file), got=got[:200], hint=hint) from cause
+    return read_as(Results, file, "The results of claims are damaged.", hint)
 
 
 def write(file: Path, results: Results) -> Path:
     """Replaces a file of results in one go."""
-    return write_json(file, TypeAdapter(Results).dump_python(results))
+    return write_json(file, asdict(results))
 
 
 def publish(page: Path, results: Results) -> Path:
     """Writes the finished cells beside the page that shows them, without the folders of the machine that ran them."""
-    done = {key: one for key, one in sorted(results.cells.items()) if one.state == DONE}
-    cells = {key: replace(one, evaluation={}, seconds=round(one.seconds, 1)) for key, one in done.items()}
+    done = ((key, one) for key, one in sorted(results.cells.items()) if one.state == DONE)
+    cells = {key: replace(one, evaluation={}, seconds=round(one.seconds, 1)) for key, one in done}
     return write(beside(page), Results(cells))

@@ -53,6 +53,15 @@ class Judged:
         return 1 if self.registered.claim.direction == "higher" else -1
 
     @property
+    def effect(self) -> tuple[float | None, float | None, float | None]:
+        """Difference and interval, positive where they agree with the paper; the lower end first."""
+        measured = self.difference
+        if measured is None:
+            return None, None, None
+        ends = [self.sign * end for end in (measured.low, measured.high) if end is not None]
+        return self.sign * measured.difference, min(ends, default=None), max(ends, default=None)
+
+    @property
     def follows(self) -> bool | None:
         """Whether the difference has the published direction, sure or not; None where not all seeds have run."""
         if self.difference is None or self.word not in COMPLETE:
@@ -100,20 +109,17 @@ def judge(claims: Sequence[Registered], look: Look, count: int | None = None) ->
         count: seeds, where others than the registered number are wanted.
     """
     measured = {one.claim.id: _measure(one, look, count) for one in claims}
-    tables: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
+    tables: dict[tuple[str, str, bool], list[Judged]] = defaultdict(list)
     for one in claims:
         if one.small is not None:
-            tables[one.file.paper, one.claim.table, one.is_real].append(one.claim.id)
+            tables[one.file.paper, one.claim.table, one.is_real].append(measured[one.claim.id])
     for listed in tables.values():
-        corrected = adjusted([_p(measured[name]) for name in listed])
-        equivalent = adjusted([_p_smaller(measured[name]) for name in listed])
-        for name, p, p_smaller in zip(listed, corrected, equivalent, strict=True):
-            one_judged = measured[name]
-            if one_judged.word == "undecided" and one_judged.difference is not None and p is not None:
-                positive = one_judged.difference.difference * one_judged.sign > 0
-                found: Word = "reproduced" if positive else "opposite"
-                word: Word = found if p < ALPHA else "undecided" if one_judged.is_visible else "not judged"
-                measured[name] = replace(one_judged, word=word, p=p, p_smaller=p_smaller)
+        corrected, equivalent = (adjusted([p(judged) for judged in listed]) for p in (_p, _p_smaller))
+        for judged, p, p_smaller in zip(listed, corrected, equivalent, strict=True):
+            if judged.word == "undecided" and p is not None:
+                found: Word = "reproduced" if judged.follows else "opposite"
+                word: Word = found if p < ALPHA else "undecided" if judged.is_visible else "not judged"
+                measured[judged.registered.claim.id] = replace(judged, word=word, p=p, p_smaller=p_smaller)
     return [measured[one.claim.id] for one in claims]
 
 
@@ -127,30 +133,29 @@ def _measure(one: Registered, look: Look, count: int | None) -> Judged:
     if small is None:
         return Judged(one, "not in small")
     seeds = seeds_of(one, count)
-    cells = {row: [(seed, look(Cell(small.recipe, row, seed))) for seed in seeds] for row in small.cells}
-    measured = [cell for ran in cells.values() for _, cell in ran if cell is not None]
-    labels = (label for cell in measured for label in cell.metrics if label and small.metric.startswith(f"{label}/"))
-    label = next(labels, "")  # of the evaluate stage that the metric's name begins with
+    cells = {(row, seed): look(Cell(small.recipe, row, seed)) for row in small.cells for seed in seeds}
+    labels = (label for cell in cells.values() if cell for label in cell.metrics if label)
+    # of the evaluate stage that the metric's name begins with
+    label = next((label for label in labels if small.metric.startswith(f"{label}/")), "")
     metric = small.metric.removeprefix(f"{label}/")
-    rows = []
-    for row, ran in cells.items():
-        runs = []
-        for seed, cell in ran:
-            if cell is not None:
-                folder = cell.evaluation.get(label)
-                metrics = cell.metrics.get(label, {})
-                runs.append(RunResults(seed, cell.state, metrics, Path(folder) if folder else None, cell.error))
-        rows.append(RowResults(row, runs))
-    both = set.intersection(*(set(row.values(metric)) for row in rows))
-    failed = (run.error or run.state for row in rows for run in row.runs if run.state in ("failed", "refused"))
-    error = next(failed, "")
-    word: Word = "failed" if error else "not run" if len(both) < len(seeds) else "undecided"
-    first, second = (estimate(row, metric) for row in rows[:2])
-    differences = [contrast(row, rows[1], metric) if both else None for row in (rows[0], *rows[2:])]
-    guessed = estimate(rows[1], f"chance/{metric.removeprefix('mean/')}")
+    rows = {row: RowResults(row) for row in small.cells}
+    for (row, seed), cell in cells.items():
+        if cell is not None:
+            folder = Path(cell.evaluation[label]) if cell.evaluation.get(label) else None
+            rows[row].runs.append(RunResults(seed, cell.state, cell.metrics.get(label, {}), folder, cell.error))
+    first, second, *planted = rows.values()
+    complete = set.intersection(*(set(row.values(metric)) for row in rows.values()))
+    failed = [run for row in rows.values() for run in row.runs if run.state in ("failed", "refused")]
+    error = (failed[0].error or failed[0].state) if failed else ""
+    word: Word = "failed" if error else "not run" if len(complete) < len(seeds) else "undecided"
+    guessed = estimate(second, f"chance/{metric.removeprefix('mean/')}")
     chance = one.world.chance if one.world.chance is not None or guessed is None else guessed.mean
-    judged = Judged(one, word, len(both), len(seeds), first, second, differences[0], chance=chance, error=error)
-    return replace(judged, planted=differences[-1]) if small.planted else judged
+    means = estimate(first, metric), estimate(second, metric)
+    judged = Judged(one, word, len(complete), len(seeds), *means, chance=chance, error=error)
+    if not complete:
+        return judged
+    known = contrast(planted[0], second, metric) if planted else None
+    return replace(judged, difference=contrast(first, second, metric), planted=known)
 
 
 def _p(one: Judged) -> float:
@@ -173,10 +178,18 @@ def _p_of(difference: Contrast) -> float:
 
 def as_row(one: Judged) -> dict[str, Any]:
     """Returns a verdict as JSON has it."""
-    facts: dict[str, Any] = {"id": one.registered.claim.id, "verdict": one.word}
-    facts |= {"seeds": one.seeds, "seeds_wanted": one.wanted, "p_holm": one.p, "error": one.error}
-    for name in ("first", "second", "difference"):
-        value = getattr(one, name)
-        facts[name] = None if value is None else asdict(value)
-    facts |= {"smaller_than_expected": one.smaller, "chance": one.chance, "share_of_range": one.share}
-    return facts | {"seeds_to_decide": one.seeds_to_decide, "done": one.word in COMPLETE}
+    parts = {"first": one.first, "second": one.second, "difference": one.difference}
+    return {
+        "id": one.registered.claim.id,
+        "verdict": one.word,
+        "seeds": one.seeds,
+        "seeds_wanted": one.wanted,
+        "p_holm": one.p,
+        "error": one.error,
+        **{name: None if value is None else asdict(value) for name, value in parts.items()},
+        "smaller_than_expected": one.smaller,
+        "chance": one.chance,
+        "share_of_range": one.share,
+        "seeds_to_decide": one.seeds_to_decide,
+        "done": one.word in COMPLETE,
+    }

@@ -1,9 +1,10 @@
 """Writes verdicts, differences and numbers of seeds as pages and the terminal show them."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from vlcli.claims.verdicts import COMPLETE, DECIDED, Judged, Word
-from vlcli.tables.statistics import Estimate
+from vlcli.tables.cells import show_contrast
 
 MEANING: dict[Word, str] = {
     "reproduced": "the difference has the published direction, p below .05 after Holm's correction",
@@ -53,10 +54,8 @@ def generated(judged: Sequence[Judged]) -> tuple[str, list[Judged]]:
 
 def cost(one: Judged) -> str:
     """How long the rows of a claim take, where that was registered."""
-    small = one.registered.small
-    if small is None or small.minutes is None:
-        return ""
-    return f", about {small.minutes * 2 * one.wanted:.0f} core-minutes"
+    minutes = one.registered.small.minutes if one.registered.small else None
+    return "" if minutes is None else f", about {minutes * 2 * one.wanted:.0f} core-minutes"
 
 
 def decided(judged: Sequence[Judged]) -> str:
@@ -83,27 +82,12 @@ def command(one: Judged) -> str:
     return f"vlcli reproduce {one.registered.file.paper} --claims {one.registered.claim.id}{extra}"
 
 
-def mean(row: Estimate | None) -> str:
-    """A row's mean, with half its interval where it has run with several seeds."""
-    if row is None:
-        return "-"
-    return f"{row.mean:.3f}" if row.half is None else f"{row.mean:.3f} ± {row.half:.3f}"
-
-
 def interval(one: Judged) -> str:
     """The ends of the difference's 95 % interval; nothing where one seed has run."""
     measured = one.difference
     if measured is None or measured.low is None or measured.high is None:
         return ""
     return f"{measured.low:+.3f} to {measured.high:+.3f}"
-
-
-def difference(one: Judged) -> str:
-    """The paired difference with its interval."""
-    if one.difference is None:
-        return "-"
-    ends = interval(one)
-    return f"{one.difference.difference:+.3f}{f' ({ends})' if ends else ''}"
 
 
 def p_value(one: Judged) -> str:
@@ -140,9 +124,9 @@ def history(judged: Sequence[Judged]) -> list[str]:
     if judged[0].registered.is_real:  # its claims are of several papers; each shows its own earlier verdicts
         return lines
     for one in judged[0].registered.file.earlier:
-        verdicts: list[str] = [verdict for verdict, _ in one.verdicts.values()]
+        verdicts: Counter[str] = Counter(verdict for verdict, _ in one.verdicts.values())
         named = dict.fromkeys((*DECIDED, "undecided", *verdicts))
-        spread = ", ".join(f"{verdicts.count(word)} {word}" for word in named)
+        spread = ", ".join(f"{verdicts[word]} {word}" for word in named)
         numbers = ", ".join(map(str, one.seeds))
         lines.append(f"An earlier registration (seeds {numbers}) ended with {spread}. {one.settings}")
     return lines
@@ -158,5 +142,5 @@ def short(judged: Sequence[Judged]) -> list[list[str]]:
                 more = ", ".join(filter(None, (size(one), f"{seeds(one)} seeds would decide")))
             if one.word == "not judged":
                 more = room(one)
-            rows.append([one.registered.claim.id, one.word, difference(one), more])
+            rows.append([one.registered.claim.id, one.word, show_contrast(one.difference), more])
     return rows

@@ -1,13 +1,14 @@
 """Answers the page's requests to one model: its uses, search in a folder, samples; as plain data."""
 
 import math
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
 from PIL import Image
 
 from vlcli.api import Loaded
@@ -85,30 +86,26 @@ class Demo:
             self.turns.forget()
             for upload in uploads:
                 upload.sample = None
-            self.ask(use.name, [upload.key for upload in uploads], text if use.text != "none" else "")
+            self.ask(use.name, [upload.key for upload in uploads], "" if use.text == "none" else text)
 
     def _first(self, count: int) -> tuple[list[Upload], str]:
         """Return pictures and a text to try the model on: the first sample, or grey pictures where there is none."""
         sample = next((one for one in self.samples if len(one.pictures) == count), None)
-        try:
-            if sample is not None:
+        if sample is not None:
+            with suppress(DataError):
                 return [self._upload(path) for path in sample.pictures], sample.text or TRIED
-        except DataError:
-            pass
         grey = preview(Image.new("RGB", (320, 240), (128, 128, 128)), 320)
         return [self.uploads.add(grey) for _ in range(count)], TRIED
 
     def page(self) -> dict[str, Any]:
         """Return the facts from which the page draws itself."""
-        folder = Path(self.model.folder) if self.model.folder else Path("model")
+        folder = self.model.folder
         parts = [part for part in folder.absolute().parts if part != "model"]
-        samples = [{"pictures": len(one.pictures), "text": one.text, "answer": one.answer} for one in self.samples]
-        keys = ("name", "kind", "images", "text", "about")
         return {
             "model": "/".join(parts[-2:]),  # run and stage
             "about": SMALL_ABOUT if folder == SMALL_FOLDER / "questions" / "model" else type(self.model.model).__name__,
-            "uses": [{key: getattr(use, key) for key in keys} for use in self.model.uses.values()],
-            "samples": samples,
+            "uses": [asdict(use) for use in self.model.uses.values()],
+            "samples": [{**one._asdict(), "pictures": len(one.pictures)} for one in self.samples],
             "folder": self.index and {"name": self.index.folder.name, "pictures": len(self.index.store)},
             "limits": {**vars(self.limits), "pictures": PICTURES},
             "within": self.within(),
@@ -128,19 +125,10 @@ class Demo:
         self.check(text)
         uploads = self.uploads.get(keys)
         tokens = [one.token for one in uploads]
-        with self._timed() as times:
+        with self.turns.turn() as times:
             prediction = self.model.predict(text or None, tokens, task=task, top=TOP)
             attention = look(self.model, text, tokens) if text else None
         return {**_plain(prediction, uploads), "attention": attention, **times, "within": self.within()}
-
-    @contextmanager
-    def _timed(self) -> Iterator[dict[str, float]]:
-        """Wait for a turn; yields a mapping that gets the seconds of the turn and those waited."""
-        times: dict[str, float] = {}
-        with self.turns.turn() as waited:
-            begun = time.monotonic()
-            yield times
-            times |= {"seconds": round(time.monotonic() - begun, 3), "waited": round(waited, 3)}
 
     def check(self, text: str) -> None:
         """Refuse a text that is too long. Raises UsageError: it is."""
@@ -167,56 +155,50 @@ class Demo:
         uploads = self.uploads.get(keys[:1])
         if not text.strip() and not uploads:
             raise UsageError("Say what to look for.", expected="a sentence, or a picture")
-        with self._timed() as times:
+        with self.turns.turn() as times:
             query = self.model.embed_text(text) if text.strip() else self.model.embed_image([uploads[0].token])
             nearest = index.nearest(query[0], min(top, len(index.store)))
-        numbers = {name: row for row, name in enumerate(index.store.ids)}
-        rows = []
-        for path, score in nearest:
-            number = numbers[path.relative_to(index.folder).as_posix()]
-            rows.append({"name": path.name, "score": round(score, 4), "number": number})
+        numbers = {index.folder / name: row for row, name in enumerate(index.store.ids)}
+        rows = [{"name": path.name, "score": round(score, 4), "number": numbers[path]} for path, score in nearest]
         return {"found": rows, **times, "within": self.within()}
 
-    def take_sample(self, number: int) -> dict[str, Any]:
-        """Return the pictures of a sample as uploads, and its text.
+    def take(self, kind: str, number: int) -> dict[str, Any]:
+        """Return the pictures of one of the ``samples``, or of the ``folder``, as uploads, and its text.
 
         Raises:
-            DataError: there is no such sample, or its file is gone.
+            DataError: there is no such sample or picture, or its file is gone.
         """
-        sample = self._sample(number)
-        uploads = [self._upload(path) for path in sample.pictures]
-        return {"pictures": [described(one) for one in uploads], "text": sample.text, "answer": sample.answer}
-
-    def take_found(self, number: int) -> dict[str, Any]:
-        """Return a picture of the folder as an upload. Raises DataError: there is no such picture."""
-        return {"pictures": [described(self._upload(self._in_folder(number)))], "text": "", "answer": ""}
+        sample = self._sample(kind, number)
+        return {**sample._asdict(), "pictures": [described(self._upload(path)) for path in sample.pictures]}
 
     def thumbnail(self, kind: str, number: int, picture: int = 0) -> bytes:
         """Return a small JPEG of a sample's or of the folder's picture. Raises DataError: there is no such picture."""
-        pictures = self._sample(number).pictures if kind == "samples" else (self._in_folder(number),)
-        if not 0 <= picture < len(pictures):
+        pictures = self._sample(kind, number).pictures
+        if picture >= len(pictures):
             raise DataError("There is no such picture.")
-        try:
-            with self.uploads.decoding:
-                return preview(open_image(pictures[picture], self.limits.pixels), THUMBNAIL)
-        except BadImageError as error:
-            raise DataError("The picture cannot be used.", where=pictures[picture].name, got=str(error)) from None
+        with _usable(pictures[picture]), self.uploads.decoding:
+            return preview(open_image(pictures[picture], self.limits.pixels), THUMBNAIL)
 
-    def _sample(self, number: int) -> Sample:
-        if not 0 <= number < len(self.samples):
-            raise DataError("There is no such sample.")
-        return self.samples[number]
-
-    def _in_folder(self, number: int) -> Path:
-        if self.index is None or not 0 <= number < len(self.index.store):
+    def _sample(self, kind: str, number: int) -> Sample:
+        if kind == "samples":
+            if number >= len(self.samples):
+                raise DataError("There is no such sample.")
+            return self.samples[number]
+        if self.index is None or number >= len(self.index.store):
             raise DataError("There is no such picture in the folder.")
-        return self.index.folder / self.index.store.ids[number]
+        return Sample((self.index.folder / self.index.store.ids[number],))
 
     def _upload(self, path: Path) -> Upload:
-        try:
+        with _usable(path):
             return self.uploads.add(read_content(path), path.name)
-        except BadImageError as error:
-            raise DataError("The picture cannot be used.", where=path.name, got=str(error)) from None
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BadImageError as error:
+        raise DataError("The picture cannot be used.", where=path.name, got=str(error)) from None
 
 
 def described(upload: Upload) -> dict[str, Any]:
@@ -229,24 +211,25 @@ def _plain(prediction: Prediction, uploads: Sequence[Upload]) -> dict[str, Any]:
     """Return a prediction for the page; boxes are divided by width and height."""
     pictures = []
     for number, upload in enumerate(uploads):
-        size = [*upload.size, *upload.size]
         boxes = [
-            {"box": _share(one.box, size), "label": one.label, "score": round(float(one.score), 4)}
+            {"box": _share(one.box, upload), "label": one.label, "score": round(float(one.score), 4)}
             for one in prediction.boxes
             if one.image == number
         ]
-        regions = list(prediction.regions[number]) if number < len(prediction.regions) else []
-        pictures.append({"boxes": boxes[:100], "regions": [_share(box, size) for box in regions]})
-    choices = [(str(one.label), round(float(one.probability), 4)) for one in prediction.choices]
+        regions = [_share(box, upload) for part in prediction.regions[number : number + 1] for box in part]
+        pictures.append({"boxes": boxes[:100], "regions": regions})
     return {
         "task": prediction.use.name,
         "kind": prediction.use.kind,
         "words": prediction.words(),
-        "choices": [{"label": label, "probability": probability} for label, probability in choices],
+        "choices": [
+            {"label": str(one.label), "probability": round(float(one.probability), 4)} for one in prediction.choices
+        ],
         "pictures": pictures,
         "notes": prediction.notes,
     }
 
 
-def _share(box: Sequence[float], size: Sequence[int]) -> list[float]:
-    return [round(min(max(float(value) / most, 0.0), 1.0), 4) for value, most in zip(box, size, strict=True)]
+def _share(box: ArrayLike, upload: Upload) -> list[float]:
+    shares: list[float] = (np.asarray(box, np.float64) / [*upload.size, *upload.size]).clip(0, 1).round(4).tolist()
+    return shares

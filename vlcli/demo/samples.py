@@ -14,7 +14,6 @@ from vlcli.prediction.sources import SMALL
 from vlcli.progress import Silent
 from vlcli.recipe import stage_record
 from vlcli.recipe.load import load
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.stages.make import world_config
 from vlcli.tools.search import walk_pictures
 
@@ -34,10 +33,9 @@ def of_folder(folder: Path, count: int = COUNT) -> list[Sample]:
     if not folder.is_dir():
         hint = "vlcli demo MODEL --samples FOLDER"
         raise DataError("There is no such folder of samples.", where=str(folder), hint=hint)
-    samples = [Sample((path,)) for path in islice(walk_pictures(folder), count)]
-    if not samples:
-        raise DataError("There is no picture in the folder of samples.", where=str(folder))
-    return samples
+    if samples := [Sample((path,)) for path in islice(walk_pictures(folder), count)]:
+        return samples
+    raise DataError("There is no picture in the folder of samples.", where=str(folder))
 
 
 def small_world(folder: Path, images: int, seed: int) -> None:
@@ -56,26 +54,23 @@ def of_world(folder: Path, count: int = COUNT) -> list[Sample]:
 
 def of_run(model: Loaded, count: int = COUNT) -> list[Sample]:
     """Return examples of the data on which the model is tested; none where its run or its data are gone."""
-    folder = Path(model.folder) if model.folder else None
-    folders = [] if folder is None else [folder, folder.parent]
-    record = next((record for folder in folders if (record := stage_record.read(folder)) is not None), None)
+    record = stage_record.read(model.folder) or stage_record.read(model.folder.parent)
     if record is None or not record.root:
         return []
     root, verdict = Path(record.root), bool(model.uses) and model.use.kind == "verdict"
     for reader in _readers(model, record, root):
-        samples = list(islice(_examples(reader, verdict, count), count))
-        if samples:
+        if samples := list(islice(_examples(reader, verdict, count), count)):
             return samples
     return [Sample((path,)) for path in islice(walk_pictures(root), count)] if root.is_dir() else []
 
 
-def _readers(model: Loaded, record: StageRecord, root: Path) -> Iterator[Reader]:
+def _readers(model: Loaded, record: stage_record.StageRecord, root: Path) -> Iterator[Reader]:
     """Yield data sets: those on which the task is tested, then validation, then training."""
     config, specs = record.config, []
     if model.task is not None:
-        splits = dict.fromkeys([getattr(model.task, "eval_split", ""), "dev", "val", "test"])
+        splits = dict.fromkeys([model.task.eval_split, "dev", "val", "test"])
         data = config.get("data") or [model.task.dataset()]
-        specs += [{**spec, "split": split} for split in splits if split for spec in data if isinstance(spec, dict)]
+        specs += [{**spec, "split": split} for split in splits for spec in data if isinstance(spec, dict)]
     specs += [*(config.get("validation") or []), *(config.get("data") or [])]
     for spec in specs:
         try:
@@ -92,12 +87,11 @@ def _examples(reader: Reader, verdict: bool, count: int) -> Iterator[Sample]:
         every = max(1, len(examples) // (3 * count))
         for example in [*examples[::every], *examples]:
             names = {*example.images, example.text or ""} - {""}
-            if not example.images or seen & names:
-                continue
-            seen |= names
-            files = tuple(reader.locate(name) for name in example.images)
-            if all(is_there(file) for file in files):
-                yield Sample(files, example.text or "", _answer(example.targets, verdict))
+            if example.images and not seen & names:
+                seen |= names
+                files = tuple(map(reader.locate, example.images))
+                if all(map(is_there, files)):
+                    yield Sample(files, example.text or "", _answer(example.targets, verdict))
     except Exception:  # as above
         return
 

@@ -54,12 +54,12 @@ _TAKE = re.compile(r"/api/(samples|folder)/(\d{1,6})")
 _PICTURE = re.compile(r"/pictures/([\w-]{1,40})")
 
 
-class Refused(Exception):  # noqa: N818 - an answer
+class Refused(UsageError):  # noqa: N818 - an answer
     """A request that is answered by a status and a message alone."""
 
     def __init__(self, status: HTTPStatus, what: str, **more: str) -> None:
-        super().__init__(what)
-        self.status, self.error = status, UsageError(what, **more)
+        super().__init__(what, **more)
+        self.status = status
 
 
 class Server(ThreadingHTTPServer):
@@ -78,7 +78,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads, block_on_close = True, False
     request_queue_size = 128
 
-    def __init__(self, demo: Demo | None, host: str, port: int, log: Callable[[str], None] | None = None) -> None:
+    def __init__(self, demo: Demo | None, host: str, port: int, log: Callable[[str], None] = lambda _: None) -> None:
         self.host, self.log = host, log
         if demo is not None:
             self.demo = demo
@@ -101,15 +101,13 @@ class Server(ThreadingHTTPServer):
 
         An address does: only names can be made to lead here by a stranger's name server.
         """
-        host, _, port = name.rpartition(":") if re.search(r":\d+$", name) else (name, "", "80")
-        if not (port.isascii() and port.isdigit()) or int(port) != self.server_port:
+        host, _, port = name.rpartition(":") if re.search(r":[0-9]+$", name) else (name, "", "80")
+        if int(port) != self.server_port:
             return False
         host = host.strip("[]").lower()
         with contextlib.suppress(ValueError):
-            address = ipaddress.ip_address(host)
-            return address.is_loopback or not self.is_local
-        names = {"localhost", self.host.lower()}
-        return host in (names if self.is_local else names | {socket.gethostname().lower()})
+            return ipaddress.ip_address(host).is_loopback or not self.is_local
+        return host in {"localhost", self.host.lower()} or (not self.is_local and host == socket.gethostname().lower())
 
     @property
     def is_local(self) -> bool:
@@ -121,7 +119,7 @@ class Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a fault; a client that is gone is none."""
         fault = sys.exception()
-        if self.log is not None and not isinstance(fault, (ConnectionError, TimeoutError)):
+        if not isinstance(fault, (ConnectionError, TimeoutError)):
             self.log(f"{client_address}: {fault!r}")
 
 
@@ -160,22 +158,21 @@ class Handler(BaseHTTPRequestHandler):
         self._guarded(self._post)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Write to the server's log, if any."""
-        if self.server.log is not None:
-            self.server.log(f"{self.client_address[0]} {format % args}")
+        """Write to the server's log."""
+        self.server.log(f"{self.client_address[0]} {format % args}")
 
     def _guarded(self, answer: Callable[[], None]) -> None:
         """Check and answer; whatever goes wrong becomes one message."""
         if not self.server.places.acquire(blocking=False):
-            self._busy(CONNECTIONS, 5)
+            self._error(HTTPStatus.SERVICE_UNAVAILABLE, Busy(CONNECTIONS, 5))
             return
         try:
             self._check_origin()
             answer()
         except Refused as refused:
-            self._error(refused.status, refused.error)
+            self._error(refused.status, refused)
         except Busy as busy:
-            self._busy(busy.waiting, max(1, round(busy.seconds)))
+            self._error(HTTPStatus.SERVICE_UNAVAILABLE, busy)
         except VlcliError as error:
             self._error(HTTPStatus.BAD_REQUEST, error)
         except (ConnectionError, TimeoutError):
@@ -188,13 +185,9 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             self.server.places.release()
 
-    def _error(self, status: HTTPStatus, error: VlcliError, headers: dict[str, str] | None = None) -> None:
-        self._json(status, {"error": error.as_dict()}, headers)
-
-    def _busy(self, waiting: int, seconds: int) -> None:
-        got, hint = f"{waiting} requests wait already", "try again in a moment"
-        error = VlcliError("The model is busy.", got=got, hint=hint)
-        self._error(HTTPStatus.SERVICE_UNAVAILABLE, error, {"Retry-After": str(seconds)})
+    def _error(self, status: HTTPStatus, error: VlcliError) -> None:
+        headers = {"Retry-After": str(max(1, round(error.seconds)))} if isinstance(error, Busy) else {}
+        self._json({"error": error.as_dict()}, status, **headers)
 
     def _check_origin(self) -> None:
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
@@ -210,29 +203,26 @@ class Handler(BaseHTTPRequestHandler):
         demo, path = self.server.demo, self.path.partition("?")[0]
         if path in FILES:
             name, kind = FILES[path]
-            self._send(HTTPStatus.OK, resources.files("vlcli.demo").joinpath("page", name).read_bytes(), kind)
+            self._send(resources.files("vlcli.demo").joinpath("page", name).read_bytes(), kind)
         elif path == "/api/page":
-            self._json(HTTPStatus.OK, demo.page())
+            self._json(demo.page())
         elif match := _THUMBNAIL.fullmatch(path):
-            self._send(HTTPStatus.OK, demo.thumbnail(match[1], int(match[2]), int(match[3])), "image/jpeg")
+            self._send(demo.thumbnail(match[1], int(match[2]), int(match[3])), "image/jpeg")
         elif match := _PICTURE.fullmatch(path):
-            self._send(HTTPStatus.OK, demo.uploads.get([match[1]])[0].preview, "image/jpeg")
+            self._send(demo.uploads.get([match[1]])[0].preview, "image/jpeg")
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.", got=path[:80], hint=f"open {self.server.url}")
 
     def _post(self) -> None:
         demo = self.server.demo
         if self.path == "/api/pictures":
-            data = self._body(demo.limits.upload, "picture")
-            self._json(HTTPStatus.OK, described(demo.uploads.add(data)))
+            self._json(described(demo.uploads.add(self._body(demo.limits.upload, "picture"))))
         elif match := _TAKE.fullmatch(self.path):
             self._body(JSON_BYTES, "request")
-            take = demo.take_sample if match[1] == "samples" else demo.take_found
-            self._json(HTTPStatus.OK, take(int(match[2])))
+            self._json(demo.take(match[1], int(match[2])))
         elif self.path in ("/api/ask", "/api/search"):
             task, text, pictures = _fields(self._body(JSON_BYTES, "text"))
-            asked = self.path == "/api/ask"
-            self._json(HTTPStatus.OK, demo.ask(task, pictures, text) if asked else demo.search(text, pictures))
+            self._json(demo.ask(task, pictures, text) if self.path == "/api/ask" else demo.search(text, pictures))
         else:
             self._body(JSON_BYTES, "request")
             raise Refused(HTTPStatus.NOT_FOUND, "There is no such page.", got=self.path[:80])
@@ -258,16 +248,16 @@ class Handler(BaseHTTPRequestHandler):
             data += part
         return bytes(data)
 
-    def _json(self, status: HTTPStatus, value: Any, headers: dict[str, str] | None = None) -> None:
-        self._send(status, json.dumps(value).encode(), "application/json", headers)
+    def _json(self, value: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> None:
+        self._send(json.dumps(value).encode(), "application/json", status, **headers)
 
-    def _send(self, status: HTTPStatus, content: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
+    def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> None:
         self.close_connection = True
+        length = str(len(content))
         with contextlib.suppress(ConnectionError, TimeoutError):
             self.send_response(status)
-            for name, value in {**HEADERS, **(headers or {}), "Content-Type": kind}.items():
+            for name, value in {**HEADERS, **headers, "Content-Type": kind, "Content-Length": length}.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)

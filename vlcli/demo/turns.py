@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from vlcli.errors import VlcliError
 
-class Busy(Exception):  # noqa: N818 - a state, which the page shows as such
+
+class Busy(VlcliError):  # noqa: N818 - a state, which the page shows as such
     """Too many requests wait already; ``seconds`` estimates when one more may."""
 
     def __init__(self, waiting: int, seconds: float) -> None:
-        super().__init__(f"{waiting} requests wait already")
-        self.waiting, self.seconds = waiting, seconds
+        super().__init__("The model is busy.", got=f"{waiting} requests wait already", hint="try again in a moment")
+        self.seconds = seconds
 
 
 class Turns:
@@ -22,7 +24,7 @@ class Turns:
         self.most = most
         self._changed = threading.Condition()
         self._queue: deque[object] = deque()
-        self._times: deque[float] = deque([1.0], maxlen=5)
+        self._times = deque([1.0], maxlen=5)
 
     @property
     def usual(self) -> float:
@@ -35,13 +37,16 @@ class Turns:
         return len(self._queue)
 
     @contextmanager
-    def turn(self) -> Iterator[float]:
-        """Wait for this thread's turn and keep it while the section lasts; yields the seconds that it waited.
+    def turn(self) -> Iterator[dict[str, float]]:
+        """Wait for this thread's turn and keep it while the section lasts.
+
+        Yields:
+            A mapping that gets the ``seconds`` of the turn and those ``waited`` when the section ends.
 
         Raises:
             Busy: too many wait already.
         """
-        came, me = time.monotonic(), object()
+        came, me, times = time.monotonic(), object(), dict[str, float]()
         with self._changed:
             if len(self._queue) > self.most:
                 raise Busy(len(self._queue), len(self._queue) * self.usual)
@@ -49,9 +54,10 @@ class Turns:
             self._changed.wait_for(lambda: self._queue[0] is me)
         begun = time.monotonic()
         try:
-            yield begun - came
+            yield times
         finally:
-            self._times.append(time.monotonic() - begun)
+            times |= {"seconds": round(time.monotonic() - begun, 3), "waited": round(begun - came, 3)}
+            self._times.append(times["seconds"])
             with self._changed:
                 self._queue.popleft()
                 self._changed.notify_all()

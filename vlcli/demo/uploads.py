@@ -82,8 +82,8 @@ class Uploads:
                 self._kept.move_to_end(key)
             return [self._kept[key] for key in keys]
 
-    def of_token(self, token: Image.Image) -> Upload | None:
-        """Return the upload of a token; None for other images."""
+    def of_token(self, token: object) -> Upload | None:
+        """Return the upload of a token; None for anything else."""
         with self._lock:
             return next((upload for upload in self._kept.values() if upload.token is token), None)
 
@@ -113,11 +113,11 @@ class Remembered:
         """Return pictures as the model reads them, see ``PictureReader.read``."""
         samples: list[ImageSample] = []
         for picture, name in zip(pictures, names or [f"image-{n}" for n in range(len(pictures))], strict=True):
-            upload = self._uploads.of_token(picture) if isinstance(picture, Image.Image) else None
+            upload = self._uploads.of_token(picture)
             if upload is None:
                 samples += self._reader.read([picture], [name])
                 continue
             if upload.sample is None:
-                upload.sample = self._reader.read([self._uploads.decoded(upload.data)], [upload.key])[0]
+                (upload.sample,) = self._reader.read([self._uploads.decoded(upload.data)], [upload.key])
             samples.append(replace(upload.sample, key=name))
         return samples

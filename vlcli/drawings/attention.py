@@ -1,38 +1,34 @@
 """Draws the attention of a trained model over the regions of pictures."""
 
 import fnmatch
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from vlcli.drawings.base import Album, Drawing, DrawingContext, enlarged, pieces, save_picture, scaled, token_boxes
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.drawings import base
+from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import UsageError
-from vlcli.nn.batch import Batch
-from vlcli.nn.model import EncoderOutput, Recorder
+from vlcli.nn import Batch, Layout
 from vlcli.report.drawing import attention_bar, draw_attention, draw_boxes
 from vlcli.report.sheet import INK, Cell, contact_sheet
 
 ALL_WORDS = "all words"
 
 
-@dataclass
-class Seen:
-    """States of the image tokens, tokens of the sentence, and one layer's attention (P, H, Tq, Tk)."""
+class Seen(NamedTuple):
+    """The layout of the image tokens, tokens of the sentence, and one layer's attention (P, H, Tq, Tk)."""
 
-    image: EncoderOutput
+    layout: Layout
     text: int
     attention: Tensor
     name: str
 
 
-class Attention(Drawing):
+class Attention(base.Drawing):
     """Where a model looks: attention over regions, averaged over words and for each word.
 
     Args:
@@ -51,52 +47,44 @@ class Attention(Drawing):
     ) -> None:
         self.count, self.layer, self.head, self.words, self.columns = count, layer, head, words, columns
 
-    def draw(self, scene: DrawingContext) -> list[Path]:
+    def draw(self, scene: base.DrawingContext) -> list[Path]:
         bundle = scene.bundle()
         runner = scene.runner(bundle, limit=self.count)
-        album = Album(runner.data)
+        album = base.Album(runner.data)
         paths: list[Path] = []
-        with evaluating(runner.module), torch.no_grad(), scene.progress.task("draw", self.count, "ex") as bar:
+        with evaluating(runner.module), scene.progress.task("draw", self.count, "ex") as bar:
             for code in range(min(self.count, runner.data.total)):
                 batch = runner.data.batch([code]).to(scene.device)
                 seen = self._look(runner, batch)
                 for pair in range(len(seen.attention)):
                     cells, scale = self._cells(bundle, batch, seen, pair, album)
                     sheet = contact_sheet(cells, columns=self.columns, scale=scale)
-                    paths.append(save_picture(sheet, scene.folder / f"attention-{len(paths) + 1}.png"))
+                    paths.append(base.save_picture(sheet, scene.folder / f"attention-{len(paths) + 1}.png"))
                 bar.advance()
         return paths
 
     def _look(self, runner: TaskRunner, batch: Batch) -> Seen:
-        record = Recorder()
-        step = runner.step(batch, record=record)
-        if "fuse" in runner.model.capabilities and batch.clean.text is not None:
-            fused = step.fused()
-            image, text = fused.image, len(fused.text.layout)
-        else:
-            image, text = step.image(), 0
-        name = self._choose(record, len(image.layout), text)
-        return Seen(image, text, record.attention[name].float(), name)
-
-    def _choose(self, record: Recorder, image: int, text: int) -> str:
-        # over the picture's tokens, and from the sentence's where there is one
-        fits = [n for n, w in record.attention.items() if w.shape[-1] in (image, text + image)]
-        chosen = [n for n in fits if self.layer is None or fnmatch.fnmatchcase(n, self.layer)]
+        # attention over the picture's tokens, and from the sentence's where there is one
+        attention, states, text = base.recorded(runner, batch)
+        image = len(states.layout)
+        fits = [n for n, w in attention.items() if w.shape[-1] in (image, text + image)]
+        chosen = fnmatch.filter(fits, self.layer or "*")
         if not chosen:
             where, expected = "drawing attention, layer", ", ".join(fits) or "(the model records none over the picture)"
             raise UsageError("No such attention.", where=where, got=str(self.layer), expected=expected)
-        worded = [n for n in chosen if text and record.attention[n].shape[-2] in (text, text + image)]
-        return (worded or chosen)[-1]
+        worded = [n for n in chosen if text and attention[n].shape[-2] in (text, text + image)]
+        name = (worded or chosen)[-1]
+        return Seen(states.layout, text, attention[name].float(), name)
 
     def _cells(
-        self, bundle: Bundle, batch: Batch, seen: Seen, pair: int, album: Album
+        self, bundle: Bundle, batch: Batch, seen: Seen, pair: int, album: base.Album
     ) -> tuple[list[Cell], tuple[Image.Image, str, str, str]]:
-        view, layout = batch.clean, seen.image.layout
+        view = batch.clean
         assert view.images is not None
         key = view.images.keys[int(view.image_rows[0, pair])]
-        picture = enlarged(album.open(key))
-        boxes, tokens = token_boxes(layout, pair)
-        boxes = scaled(boxes, picture)
+        picture = base.enlarged(album.open(key))
+        boxes, tokens = base.token_boxes(seen.layout, pair)
+        boxes = base.scaled(boxes, picture)
         sentence = view.text.raw[0] if seen.text and view.text is not None else key
         cells = [Cell(draw_boxes(picture, boxes, width=1), [(sentence, INK)])]
         rows = self._rows(seen, pair, tokens)
@@ -117,9 +105,9 @@ class Attention(Drawing):
         self, bundle: Bundle, batch: Batch, seen: Seen, rows: NDArray[np.float32]
     ) -> list[tuple[str, NDArray[np.float32]]]:
         # label and weights (tokens,) of the mean, then of single queries: words, or class tokens of a picture alone
-        layout = seen.image.layout
+        layout = seen.layout
         if seen.text and len(rows) in (seen.text, seen.text + len(layout)):
-            words = pieces(bundle, batch)
+            words = base.pieces(bundle, batch)
             mean = rows[[place for place, _ in words]].mean(0) if words else rows[: seen.text].mean(0)
             return [(ALL_WORDS, mean), *((word, rows[place]) for place, word in words)]
         special = layout.special[0].nonzero()[:, 0].tolist() if len(rows) == len(layout) else []
@@ -131,6 +119,6 @@ class Attention(Drawing):
             expected = f"0 to {len(weights) - 1}"
             raise UsageError("No such head.", where="drawing attention, head", got=str(self.head), expected=expected)
         chosen = weights.mean(0) if self.head is None else weights[self.head]  # (queries, keys)
-        before = chosen.shape[-1] - len(seen.image.layout)  # the sentence, in a joint sequence
+        before = chosen.shape[-1] - len(seen.layout)  # the sentence, in a joint sequence
         rows: NDArray[np.float32] = chosen[:, before:].cpu().numpy()[:, tokens]  # (queries, tokens)
         return rows

@@ -1,6 +1,5 @@
 """Defines the base class of drawings, what a drawing is given, and how pictures are opened and written."""
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,17 +7,15 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
+from torch import Tensor
 
-from vlcli.data.images import load_image
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.reader import Reader
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner
+from vlcli.data import Pipeline, Reader, load_image
+from vlcli.engine import Bundle, TaskRunner
 from vlcli.features import FeatureStore
-from vlcli.files import write_bytes, write_text
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
+from vlcli.files import write_text, written
+from vlcli.nn import Batch, Layout
+from vlcli.nn.records import EncoderOutput, Recorder
 from vlcli.progress import Progress
 from vlcli.recipe.stage_record import StageRecord
 from vlcli.tasks.base import Task
@@ -31,9 +28,7 @@ class Album:
     """The pictures of a pipeline's examples."""
 
     def __init__(self, data: Pipeline) -> None:
-        self.files: dict[str, Path] = {}
-        for reader in data.readers:
-            self.files |= reader.image_files()
+        self.files = {name: path for reader in data.readers for name, path in reader.image_files().items()}
 
     def open(self, name: str) -> Image.Image:
         """Opens a picture by its id."""
@@ -48,9 +43,9 @@ def token_boxes(layout: Layout, row: int) -> tuple[NDArray[np.float32], NDArray[
     if layout.boxes is not None:
         return layout.boxes[row].cpu()[tokens].numpy(), tokens.numpy()
     rows, columns = layout.grid or (1, 1)
-    corner = layout.centre[row].cpu()[tokens].numpy()  # (N, 2) row, column
-    size = np.array([rows, columns], np.float32)
-    return np.concatenate([corner[:, ::-1] / size[::-1], (corner + 1)[:, ::-1] / size[::-1]], 1), tokens.numpy()
+    corner = layout.centre[row].cpu()[tokens].numpy()[:, ::-1]  # (N, 2) column, row
+    size = np.array([columns, rows], np.float32)
+    return np.concatenate([corner / size, (corner + 1) / size], 1), tokens.numpy()
 
 
 def scaled(boxes: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float32]:
@@ -61,9 +56,7 @@ def scaled(boxes: NDArray[np.float32], picture: Image.Image) -> NDArray[np.float
 def enlarged(picture: Image.Image) -> Image.Image:
     """Enlarges a picture whose shorter side has less than :data:`SHORT` pixels."""
     scale = SHORT / min(picture.size)
-    if scale <= 1:
-        return picture
-    return picture.resize((round(picture.width * scale), round(picture.height * scale)), Image.Resampling.LANCZOS)
+    return picture if scale <= 1 else ImageOps.scale(picture, scale, Image.Resampling.LANCZOS)
 
 
 def pieces(bundle: Bundle, batch: Batch) -> list[tuple[int, str]]:
@@ -71,6 +64,19 @@ def pieces(bundle: Bundle, batch: Batch) -> list[tuple[int, str]]:
     text: Any = batch.clean.text
     names, special = bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].tolist()
     return [(place, name) for place, (name, off) in enumerate(zip(names, special, strict=True)) if not off]
+
+
+def recorded(runner: TaskRunner, batch: Batch) -> tuple[dict[str, Tensor], EncoderOutput, int]:
+    """Passes a batch forward; returns attention by name, states of the image tokens, and how many are the sentence's.
+
+    The sentence is read where the model fuses it with the picture; else its tokens are 0.
+    """
+    record = Recorder()
+    step = runner.step(batch, record=record)
+    if "fuse" in runner.model.capabilities and batch.clean.text is not None:
+        fused = step.fused()
+        return record.attention, fused.image, len(fused.text.layout)
+    return record.attention, step.image(), 0
 
 
 PLOTS = "pip install 'vlcli[plots]'"
@@ -103,11 +109,9 @@ class DrawingContext(Protocol):
             UsageError: ``from`` names nothing.
             DataError: nothing there is a trained model.
         """
-        ...
 
     def bundles(self) -> dict[str, Bundle]:
         """Returns every trained model among the sources, by source."""
-        ...
 
     def records(self) -> dict[str, StageRecord]:
         """Returns the sources' ``stage.json`` (metrics, configuration), by source.
@@ -115,11 +119,9 @@ class DrawingContext(Protocol):
         Raises:
             DataError: one of them is no finished stage.
         """
-        ...
 
     def task(self, bundle: Bundle | None = None) -> Task | None:
         """Returns the task that the stage names, else the model's own; None where neither has one."""
-        ...
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
         """Returns the data sets that the stage names, else those of the task.
@@ -127,19 +129,15 @@ class DrawingContext(Protocol):
         Raises:
             UsageError: neither names any.
         """
-        ...
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:
         """Returns :meth:`readers`, loaded as the model wants them; only the first ``limit`` examples of each."""
-        ...
 
     def runner(self, bundle: Bundle, limit: int | None = None) -> TaskRunner:
         """Returns the model on :meth:`data`: batches, passes, predictions."""
-        ...
 
     def features(self) -> FeatureStore | None:
         """Returns the stores that the stage names or that come before it; None where there are none."""
-        ...
 
 
 class Drawing:
@@ -169,22 +167,19 @@ class Drawing:
 
 def new_figure(width: float, height: float) -> Any:
     """Returns a matplotlib figure, its size in inches, that needs no screen (the drawing names the package)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_picture(picture: Any, path: Path) -> Path:
     """Writes a PIL image or a matplotlib figure as PNG; equal pictures make equal files."""
-    buffer = io.BytesIO()
-    if isinstance(picture, Image.Image):
-        picture.save(buffer, format="png")
-    else:
-        picture.savefig(buffer, format="png", dpi=DOTS, metadata={"Software": None})
-    return write_bytes(path, buffer.getvalue())
+    with written(path) as beside:
+        if isinstance(picture, Image.Image):
+            picture.save(beside, format="png")
+        else:
+            picture.savefig(beside, format="png", dpi=DOTS, metadata={"Software": None})
+    return path
 
 
 def save_numbers(value: Any, path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Draws a metric of several stages over a number of each: accuracy over buckets, recall over pictures."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from vlcli.drawings.base import PLOTS, Drawing, DrawingContext, new_figure, save_numbers, save_picture
@@ -10,6 +11,7 @@ from vlcli.recipe.stage_record import StageRecord
 Points = list[tuple[float, float]]
 
 
+@dataclass(kw_only=True)
 class Curve(Drawing):
     """What stages scored, over a number of each: one line, or one for each series.
 
@@ -27,28 +29,22 @@ class Curve(Drawing):
     packages = ("matplotlib",)
     install = PLOTS
 
-    def __init__(
-        self,
-        *,
-        at: dict[str, float],
-        metric: str = "accuracy",
-        series: dict[str, list[str]] | None = None,
-        level: dict[str, str] | None = None,
-        x: str = "",
-        y: str = "",
-        log: bool = False,
-        title: str = "",
-    ) -> None:
-        self.at, self.metric, self.level = at, metric, level or {}
-        self.series = series if series is not None else {"": list(at)}
-        self.x, self.y, self.log, self.title = x, y or metric, log, title
+    at: dict[str, float]
+    metric: str = "accuracy"
+    series: dict[str, list[str]] | None = None
+    level: dict[str, str] | None = None
+    x: str = ""
+    y: str = ""
+    log: bool = False
+    title: str = ""
 
     def draw(self, scene: DrawingContext) -> list[Path]:
         records = {Path(name).name: record for name, record in scene.records().items()}
-        lines = {label: self._points(records, stages) for label, stages in self.series.items()}
-        levels = {label: self._value(records, stage) for stage, label in self.level.items()}
+        series = {"": list(self.at)} if self.series is None else self.series
+        lines = {label: self._points(records, stages) for label, stages in series.items()}
+        levels = {label: self._value(records, stage) for stage, label in (self.level or {}).items()}
         figure = new_figure(6.4, 4.2)
-        axes = figure.add_subplot(xlabel=self.x, ylabel=self.y, title=self.title)
+        axes = figure.add_subplot(xlabel=self.x, ylabel=self.y or self.metric, title=self.title)
         if self.log:
             axes.set_xscale("log")
         for label, points in lines.items():

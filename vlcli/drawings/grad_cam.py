@@ -1,16 +1,16 @@
 """Draws Grad-CAM: a heat map of a sentence's match with a picture, for the sentence and for each word."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from PIL import Image
 
 from vlcli.drawings.base import Album, Drawing, DrawingContext, enlarged, pieces, save_picture, scaled
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
+from vlcli.engine import Bundle, TaskRunner, evaluating
+from vlcli.nn import Batch, Layout
 from vlcli.report.drawing import draw_boxes, draw_heat
 from vlcli.report.sheet import INK, Cell, contact_sheet
 from vlcli.tasks.heat import contrast_maps, heat_map, matching_maps
@@ -19,6 +19,7 @@ from vlcli.tasks.outputs import target
 Panel = tuple[str, torch.Tensor]
 
 
+@dataclass(kw_only=True)
 class GradCam(Drawing):
     """Grad-CAM of the matching score over the picture: for the whole sentence, then for each of its words.
 
@@ -39,19 +40,13 @@ class GradCam(Drawing):
     paper = "Grad-CAM, Selvaraju et al. 2017; ALBEF, Li et al. 2021, Figure 4; ACE-RPE, Figure 4"
     reads_data = True
 
-    def __init__(
-        self,
-        *,
-        count: int = 4,
-        objective: str = "matching",
-        of: Literal["words", "image"] = "words",
-        layer: str | None = None,
-        head: int | None = None,
-        words: int = 12,
-        columns: int = 5,
-    ) -> None:
-        self.count, self.objective, self.of, self.layer, self.head = count, objective, of, layer, head
-        self.words, self.columns = words, columns
+    count: int = 4
+    objective: str = "matching"
+    of: Literal["words", "image"] = "words"
+    layer: str | None = None
+    head: int | None = None
+    words: int = 12
+    columns: int = 5
 
     def draw(self, scene: DrawingContext) -> list[Path]:
         bundle = scene.bundle()
@@ -94,9 +89,7 @@ def opened(batch: Batch, album: Album) -> tuple[Image.Image, str]:
 def with_truth(picture: Image.Image, batch: Batch) -> Image.Image:
     """Draws the box that is meant, where the data know it."""
     box = target(batch, "box")[0]
-    if box is None:
-        return picture
-    return draw_boxes(picture, scaled(torch.tensor([list(box)], dtype=torch.float32).numpy(), picture))
+    return picture if box is None else draw_boxes(picture, scaled(np.array([list(box)], np.float32), picture))
 
 
 def heated(picture: Image.Image, values: torch.Tensor, layout: Layout, row: int = 0) -> Image.Image:

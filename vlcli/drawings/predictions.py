@@ -1,20 +1,18 @@
 """Draws pictures with a trained model's predictions beside the references."""
 
 from collections.abc import Mapping
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.sample import Example
+from vlcli.data import Example, Pipeline
 from vlcli.drawings.base import Album, Drawing, DrawingContext, save_picture
 from vlcli.engine.evaluation import evaluating
 from vlcli.errors import UsageError
-from vlcli.report.drawing import draw_boxes
-from vlcli.report.sheet import INK, Cell, contact_sheet
+from vlcli.report import INK, Cell, contact_sheet, draw_boxes
 
 RIGHT, WRONG = "#1a7f37", "#c62828"
 _ANSWERS = ("label", "answer", "references", "captions", "raw_answers", "answers", "target")
@@ -43,7 +41,7 @@ class Predictions(Drawing):
             hint = "name one: task=NAME (vlcli ls tasks)"
             raise UsageError("The model was trained on no task.", where=str(bundle.folder), hint=hint)
         runner = scene.runner(bundle, limit=self.count)
-        with evaluating(runner.module), torch.no_grad():
+        with evaluating(runner.module):
             rows = task.evaluate(runner).predictions
         album = Album(runner.data)
         cells = [self._cell(example, row, album) for example, row in paired(runner.data, rows)[: self.count]]
@@ -63,28 +61,25 @@ class Predictions(Drawing):
         return Cell(side_by_side(pictures), lines + self._lines(example, row))
 
     def _lines(self, example: Example, row: Mapping[str, Any]) -> list[tuple[str, str]]:
+        if "boxes" in row:
+            return []
         right = row.get("correct", row.get("accuracy"))
         colour = INK if right is None else RIGHT if float(right) >= 0.5 else WRONG
         said = row.get("prediction", row.get("caption"))
-        lines = [] if said is None or "boxes" in row else [(f"predicted: {_text(said)}", colour)]
-        for name in _ANSWERS:
-            value = row.get(name, example.targets.get(name))
-            if value not in (None, "", [], {}) and "boxes" not in row:
-                return [*lines, (f"reference: {_text(value)}", INK)]
-        return lines
+        lines = [] if said is None else [(f"predicted: {_text(said)}", colour)]
+        references = (row.get(name, example.targets.get(name)) for name in _ANSWERS)
+        reference = next((value for value in references if value not in (None, "", [], {})), None)
+        return lines if reference is None else [*lines, (f"reference: {_text(reference)}", INK)]
 
 
 def paired(data: Pipeline, rows: list[dict[str, Any]]) -> list[tuple[Example, dict[str, Any]]]:
     """Pairs every example with its prediction: by key, by picture, or by order where rows are named otherwise."""
     by_key = {str(row.get("key")): row for row in rows}
+    in_order = rows if len(rows) == len(data.examples) else repeat(None)
     pairs = []
-    for index, example in enumerate(data.examples):
-        names = [example.key, *example.images]
-        row = next((by_key[name] for name in names if name in by_key), None)
-        if row is None and len(rows) == len(data.examples):
-            row = rows[index]
-        if row is not None:
-            pairs.append((example, row))
+    for example, same in zip(data.examples, in_order, strict=False):
+        row = next((by_key[name] for name in (example.key, *example.images) if name in by_key), same)
+        pairs += [] if row is None else [(example, row)]
     return pairs
 
 

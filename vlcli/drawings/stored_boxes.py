@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from vlcli.errors import DataError
-from vlcli.features.reader import FeatureStore
-from vlcli.features.schema import Record
-from vlcli.features.writer import written_whole
+from vlcli.features import FeatureStore, Record
+from vlcli.files import write_bytes
 from vlcli.images.files import BadImageError, open_image
 from vlcli.progress import Progress, Silent
 from vlcli.report.drawing import draw_boxes
@@ -44,17 +43,17 @@ def draw_stored(
     """
     paths = [Path(path) for path in pictures]
     ids = _ids(store, paths)
-    chosen = {"classes": classes, "attributes": attributes}
-    names = {what: some or known_names(store, what) for what, some in chosen.items()}
+    names = {
+        "classes": classes or known_names(store, "classes"),
+        "attributes": attributes or known_names(store, "attributes"),
+    }
     targets = {name: Path(folder) / f"{name.replace('/', '%2F')}.png" for name in ids}
     for path, name in zip(paths, ids, strict=True):
         if not force and targets[name].is_file():
             refuse_others({targets[name]: _drawn(store.read(name), path, names, limit, least)})
     with (progress or Silent()).task("drawing", len(paths), "picture") as task:
         for path, name in zip(paths, ids, strict=True):
-            content = _drawn(store.read(name), path, names, limit, least)
-            with written_whole(targets[name]) as draft:
-                draft.write_bytes(content)
+            write_bytes(targets[name], _drawn(store.read(name), path, names, limit, least))
             task.advance()
     return [targets[name] for name in ids]
 
@@ -104,12 +103,11 @@ def _label(record: Record, row: int, names: Mapping[str, Sequence[str]], scores:
     parts = []
     for ids, what in ((record.attributes, "attributes"), (record.classes, "classes")):
         if ids is not None:
-            number = int(ids[row])
-            unnamed = str(number) if what == "classes" else ""
-            parts.append(names[what][number] if 0 <= number < len(names[what]) else unnamed)
+            unnamed = str(ids[row]) if what == "classes" else ""
+            parts.append(names[what][ids[row]] if 0 <= ids[row] < len(names[what]) else unnamed)
     if scores is not None:
-        parts.append(f"{float(scores[row]):.2f}")
-    return " ".join(part for part in parts if part)
+        parts.append(f"{scores[row]:.2f}")
+    return " ".join(filter(None, parts))
 
 
 def read_names(path: str | Path) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from vlcli.metrics.rows import Row, kind_fields
 from vlcli.pages.samples import MOST_LETTERS, Samples, right_of
+from vlcli.pages.scores import Column
 
 MOST_ROWS, MOST_CLASSES, MOST_COLUMNS = 20, 12, 3
 """Rows of a table; classes of a confusion table (of more, frequent confusions are listed); stages without baselines."""
@@ -14,21 +15,20 @@ MOST_ROWS, MOST_CLASSES, MOST_COLUMNS = 20, 12, 3
 def breakdowns_of(samples: Samples) -> list[dict[str, Any]]:
     """Return tables of a group: right answers by kind and by answer, with counts, and confusions."""
     judged = [one for one in samples.group.columns if any(right_of(row) is not None for row in one.rows.values())]
-    config = {one.label: one.stage.record.config if one.stage.record is not None else {} for one in judged}
-    columns = [one for one in judged if not config[one.label].get("fit")][:MOST_COLUMNS] or judged[:1]
+    trained = [one for one in judged if one.stage.record is None or not one.stage.record.config.get("fit")]
+    columns = trained[:MOST_COLUMNS] or judged[:1]
     if not columns or len(columns[0].rows) < 2:
         return []
-    rows, tables = columns[0].rows, []
-    sides = [column.rows for column in columns]
-    for field in kind_fields(list(rows.values())):
-        tables.append(
-            _table(field.replace("_", " "), {key: str(row.get(field) or "") for key, row in rows.items()}, sides)
-        )
+    rows = columns[0].rows
+    fields = {
+        field.replace("_", " "): {key: str(row.get(field) or "") for key, row in rows.items()}
+        for field in kind_fields(list(rows.values()))
+    }
     truths = {key: answer_of(row) for key, row in rows.items()}
     if len(set(truths.values())) < len(rows):
-        tables.append(_table("answer", truths, sides))
-    shown = [{**table, "columns": columns} for table in tables if len(table["rows"]) > 1]
-    return shown + _confusions(truths, rows)
+        fields["answer"] = truths
+    tables = [_table(name, of, columns) for name, of in fields.items()]
+    return [table for table in tables if len(table["rows"]) > 1] + _confusions(truths, rows)
 
 
 def answer_of(row: Row) -> str:
@@ -41,16 +41,17 @@ def answer_of(row: Row) -> str:
     return str(value)[:MOST_LETTERS]
 
 
-def _table(name: str, of: Mapping[str, str], sides: Sequence[Mapping[str, Row]]) -> dict[str, Any]:
+def _table(name: str, of: Mapping[str, str], columns: Sequence[Column]) -> dict[str, Any]:
     members: dict[str, list[str]] = defaultdict(list)
     for key, value in of.items():
-        if value:
-            members[value].append(key)
-    ranked = sorted(members, key=lambda value: -len(members[value]))
-    parts = [(value, members[value]) for value in ranked[:MOST_ROWS]]
-    if rest := [key for value in ranked[MOST_ROWS:] for key in members[value]]:
+        members[value].append(key)
+    members.pop("", None)
+    ranked = sorted(members.items(), key=lambda part: -len(part[1]))
+    parts = ranked[:MOST_ROWS]
+    if rest := [key for _, keys in ranked[MOST_ROWS:] for key in keys]:
         parts.append((f"{len(ranked) - MOST_ROWS:,} others", rest))
-    return {"name": name, "rows": [(value, len(keys), [_share(keys, side) for side in sides]) for value, keys in parts]}
+    rows = [(value, len(keys), [_share(keys, column.rows) for column in columns]) for value, keys in parts]
+    return {"name": name, "rows": rows, "columns": columns}
 
 
 def _share(keys: Sequence[str], side: Mapping[str, Row]) -> str:
@@ -60,12 +61,8 @@ def _share(keys: Sequence[str], side: Mapping[str, Row]) -> str:
 
 def _confusions(truths: Mapping[str, str], rows: Mapping[str, Row]) -> list[dict[str, Any]]:
     """Return a confusion table of few classes, or the most frequent confusions of many."""
-    said = {
-        key: str(row.get("prediction"))[:MOST_LETTERS]
-        for key, row in rows.items()
-        if isinstance(row.get("prediction"), str | bool)
-    }
-    pairs = Counter((truths[key], said[key]) for key in said if truths[key])
+    said = [(truths[key], row.get("prediction")) for key, row in rows.items() if truths[key]]
+    pairs = Counter((truth, str(word)[:MOST_LETTERS]) for truth, word in said if isinstance(word, str | bool))
     classes = sorted({name for pair in pairs for name in pair})
     if not 1 < len(classes) <= MOST_CLASSES:
         wrong = [(truth, taken, count) for (truth, taken), count in pairs.most_common() if truth != taken and count > 1]

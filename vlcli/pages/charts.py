@@ -59,14 +59,14 @@ def line_chart(title: str, series: Mapping[str, Points], *, log: bool = False) -
     finite = {label: [(x, y) for x, y in points if math.isfinite(y)] for label, points in series.items()}
     values = [y for points in finite.values() for _, y in points]
     log = log and bool(values) and min(values) >= 0 and max(values) > 0
-    shown = {label: thinned([(x, y) for x, y in points if y > 0 or not log]) for label, points in finite.items()}
-    shown = {label: points for label, points in shown.items() if points}
+    kept = {label: thinned([(x, y) for x, y in points if y > 0 or not log]) for label, points in finite.items()}
+    shown = {label: points for label, points in kept.items() if points}
     if not shown:
         return None
     steps = [x for points in shown.values() for x, _ in points]
     low, high = _bounds([y for points in shown.values() for _, y in points], log)
     across = partial(_scaled, min(steps), max(steps), LEFT, WIDTH - RIGHT)
-    height = _log if log else float
+    height = math.log10 if log else float
     up = partial(_scaled, height(low), height(high), HEIGHT - BOTTOM, TOP)
     lines = []
     for number, (label, points) in enumerate(shown.items()):
@@ -83,10 +83,6 @@ def _scaled(low: float, high: float, start: float, end: float, value: float) -> 
     return round(start + share * (end - start), 2)
 
 
-def _log(value: float) -> float:
-    return math.log10(max(value, 1e-300))
-
-
 def _bounds(values: Sequence[float], log: bool) -> tuple[float, float]:
     """Return the lowest and highest height, a little wider than the values."""
     low, high = min(values), max(values)
@@ -99,8 +95,7 @@ def _bounds(values: Sequence[float], log: bool) -> tuple[float, float]:
 def thinned(points: Points, most: int = MOST_POINTS) -> list[tuple[float, float]]:
     """Return about ``most`` points: every n-th, and the last."""
     every = max(1, math.ceil(len(points) / most))
-    kept = list(points[::every])
-    return kept if not points or kept[-1] == points[-1] else [*kept, points[-1]]
+    return [*points[:-1:every], *points[-1:]]
 
 
 def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -110,13 +105,11 @@ def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    first = math.ceil(low / step - 1e-9)
-    count = math.floor(high / step + 1e-9) - first
-    return [round((first + n) * step, 12) for n in range(count + 1)]
+    return [round(n * step, 12) for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(_log(low)), math.ceil(_log(high)) + 1)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         ticks = [f * 10.0**d for d in decades for f in factors if low <= f * 10.0**d <= high]
         if len(ticks) >= 3:

@@ -1,6 +1,7 @@
 """Draws training logs of runs: losses, validation, learning rate, share of time waiting for data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from vlcli.metrics.baseline import NAME, ONE_ANSWER
@@ -48,14 +49,12 @@ def _logs(runs: Sequence[RunFacts], name: str) -> dict[str, list[dict[str, Any]]
     shared: dict[Any, list[RunFacts]] = {}
     for run in runs:
         shared.setdefault(run.stages[name].folder.resolve(), []).append(run)
-    logs = {}
-    for members in shared.values():
-        rows = members[0].stages[name].log
-        if rows:
-            logs[", ".join(run.label for run in members)] = [
-                {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)} for row in rows
-            ]
-    return logs
+    logs = {", ".join(run.label for run in members): members[0].stages[name].log for members in shared.values()}
+    return {label: [_numbers(row) for row in rows] for label, rows in logs.items() if rows}
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
 def _charts(logs: Mapping[str, list[dict[str, Any]]]) -> list[Chart]:
@@ -63,23 +62,20 @@ def _charts(logs: Mapping[str, list[dict[str, Any]]]) -> list[Chart]:
     if len(logs) == 1:
         (rows,) = logs.values()
         charts += [line_chart("loss", loss_series(rows), log=True), line_chart("validation", score_series(rows))]
-    elif logs:
+    else:
         losses = {label: loss_series(rows) for label, rows in logs.items()}
-        told = {
-            label: [{name: value for name, value in row.items() if name not in _BESIDE} for row in rows]
+        scores = {
+            label: score_series([{key: value for key, value in row.items() if key not in _BESIDE} for row in rows])
             for label, rows in logs.items()
         }
-        scores = {label: score_series(rows) for label, rows in told.items()}
-        charts += _side_by_side(losses, MOST_PARTS, log=True) + _side_by_side(scores, None, log=False)
+        charts += [*islice(_side_by_side(losses, log=True), MOST_PARTS), *_side_by_side(scores, log=False)]
     for key, title in OTHERS.items():
         series = {label: [(row["step"], row[key]) for row in rows if key in row] for label, rows in logs.items()}
-        charts.append(line_chart(title, {title: next(iter(series.values()))} if len(series) == 1 else series))
+        charts.append(line_chart(title, {title: series.popitem()[1]} if len(series) == 1 else series))
     return [chart for chart in charts if chart is not None]
 
 
-def _side_by_side(series: Mapping[str, Mapping[str, Points]], most: int | None, *, log: bool) -> list[Chart | None]:
-    """Return a chart for each part, with a line for each run."""
-    parts = list(dict.fromkeys(part for by_part in series.values() for part in by_part))[:most]
-    return [
-        line_chart(part, {label: by[part] for label, by in series.items() if part in by}, log=log) for part in parts
-    ]
+def _side_by_side(series: Mapping[str, Mapping[str, Points]], *, log: bool) -> Iterator[Chart | None]:
+    """Yield a chart for each part, with a line for each run."""
+    for part in dict.fromkeys(part for by_part in series.values() for part in by_part):
+        yield line_chart(part, {label: by[part] for label, by in series.items() if part in by}, log=log)

@@ -11,14 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vlcli.drawings.base import token_boxes
-from vlcli.engine.bundle import Bundle
-from vlcli.engine.evaluation import TaskRunner, evaluating
+from vlcli.drawings.base import recorded, token_boxes
+from vlcli.engine import Bundle, TaskRunner, evaluating
 from vlcli.errors import VlcliError
-from vlcli.nn.batch import Batch
-from vlcli.nn.layout import Layout
-from vlcli.nn.model import Model, Recorder
-from vlcli.nn.position import PairwisePosition
+from vlcli.nn import Batch, Layout, Model, PairwisePosition
 from vlcli.pages.samples import Box, Sample, Samples
 from vlcli.pages.sources import boxes_of
 from vlcli.tasks.heat import matching_maps
@@ -33,6 +29,7 @@ MOST_QUERIES = 64
 """More regions than these are not asked one by one: their mean and the class tokens are."""
 Group = Literal["attention", "Grad-CAM", "position encoding"]
 Array = NDArray[np.float32]
+Logits = Callable[..., Tensor | None]
 
 
 @dataclass
@@ -60,19 +57,15 @@ class Map:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document of the page: a byte for each number, 127 (or -127) for the one furthest from 0."""
-        top = max((float(np.abs(array).max(initial=0)) for array in self.values), default=0.0)
+        top = max(float(np.abs(array).max(initial=0)) for array in self.values)
         scale = 127 / top if top > 0 else 0.0
-        data = [base64.b64encode(np.rint(array * scale).astype(np.int8).tobytes()).decode() for array in self.values]
-        return {
-            "name": self.name,
-            "group": self.group,
-            "asked": self.asked,
-            "names": self.names,
-            "heads": len(self.values[0]) if self.values else 0,
-            "keys": self.keys,
+        return {key: value for key, value in vars(self).items() if key != "values"} | {
+            "heads": len(self.values[0]),
             "top": top,
             "signed": any(float(array.min(initial=0)) < 0 for array in self.values),
-            "data": data,
+            "data": [
+                base64.b64encode(np.rint(array * scale).astype(np.int8).tobytes()).decode() for array in self.values
+            ],
         }
 
 
@@ -105,8 +98,7 @@ class Look:
         facts = [f"“{sample.text}”" if sample.text else sample.key]
         facts += [f"predicted: {said.text} {said.sure}".rstrip()] if said is not None and said.text else []
         facts += [f"reference: {sample.truth}"] if sample.truth else []
-        right = None if said is None else said.right
-        mark = "" if right is None else "✓ " if right >= 0.5 else "✗ "
+        mark = "" if said is None or said.right is None else "✓ " if said.right >= 0.5 else "✗ "
         grids = [_is_grid(boxes) for boxes in self.boxes]
         labels = [
             [_cell(place) if grid else _label(place, picture.boxes) for place in boxes]
@@ -159,12 +151,13 @@ def looks_of(samples: Samples, title: str, room: int) -> tuple[list[dict[str, An
     wrong = wrong[: max(WRONG, EXAMPLES - len(right))]
     chosen = wrong + right[: EXAMPLES - len(wrong)]
     looks: list[Look] = []
+    notes = []
     try:
         bundle = source.scene.bundle()
         runner = source.scene.runner(bundle)
         codes = {example.key: code for code, example in enumerate(runner.data.examples)}
         for sample in chosen:
-            look = _look(runner, bundle, sample, codes.get(sample.example))
+            look = _look(runner, bundle, sample, codes[sample.example]) if sample.example in codes else None
             if look is None or not look.maps:
                 continue
             left = room - sum(other.size for other in looks)
@@ -173,8 +166,8 @@ def looks_of(samples: Samples, title: str, room: int) -> tuple[list[dict[str, An
                 looks.append(look)
     except Exception as error:  # a stranger's model must not cost the page
         text = " ".join(str(error).split()) if isinstance(error, VlcliError) else f"{type(error).__name__}: {error}"
-        return [look.as_dict() for look in looks], [f"{title}: attention cannot be computed. {text}"]
-    return [look.as_dict() for look in looks], []
+        notes.append(f"{title}: attention cannot be computed. {text}")
+    return [look.as_dict() for look in looks], notes
 
 
 def _fit(look: Look, share: float) -> None:
@@ -186,29 +179,20 @@ def _fit(look: Look, share: float) -> None:
             part.values = [array.mean(0, keepdims=True) for array in part.values]
 
 
-def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, code: int | None) -> Look | None:
-    if code is None:
-        return None
+def _look(runner: TaskRunner, bundle: Bundle, sample: Sample, code: int) -> Look | None:
     batch = runner.data.batch([code]).to(next(bundle.model.parameters()).device)
-    text = batch.clean.text
     if batch.clean.images is None:
         return None
-    record = Recorder()
     with evaluating(runner.module), torch.no_grad(), _listening(bundle.model) as terms:
-        step = runner.step(batch, record=record)
-        if "fuse" in runner.model.capabilities and text is not None:
-            fused = step.fused()
-            tokens = _Tokens(batch, fused.image.layout, len(fused.text.layout))
-        else:
-            tokens = _Tokens(batch, step.image().layout, 0)
-    maps = [part for name, weights in record.attention.items() for part in tokens.maps(name, "attention", weights)]
+        attention, image, words = recorded(runner, batch)
+    tokens = _Tokens(batch, image.layout, words)
+    maps = [part for name, weights in attention.items() for part in tokens.maps(name, "attention", weights)]
     maps += _grad_cam(runner, batch, tokens)
     maps += [part for name, term in terms.items() for part in tokens.maps(name, "position encoding", term)]
-    pieces: list[str] = []
-    special: list[bool] = []
-    if text is not None and tokens.words:
-        pieces, special = bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].bool().tolist()
-    return Look(sample, pieces, special, [boxes_of(boxes) for boxes, _ in tokens.places], maps)
+    look = Look(sample, [], [], [boxes_of(boxes) for boxes, _ in tokens.places], maps)
+    if (text := batch.clean.text) is not None and words:
+        look.words, look.special = bundle.tokenizer.tokens(text.ids[0].tolist()), text.special[0].bool().tolist()
+    return look
 
 
 class _Tokens:
@@ -229,27 +213,24 @@ class _Tokens:
         arrays, size = numbers.float().cpu().numpy(), tuple(numbers.shape[-2:])
         several = len(arrays) >= len(self.rows)
         by_picture = [arrays[n if several else min(row, len(arrays) - 1)] for n, row in enumerate(self.rows)]
-        spread = int((by_picture[0].mean(0)[0] > 0).sum()) if group == "attention" else 0
         both = self.words + self.count
-        maps: list[Map] = []
         joint = bool(self.words) and size == (both, both)
         crossed = bool(self.words) and size == (self.words, self.count)
-        before = self.words if joint else 0
+        before = self.words if joint else 0  # in a joint sequence the words come first
+        pairs = [(array, before + kept) for array, (_, kept) in zip(by_picture, self.places, strict=True)]
+        maps: list[Map] = []
         if joint or crossed:
-            places = [before + kept for _, kept in self.places]
-            values = [array[:, : self.words][:, :, kept] for array, kept in zip(by_picture, places, strict=True)]
-            maps.append(Map(name, group, "words", values))
+            maps.append(Map(name, group, "words", [array[:, : self.words][:, :, kept] for array, kept in pairs]))
         if joint or (size == (self.count, self.count) and not crossed):
-            maps += self._of_regions(name, group, by_picture, before)
+            maps += self._of_regions(name, group, pairs, before)
         for part in maps:
-            part.keys = spread
+            part.keys = int((by_picture[0].mean(0)[0] > 0).sum()) if group == "attention" else 0
         return maps
 
-    def _of_regions(self, name: str, group: Group, arrays: list[Array], before: int) -> Iterator[Map]:
+    def _of_regions(self, name: str, group: Group, pairs: list[tuple[Array, Any]], before: int) -> Iterator[Map]:
         """Yield numbers from each region, or from the class tokens and the mean where there are many."""
-        places = [before + kept for _, kept in self.places]
-        squares = [array[:, kept][:, :, kept] for array, kept in zip(arrays, places, strict=True)]
-        many = any(len(kept) > MOST_QUERIES for kept in places)
+        squares = [array[:, kept][:, :, kept] for array, kept in pairs]
+        many = any(len(kept) > MOST_QUERIES for _, kept in pairs)
         if not many:
             yield Map(name, group, "regions", squares)
         special = [before + token for token in self.special]
@@ -257,7 +238,7 @@ class _Tokens:
             named = [f"special token {number + 1}" if number else "class token" for number in range(len(special))]
             values = [
                 np.concatenate([array[:, special][:, :, kept], square.mean(1, keepdims=True)], 1)
-                for array, square, kept in zip(arrays, squares, places, strict=True)
+                for (array, kept), square in zip(pairs, squares, strict=True)
             ]
             yield Map(name, group, "tokens", values, [*named, "mean of all regions"])
 
@@ -290,9 +271,7 @@ def _listening(model: Model) -> Iterator[Mapping[str, Tensor]]:
             object.__delattr__(module, "logits")
 
 
-def _recording(
-    original: Callable[..., Tensor | None], name: str, terms: dict[str, Tensor]
-) -> Callable[..., Tensor | None]:
+def _recording(original: Logits, name: str, terms: dict[str, Tensor]) -> Logits:
     def logits(q: Tensor, k: Tensor, state: Any, layer: int) -> Tensor | None:
         term = original(q, k, state, layer)
         if term is not None:

@@ -75,10 +75,9 @@ def render(runs: Sequence[RunFacts], options: ReportOptions, progress: Progress)
             bar.advance()
     looks, notes = _looks(samples, options, progress, len(runs))
     several = len(runs) > 1
+    together = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
     shown: dict[str, Any] = {
-        "title": f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
-        if several
-        else _HASH.sub("", runs[0].label),
+        "title": together if several else _HASH.sub("", runs[0].label),
         "about": "" if several else str(runs[0].recipe.get("about", "")),
         "facts": [f"{len(runs)} runs side by side"] if several else _facts(runs[0]),
         "runs": [summary_of(run, groups) for run in runs],
@@ -114,13 +113,14 @@ def _looks(
     notes: list[str] = []
     with progress.task("attention", min(len(samples), MODELS), "models") as bar:
         for part in samples:
-            if len(looks) < MODELS:
-                first = part.group.columns[0]
-                title = f"{first.run}: {first.stage.name}" if runs > 1 else first.stage.name
-                examples, more = looks_of(part, title, MOST_BYTES // MODELS)
-                looks += [{"title": title, "examples": examples}] if examples else []
-                notes += more
-                bar.advance()
+            if len(looks) == MODELS:
+                break
+            first = part.group.columns[0]
+            title = f"{first.run}: {first.stage.name}" if runs > 1 else first.stage.name
+            examples, more = looks_of(part, title, MOST_BYTES // MODELS)
+            looks += [{"title": title, "examples": examples}] if examples else []
+            notes += more
+            bar.advance()
     return looks, notes
 
 
@@ -137,10 +137,10 @@ def _missing(run: RunFacts) -> list[str]:
 def _facts(run: RunFacts) -> list[str]:
     records = [stage.record for stage in run.stages.values() if stage.record is not None]
     done = sum(stage.state == "done" for stage in run.stages.values())
-    seconds = sum(float(record.seconds) for record in records)
+    work = duration(sum(float(record.seconds) for record in records))
     started = min((record.started for record in records if record.started), default="")
     seed = run.recipe.get("seed")
-    facts = [run.state, f"{done} of {len(run.stages)} stages done", f"{duration(seconds)} of work"]
+    facts = [run.state, f"{done} of {len(run.stages)} stages done", f"{work} of work"]
     facts += [f"begun {started[:16].replace('T', ' ')} UTC"] if started else []
     return facts + ([f"seed {seed}"] if seed is not None else [])
 
@@ -166,22 +166,20 @@ def _parts(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]
 
 
 def _score_row(group: Group, name: str) -> dict[str, Any]:
-    span = group.span(name)
-    values = [column.measured[name].value for column in group.columns if name in column.measured]
-    best = max(values) if len(values) > 1 else None
-    cells: list[dict[str, Any] | None] = []
-    lanes, words = [], []
-    baselines: dict[str, None] = {}
+    span, cells, lanes = group.span(name), [], []
+    rows = [(column.label, row) for column in group.columns if (row := column.measured.get(name)) is not None]
+    best = max(row.value for _, row in rows) if len(rows) > 1 else None
+    baselines = [fraction(row.baseline) for _, row in rows if row.baseline is not None]
     for column in group.columns:
         row = column.measured.get(name)
-        lane = {key: None if row is None else span.at(getattr(row, key)) for key in ("low", "high", "baseline")}
-        lanes.append({**lane, "at": None if row is None else span.at(row.value), "colour": column.number % COLOURS})
-        if row is None:
-            cells.append(None)
-            continue
-        value = fraction(row.value)
-        cells.append({"value": value, "between": between(row), "best": row.value == best})
-        words.append(f"{column.label} {value}")
-        baselines |= {} if row.baseline is None else {fraction(row.baseline): None}
-    shown = {"name": name, "main": name == group.headline, "cells": cells, "lanes": lanes}
-    return {**shown, "words": "; ".join(words), "baseline": ", ".join(baselines)}
+        lane = {key: span.at(getattr(row, key, None)) for key in ("low", "high", "baseline")}
+        lanes.append({**lane, "at": span.at(getattr(row, "value", None)), "colour": column.number % COLOURS})
+        cells.append(row and {"value": fraction(row.value), "between": between(row), "best": row.value == best})
+    return {
+        "name": name,
+        "main": name == group.headline,
+        "cells": cells,
+        "lanes": lanes,
+        "words": "; ".join(f"{label} {fraction(row.value)}" for label, row in rows),
+        "baseline": ", ".join(dict.fromkeys(baselines)),
+    }

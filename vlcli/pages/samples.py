@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from vlcli.pages.scores import Column, Group
 from vlcli.pages.sources import Source, boxes_of, shares
 from vlcli.progress import Progress
 from vlcli.report.drawing import label_places
+from vlcli.tables.cells import shorter
 
 RIGHT = 0.5
 """From here on an answer counts as right."""
@@ -155,10 +156,7 @@ def choose(rows: Sequence[Row], kind: str | None, count: int, clusters: Clusters
 def _hardness(row: Row) -> tuple[float, float]:
     """Return a key that sorts the worst first: by the row's score, then by how sure the model was."""
     right = right_of(row)
-    quality = row.get("cider_d") if right is None else right
-    sure = row.get("score")
-    chance = float(sure) if isinstance(sure, int | float) else 0.0
-    return (float(quality) if isinstance(quality, int | float) else 0.0, -abs(chance - 0.5))
+    return _number(row.get("cider_d") if right is None else right), -abs(_number(row.get("score")) - 0.5)
 
 
 def _in_turn(rows: Sequence[Row], fields: Sequence[str], clusters: Clusters | None) -> Iterator[Row]:
@@ -178,8 +176,7 @@ def _dealt(rows: Sequence[Row], names: Sequence[str]) -> Iterator[Row]:
 def right_of(row: Row) -> float | None:
     """Return how right a prediction is, from 0 to 1; None where the row does not say."""
     for name in ("accuracy", "correct"):
-        value = row.get(name)
-        if isinstance(value, bool | int | float):
+        if isinstance(value := row.get(name), int | float):
             return min(max(float(value), 0.0), 1.0)
     rank = row.get("rank")
     return float(rank <= 1) if isinstance(rank, int | float) else None
@@ -194,11 +191,12 @@ def _sample(row: Row, kind: str | None, columns: Sequence[Column]) -> Sample:
 
 def _said(row: Row) -> Said:
     value, rank, score = row.get("prediction", row.get("caption")), row.get("rank"), row.get("score")
-    text = "see the box" if _is_box(value) else as_text(value) or "(nothing)"
-    if isinstance(rank, int | float):
-        text = f"rank {rank:g}"
     if isinstance(row.get("boxes"), list):
         text = _boxes_counted(len(_kept(row)))
+    elif isinstance(rank, int | float):
+        text = f"rank {rank:g}"
+    else:
+        text = "see the box" if _is_box(value) else as_text(value) or "(nothing)"
     sure = ""
     if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1 and "rank" not in row:
         sure = f"{100 * (1 - score if row.get('prediction') is False else score):.0f} %"  # of a verdict, its own
@@ -221,25 +219,19 @@ def as_text(value: Any) -> str:
     """Return a prediction or reference in words; of answers with scores, the best first."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Mapping):
-        names = sorted(value, key=lambda name: -_number(value[name]))
-        if [_number(score) for score in value.values()] == [1.0]:
-            return cut(str(names[0]))
-        return cut(", ".join(f"{name} ({_number(value[name]):.2g})" for name in names[:5]))
-    if isinstance(value, list | tuple):
-        return cut(" / ".join(dict.fromkeys(map(str, value[:20]))))
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "" if value is None else cut(str(value))
+    if isinstance(value, list | tuple):
+        value = " / ".join(dict.fromkeys(map(str, value[:20])))
+    if isinstance(value, Mapping):
+        pairs = sorted(((str(name), _number(score)) for name, score in value.items()), key=lambda pair: -pair[1])
+        alone = [score for _, score in pairs] == [1.0]
+        value = pairs[0][0] if alone else ", ".join(f"{name} ({score:.2g})" for name, score in pairs[:5])
+    return "" if value is None else shorter(str(value), MOST_LETTERS)
 
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def cut(text: str) -> str:
-    """Return a text of at most :data:`MOST_LETTERS`."""
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
 
 
 def _is_box(value: Any) -> bool:
@@ -256,10 +248,10 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
         name, first = key.removeprefix("text/"), source.examples.get(best)
         sample.pictures += [_shown(name, source, album)] if name in source.files else []
         if first is not None and first.text:
-            sample.text = cut(f"Ranked first: {first.text}")
-        sample.truth = sample.truth or cut(source.sentences.get(name, ""))
+            sample.text = as_text(f"Ranked first: {first.text}")
+        sample.truth = sample.truth or as_text(source.sentences.get(name))
         return
-    sample.example, sample.text = example.key, cut(example.text or "")
+    sample.example, sample.text = example.key, as_text(example.text)
     sample.truth = sample.truth or _truth(example.targets)
     if sample.text and sample.truth.startswith(sample.text):  # a caption is its own reference
         sample.text = ""
@@ -268,20 +260,17 @@ def _illustrate(sample: Sample, row: Row, source: Source, album: Thumbnails) -> 
         sample.truth = sample.truth or ", ".join(shown.name for shown in sample.pictures)
         if best in source.files and sample.pictures and best != sample.pictures[0].name:
             sample.pictures[0].caption = "true"
-            sample.pictures.append(_shown(best, source, album))
-            sample.pictures[-1].caption = "ranked first"
+            sample.pictures.append(_shown(best, source, album, "ranked first"))
     if sample.pictures:
-        true: Sequence[tuple[list[float], str]] = []
-        if isinstance(row.get("boxes"), list):
-            true = source.labelled(example.images[0])
-            sample.truth = sample.truth or _boxes_counted(len(true))
-        sample.pictures[0].boxes += _boxes(row, example, sample.pictures[0], true[:MOST_BOXES])
+        true = source.labelled(example.images[0]) if isinstance(row.get("boxes"), list) else None
+        sample.truth = sample.truth or ("" if true is None else _boxes_counted(len(true)))
+        sample.pictures[0].boxes += _boxes(row, example, sample.pictures[0], (true or [])[:MOST_BOXES])
 
 
-def _shown(name: str, source: Source, album: Thumbnails) -> Shown:
+def _shown(name: str, source: Source, album: Thumbnails, caption: str = "") -> Shown:
     path = source.files.get(name)
     boxes = [Box(place, label, "region") for place, label in source.regions(name)]
-    return Shown(name, None if path is None else album.of(path), boxes)
+    return Shown(name, None if path is None else album.of(path), boxes, caption)
 
 
 def _boxes(row: Row, example: Example, shown: Shown, true: Sequence[tuple[list[float], str]]) -> list[Box]:
@@ -292,9 +281,9 @@ def _boxes(row: Row, example: Example, shown: Shown, true: Sequence[tuple[list[f
     boxes = [Box(shares([corners], size)[0], label, "true") for corners, label in true]
     for name in ("box", "pixel_box"):  # in shares of the picture, or in pixels
         truth = example.targets.get(name)
-        if truth is not None and _is_box([float(value) for value in truth]):
-            corners = [list(truth)]
-            boxes.append(Box((boxes_of(corners) if name == "box" else shares(corners, size))[0], "reference", "true"))
+        if truth is not None and len(truth) == 4:
+            (place,) = boxes_of([list(truth)]) if name == "box" else shares([list(truth)], size)
+            boxes.append(Box(place, "reference", "true"))
             break
     if _is_box(row.get("prediction")):
         boxes.append(Box(shares([row["prediction"]], size)[0], "predicted", "said"))
@@ -310,6 +299,5 @@ def _kept(row: Row) -> list[int]:
     boxes, scores = row.get("boxes"), row.get("scores")
     if not isinstance(boxes, list):
         return []
-    sure = scores if isinstance(scores, list) else [1.0] * len(boxes)
-    pairs = enumerate(zip(boxes, sure, strict=False))
+    pairs = enumerate(zip(boxes, scores if isinstance(scores, list) else repeat(1.0), strict=False))
     return [n for n, (box, score) in pairs if _is_box(box) and _number(score) >= LEAST_SCORE][:MOST_BOXES]

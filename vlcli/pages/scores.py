@@ -53,9 +53,8 @@ def groups_of(runs: Sequence[RunFacts]) -> list[Group]:
     """Return evaluate stages of all runs in groups; those that the recipe's table names come first."""
     groups: dict[Any, list[tuple[RunFacts, StageFacts, str]]] = {}
     for run in runs:
-        table = run.recipe.get("table")
-        rows = table.get("rows") if isinstance(table, dict) else None
-        labels = {str(stage): str(label) for label, stage in rows.items()} if isinstance(rows, dict) else {}
+        layout = layout_of(run)
+        labels = {} if layout is None else {stage: label for label, stage in layout.rows.items()}
         stages = [stage for stage in run.stages.values() if stage.kind == "evaluate" and stage.metrics]
         for stage in sorted(stages, key=lambda stage: stage.name not in labels):
             keys = frozenset(str(row.get("key")) for row in stage.predictions) or frozenset(stage.metrics)
@@ -66,9 +65,9 @@ def groups_of(runs: Sequence[RunFacts]) -> list[Group]:
 def _measured(stage: StageFacts) -> dict[str, Measured]:
     metrics = {row.name: row for row in measured(stage.metrics, stage.predictions, stage.clusters)}
     for name in [name for name in metrics if name.startswith(BASELINE)]:
-        beside = metrics.pop(name)
-        if (scored := metrics.get(name.removeprefix(BASELINE))) is not None:
-            metrics[scored.name] = replace(scored, baseline=beside.value, by="one answer for all")
+        baseline, scored = metrics.pop(name), metrics.get(name.removeprefix(BASELINE))
+        if scored is not None:
+            metrics[scored.name] = replace(scored, baseline=baseline.value, by="one answer for all")
     return metrics
 
 
@@ -81,9 +80,8 @@ def _group(members: list[tuple[RunFacts, StageFacts, str]], several: bool) -> Gr
         long, short = (f"{run.label}: {name}", f"{run.label}: {label}") if several else (name, label)
         if several and len(names) == 1:
             long = short = run.label
-        metrics = _measured(stage)
         rows = {str(row.get("key")): row for row in stage.predictions}
-        group.columns.append(Column(long, short, run.label, stage, number, metrics, rows))
+        group.columns.append(Column(long, short, run.label, stage, number, _measured(stage), rows))
     run, stage, _ = members[0]
     group.headline = main_metric(layout_of(run), stage.metrics)
     names = [name for column in group.columns for name in column.measured if not NO_SCORES.match(name)]

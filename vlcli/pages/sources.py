@@ -11,7 +11,8 @@ from vlcli.data.sample import Example
 from vlcli.drawings.stored_boxes import known_names
 from vlcli.engine.bundle import find_bundle, read_bundle
 from vlcli.errors import DataError
-from vlcli.features import FeatureStore
+from vlcli.features import FeatureStore, Record
+from vlcli.images.boxes import BoxList
 from vlcli.progress import Progress
 from vlcli.recipe.load import from_mapping
 from vlcli.stages.draw import StageScene
@@ -36,22 +37,22 @@ class Source:
             raise DataError("The stage's record does not say where its data lie.", where=str(stage.folder))
         root = Path(record.root)
         if not root.is_dir():
-            hint = "name the folder of the run again"
-            raise DataError("The data of this stage are gone.", where=str(root), hint=hint)
+            what = "The data of this stage are gone."
+            raise DataError(what, where=record.root, hint="name the folder of the run again")
         sources = [row["path"] for name in record.config.get("from", []) if (row := record.inputs.get(name))]
         section: dict[str, Any] = {"kind": "draw", "drawing": {"name": "predictions"}, "from": sources}
         section |= {key: record.config[key] for key in KEPT if record.config.get(key) not in (None, [], "")}
         section["features"] = [path for path in record.features if Path(path).exists()]
         resolved = from_mapping(STAGE, {"name": STAGE, "root": str(root), "stages": {STAGE: section}})
-        context = StageContext(resolved.recipe, STAGE, resolved.stages[STAGE], stage.folder, {}, root)
-        context.device, context.progress = device, progress
+        context = StageContext(resolved.recipe, STAGE, resolved.stages[STAGE], stage.folder, {}, root, device=device)
+        context.progress = progress
         self.scene = StageScene(context)
 
     @property
     def model_folder(self) -> Path | None:
         """The folder of the trained model; None where the stage has none or the folder is gone."""
-        folders = [find_bundle(path) for path in self.scene.sources.values() if path.is_dir()]
-        return next((folder for folder in folders if folder is not None), None)
+        folders = (find_bundle(path) for path in self.scene.sources.values() if path.is_dir())
+        return next(filter(None, folders), None)
 
     @cached_property
     def examples(self) -> dict[str, Example]:
@@ -74,40 +75,38 @@ class Source:
         bundle = None if self.model_folder is None else read_bundle(self.model_folder)  # without weights
         return list(self.scene.readers(bundle))
 
-    @cached_property
-    def store(self) -> FeatureStore | None:
-        """Regions that the model read; None where it read none."""
-        return self.scene.features()
-
     def labelled(self, picture: str) -> list[tuple[list[float], str]]:
         """Return the labelled boxes of a picture (x1, y1, x2, y2 in pixels) with their classes; none without labels."""
-        found, names = self._labelled.get(picture, (None, []))
-        if found is None:
+        if picture not in self._labelled:
             return []
-        classes = found.classes if found.classes is not None else [-1] * len(found.boxes)
-        pairs = zip(found.boxes.tolist(), classes, strict=True)
-        return [(box, names[int(kind)] if 0 <= int(kind) < len(names) else "") for box, kind in pairs]
+        boxes, names = self._labelled[picture]
+        return list(zip(boxes.boxes.tolist(), _names(boxes, names), strict=True))
 
     @cached_property
-    def _labelled(self) -> dict[str, tuple[Any, list[str]]]:
+    def _labelled(self) -> dict[str, tuple[BoxList, list[str]]]:
         return {name: (boxes, one.class_names()) for one in self._readers for name, boxes in one.boxes().items()}
 
     @cached_property
-    def _class_names(self) -> list[str]:
-        return [] if self.store is None else known_names(self.store, "classes")
+    def _store(self) -> tuple[FeatureStore | None, list[str]]:
+        """The regions that the model read and the names of their classes; None where it read none."""
+        store = self.scene.features()
+        return store, [] if store is None else known_names(store, "classes")
 
     def regions(self, picture: str) -> list[tuple[list[float], str]]:
         """Return boxes of a picture (x, y, width, height in [0, 1]) with labels; none where the store has none."""
-        if self.store is None or picture not in self.store:
+        store, known = self._store
+        if store is None or picture not in store:
             return []
-        record = self.store.read(picture, ("classes", "scores"))
-        regions = []
-        for row, box in enumerate(shares(record.boxes, record.size)[:MOST_REGIONS]):
-            number = -1 if record.classes is None else int(record.classes[row])
-            label = self._class_names[number] if 0 <= number < len(self._class_names) else ""
-            score = f" {float(record.scores[row]):.2f}" if label and record.scores is not None else ""
-            regions.append((box, label + score))
-        return regions
+        record = store.read(picture, ("classes", "scores"))
+        names = _names(record, known)
+        if record.scores is not None:
+            names = [f"{name} {score:.2f}" if name else "" for name, score in zip(names, record.scores, strict=True)]
+        return list(zip(shares(record.boxes, record.size), names, strict=True))[:MOST_REGIONS]
+
+
+def _names(boxes: BoxList | Record, known: list[str]) -> list[str]:
+    numbers = [-1] * len(boxes.boxes) if boxes.classes is None else boxes.classes.tolist()
+    return [known[number] if 0 <= number < len(known) else "" for number in numbers]
 
 
 def shares(boxes: Any, size: tuple[int, int]) -> list[list[float]]:
@@ -118,8 +117,7 @@ def shares(boxes: Any, size: tuple[int, int]) -> list[list[float]]:
 
 def boxes_of(corners: Any) -> list[list[float]]:
     """Return corners in [0, 1] (N, 4) as x, y, width, height inside the picture; NaN becomes 0."""
-    values = np.asarray(corners, np.float64).reshape(-1, 4)
-    values = np.clip(np.nan_to_num(values, nan=0.0, posinf=1.0, neginf=0.0), 0, 1)
-    boxes = np.concatenate([values[:, :2], np.maximum(values[:, 2:] - values[:, :2], 0)], 1)  # (N, 4)
+    boxes = np.nan_to_num(np.asarray(corners, np.float64).reshape(-1, 4)).clip(0, 1)
+    boxes[:, 2:] = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
     rows: list[list[float]] = boxes.round(4).tolist()
     return rows

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from vlcli.pages.charts import Bar, short
 from vlcli.pages.scores import Column, Group
 from vlcli.recipe.load import load
 from vlcli.recipe.yaml import to_yaml
+from vlcli.tables.cells import shorter
 from vlcli.tools.conclusions import conclusions
 from vlcli.tools.differences import WORDS, Comparison, Difference, flat
 from vlcli.tools.run_folder import RECIPE, RunFacts, StageFacts
@@ -25,12 +27,15 @@ MOST_LETTERS = 300
 def summary_of(run: RunFacts, groups: Sequence[Group]) -> dict[str, Any]:
     """Return the words and tables of one run as the template shows them."""
     columns = [(group, column) for group in groups for column in group.columns if column.run == run.label]
-    headlines = [_headline(column, column.measured.get(group.headline or "")) for group, column in columns]
     bars, timeline = _bars(run)
     return {
         "facts": run,
         "words": conclusions([run]),
-        "headlines": [line for line in headlines if line],
+        "headlines": [
+            _headline(column, column.measured[group.headline])
+            for group, column in columns
+            if group.headline in column.measured
+        ],
         "stages": [_stage_row(stage, bars.get(stage.name)) for stage in run.stages.values()],
         "timeline": timeline,
         "replay": replay(run),
@@ -39,17 +44,14 @@ def summary_of(run: RunFacts, groups: Sequence[Group]) -> dict[str, Any]:
     }
 
 
-def _headline(column: Column, row: Measured | None) -> dict[str, str]:
-    if row is None:
-        return {}
-    label = column.stage.name if column.label == column.run else column.label.removeprefix(f"{column.run}: ")
+def _headline(column: Column, row: Measured) -> dict[str, str]:
+    images = f" of {row.images:,} images" if 0 < row.images < row.count else ""
     return {
-        "group": label,
+        "group": column.stage.name if column.label == column.run else column.label.removeprefix(f"{column.run}: "),
         "metric": row.name,
         "value": fraction(row.value),
         "between": between(row),
-        "count": f"{row.count:,} example{'s' * (row.count != 1)}"
-        + (f" of {row.images:,} images" if 0 < row.images < row.count else ""),
+        "count": f"{row.count:,} example{'s' * (row.count != 1)}{images}",
         "baseline": "" if row.baseline is None else f"{row.by}: {fraction(row.baseline)}",
     }
 
@@ -71,7 +73,7 @@ def _stage_row(stage: StageFacts, bar: Bar | None) -> dict[str, Any]:
         return {**row, "time": "", "result": "", "error": "; ".join(stage.faults)}
     names = without_baselines(metrics)
     depth = min((name.count("/") for name in names), default=0)
-    numbers = [(name, metrics[name]) for name in names if name.count("/") == depth][:3]
+    shown = [name for name in names if name.count("/") == depth][:3]
     more = {"started": moment(record.started), "finished": moment(record.finished), "folder": str(stage.folder)}
     more |= {"from": ", ".join(record.inputs), "seed": "" if record.seed is None else str(record.seed)}
     for key, name in (("total", "parameters"), ("examples", "examples read"), ("steps", "optimizer steps")):
@@ -80,10 +82,10 @@ def _stage_row(stage: StageFacts, bar: Bar | None) -> dict[str, Any]:
     more |= {"files": ", ".join(record.files.values()), "notes": "; ".join(map(str, record.notes))}
     return {
         **row,
-        "time": duration(record.seconds if isinstance(record.seconds, int | float) else 0.0),
-        "result": ", ".join(f"{name} {_number(value)}" for name, value in numbers),
+        "time": duration(record.seconds),
+        "result": ", ".join(f"{name} {_number(metrics[name])}" for name in shown),
         "error": record.error if stage.state in ("failed", "stopped") else "",
-        "more": [(name, _cut(value)) for name, value in more.items() if value],
+        "more": [(name, shorter(value, MOST_LETTERS)) for name, value in more.items() if value],
     }
 
 
@@ -97,17 +99,15 @@ def _bars(run: RunFacts) -> tuple[dict[str, Bar], str]:
     lengths = {name: float(record.seconds) for name, record in records.items()}
     starts: dict[str, float] = {}
     for name, record in records.items():
-        try:
-            starts |= {} if run.stages[name].reused else {name: datetime.fromisoformat(record.started).timestamp()}
-        except ValueError:
-            continue
-    if len(starts) == len(records) > 1:
+        with suppress(ValueError):
+            starts[name] = datetime.fromisoformat(record.started).timestamp()
+    if len(starts) == len(records) > 1 and not any(run.stages[name].reused for name in records):
         first = min(starts.values())
         whole = max(starts[name] + lengths[name] for name in starts) - first
         if 0 < whole < 2 * sum(lengths.values()):
             bars = {name: _bar(starts[name] - first, lengths[name], whole) for name in starts}
             return bars, f"from start to end: {duration(whole)}"
-    longest = max(lengths.values(), default=1.0) or 1.0
+    longest = max(lengths.values(), default=1.0)
     return {name: _bar(0, seconds, longest) for name, seconds in lengths.items()}, "time taken"
 
 
@@ -174,19 +174,16 @@ def _setup(run: RunFacts) -> list[tuple[str, str]]:
         ("data", ", ".join(dict.fromkeys(record.root for record in records if record.root))),
         *run.versions.items(),
     ]
-    return [(name, _cut(value)) for name, value in facts if value]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
+    return [(name, shorter(value, MOST_LETTERS)) for name, value in facts if value]
 
 
 def comparison_of(comparison: Comparison) -> dict[str, Any]:
     """Return differences between runs as the template shows them."""
     metrics = []
     for stage, sides in comparison.metrics.items():
-        for name in dict.fromkeys(row.name for side in sides for row in side):
-            cells = [_change(next((row for row in side if row.name == name), None)) for side in sides]
+        by_name = [{row.name: row for row in side} for side in sides]
+        for name in dict.fromkeys(name for side in by_name for name in side):
+            cells = [_change(side.get(name)) for side in by_name]
             if any(cell["change"] for cell in cells):
                 metrics.append({"name": f"{stage}: {name}", "cells": cells})
     parts = {"Settings": comparison.settings, "Versions": comparison.versions, "Data": comparison.data}
@@ -195,13 +192,14 @@ def comparison_of(comparison: Comparison) -> dict[str, Any]:
 
 
 def _shown(row: Difference) -> Difference:
-    return Difference(row.key, tuple("–" if value is None else _cut(_word(value)) for value in row.values))
+    words = ("–" if value is None else shorter(_word(value), MOST_LETTERS) for value in row.values)
+    return Difference(row.key, tuple(words))
 
 
 def _change(row: Paired | None) -> dict[str, Any]:
-    if row is None or not row.difference:
-        return {"change": "", "between": "", "sure": False}
-    change = f"{row.difference:+.3f}"
-    if row.low is None or row.high is None:
-        return {"change": change, "between": "", "sure": False}
-    return {"change": change, "between": f"{row.low:+.3f} to {row.high:+.3f}", "sure": row.low > 0 or row.high < 0}
+    cell = {"change": "", "between": "", "sure": False}
+    if row is not None and row.difference:
+        cell["change"] = f"{row.difference:+.3f}"
+        if row.low is not None and row.high is not None:
+            cell |= {"between": f"{row.low:+.3f} to {row.high:+.3f}", "sure": row.low > 0 or row.high < 0}
+    return cell

@@ -59,15 +59,16 @@ def write_table(table: TableResults, file: Path) -> Path:
     refuse_other(file)
     shown = page_table(table, MOST_ON_OWN_PAGE)
     title, shown.title = shown.title or "Table", ""
-    seeds = {run.seed for row in table.rows for run in row.runs}
+    seeds = len({run.seed for row in table.rows for run in row.runs})
     done, runs = sum(len(row.done) for row in table.rows), sum(len(row.runs) for row in table.rows)
-    facts = [
-        f"{len(table.rows)} rows",
-        f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}",
-        f"{done} of {runs} runs done",
-    ]
-    page = {"title": title, "about": table.about, "facts": facts, "sections": [("table", "Table")], "table": shown}
-    page["faults"] = [f"{row.label}: {row.error}" for row in table.rows if row.error]
+    page = {
+        "title": title,
+        "about": table.about,
+        "facts": [f"{len(table.rows)} rows", f"{seeds} seed{'s' * (seeds > 1)}", f"{done} of {runs} runs done"],
+        "sections": [("table", "Table")],
+        "table": shown,
+        "faults": [f"{row.label}: {row.error}" for row in table.rows if row.error],
+    }
     return write_text(file, filled("table.html", page))
 
 
@@ -91,33 +92,30 @@ def page_table(table: TableResults, most: int = MOST_METRICS) -> PageTable:
 
 def _panel(summary: Summary, name: str) -> Panel:
     span, rows = _span(summary, name), []
-    for line in summary.lines:
+    lines = [line for line in summary.lines if line.kind != "baseline" or name in line.estimates]
+    for line in lines:
         estimate, published = line.estimates.get(name), line.published.get(name)
-        if line.kind == "baseline" and estimate is None:
-            continue
-        mark = Mark(published=span.at(published.value) if published else None)
-        if estimate is not None:
-            mark = Mark(span.at(estimate.mean), span.at(estimate.low), span.at(estimate.high), mark.published)
-        spread = "" if published is None or published.spread is None else f" ± {number(published.spread)}"
-        row = {"label": line.label, "kind": line.kind, "seeds": line.seeds, "error": line.error, "mark": mark}
+        measured = (None, None, None) if estimate is None else (estimate.mean, estimate.low, estimate.high)
+        row = {key: getattr(line, key) for key in ("label", "kind", "seeds", "error")} | {"published": ""}
+        row["mark"] = Mark(*map(span.at, (*measured, None if published is None else published.value)))
         row["measured"] = show_estimate(estimate)
-        split = f" ({published.split})" if published is not None and published.split else ""
-        row["published"] = "" if published is None else number(published.value) + spread + split
+        if published is not None:
+            spread = "" if published.spread is None else f" ± {number(published.spread)}"
+            split = f" ({published.split})" if published.split else ""
+            row["published"] = number(published.value) + spread + split
         row["difference"] = show_contrast(line.contrasts[name]) if name in line.contrasts else ""
-        rows.append((row, mark))
-    baselines = [mark.at for row, mark in rows if row["kind"] == "baseline" and mark.at is not None]
-    printed = any(name in line.published for line in summary.lines)
-    compared = any(name in line.contrasts for line in summary.lines)
-    return Panel(name, span.ticks, [row for row, _ in rows], baselines, printed, compared)
+        rows.append(row)
+    baselines = [row["mark"].at for row in rows if row["kind"] == "baseline" and row["mark"].at is not None]
+    printed = any(name in line.published for line in lines)
+    compared = any(name in line.contrasts for line in lines)
+    return Panel(name, span.ticks, rows, baselines, printed, compared)
 
 
 def _span(summary: Summary, name: str) -> Span:
     """Return a line from the lowest to the highest number of a metric, with some room beside."""
     values = [line.published[name].value for line in summary.lines if name in line.published]
-    for line in summary.lines:
-        if name in line.estimates:
-            one = line.estimates[name]
-            values += [value for value in (one.mean, one.low, one.high) if value is not None]
+    for one in (line.estimates[name] for line in summary.lines if name in line.estimates):
+        values += [value for value in (one.mean, one.low, one.high) if value is not None]
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = ROOM * (high - low) or 0.05
     return Span(low - room, high + room)

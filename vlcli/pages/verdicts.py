@@ -1,6 +1,7 @@
 """Writes verdicts on published claims as one HTML page: counts, differences on a line, filters, commands."""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from vlcli.files import write_text
 from vlcli.pages.charts import Bar, Span
 from vlcli.pages.page import filled, refuse_other
 from vlcli.pages.tables import Mark
+from vlcli.tables.cells import show_estimate
 
 TITLE = "What reproduces in small"
 ROOM = 0.04
@@ -52,27 +54,23 @@ def render_verdicts(judged: Sequence[Judged], command: str, seconds: float = 0.0
 
 def _count(name: str, judged: Sequence[Judged]) -> dict[str, Any]:
     """Return a line of the summary: verdicts of a paper, and their bars in percent of its claims."""
-    numbers, bars, start = counts(judged), [], 0.0
-    for word, count in numbers.items():
-        width = 100 * count / len(judged)
-        bars += [(word, Bar(round(start, 2), round(width, 2)))] if count else []
-        start += width
-    decided, following = words.decided(judged), words.following(judged)
-    smaller = sum(one.smaller for one in judged)
+    numbers = counts(judged)
+    starts = accumulate((100 * count / len(judged) for count in numbers.values()), initial=0.0)
+    parts = zip(numbers.items(), pairwise(starts), strict=True)
     return {
         "name": name,
         "numbers": numbers,
-        "bars": bars,
-        "smaller": smaller,
-        "decided": decided,
-        "following": following,
+        "bars": [(word, Bar(round(low, 2), round(high - low, 2))) for (word, count), (low, high) in parts if count],
+        "smaller": sum(one.smaller for one in judged),
+        "decided": words.decided(judged),
+        "following": words.following(judged),
     }
 
 
 def _paper(name: str, listed: Sequence[Judged]) -> dict[str, Any]:
     tested = [(one.registered.small.world, one.registered.file) for one in listed if one.registered.small is not None]
-    ends = [end for one in listed for end in _ends(one) if end is not None]
-    low, high = min(0.0, *ends, 0.0), max(0.0, *ends, 0.0)
+    ends = [end for one in listed for end in one.effect if end is not None]
+    low, high = min(0.0, 0.0, *ends), max(0.0, 0.0, *ends)
     room = ROOM * (high - low) or 0.1
     span = Span(low - room, high + room) if ends else None  # wide enough for every interval and for no difference
     return {
@@ -86,41 +84,28 @@ def _paper(name: str, listed: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def _ends(one: Judged) -> tuple[float | None, float | None, float | None]:
-    """Return difference and interval, positive where they agree with the paper; the lower end first."""
-    contrast = one.difference
-    if contrast is None:
-        return None, None, None
-    value = one.sign * contrast.difference
-    if contrast.low is None or contrast.high is None:
-        return value, None, None
-    low, high = sorted((one.sign * contrast.low, one.sign * contrast.high))
-    return value, low, high
-
-
 def _shown(one: Judged, span: Span | None) -> dict[str, Any]:
     claim, small = one.registered.claim, one.registered.small
     first, second = claim.published
-    notes = [one.error]
-    if one.word == "undecided":
-        notes += [f"{words.seeds(one)} seeds would decide", words.size(one)]
-    notes += [words.room(one)] if one.word == "not judged" else []
-    if one.word == "not run":
-        notes += [f"{one.seeds} of {one.wanted} seeds have run"]
-    shown = {
+    more = {
+        "undecided": [f"{words.seeds(one)} seeds would decide", words.size(one)],
+        "not judged": [words.room(one)] if one.word == "not judged" else [],
+        "not run": [f"{one.seeds} of {one.wanted} seeds have run"],
+    }
+    ran = one.difference is not None
+    return {
         "judged": one,
         "table": words.table_name(claim.table),
         "published": f"{first:g}, {second:g}",
         "between": words.interval(one),
-        "notes": [note for note in [*notes, words.before(one)] if note],
-        "mark": Mark() if span is None else Mark(*map(span.at, _ends(one))),
+        "notes": [note for note in (one.error, *more.get(one.word, []), words.before(one)) if note],
+        "mark": Mark() if span is None else Mark(*map(span.at, one.effect)),
         "test": _test(one),
         "command": "" if small is None else words.command(one),
+        "measured": [show_estimate(one.first), show_estimate(one.second)] if ran else [],
+        "difference": f"{one.difference.difference:+.3f}" if one.difference is not None else "",
+        "p": words.p_value(one) if ran else "",
     }
-    if one.difference is None:
-        return {**shown, "measured": [], "difference": "", "p": ""}
-    measured = [words.mean(one.first), words.mean(one.second)]
-    return {**shown, "measured": measured, "difference": f"{one.difference.difference:+.3f}", "p": words.p_value(one)}
 
 
 def _test(one: Judged) -> list[tuple[str, str]]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vlcli.files import written
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
@@ -15,8 +17,8 @@ VALIDATION = "validation"
 MOST_SCORES = 4
 
 
-def loss_series(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> dict[str, list[tuple[float, float]]]:
-    """Returns the losses of a training log (``step``, ``loss``, ``loss/NAME`` per row), labelled behind ``prefix``.
+def loss_series(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Returns the losses of a training log (``step``, ``loss``, ``loss/NAME`` per row) by label.
 
     Those of validation data (``eval/loss``) are labelled so. A total that is its only part in every row is left out.
     """
@@ -25,10 +27,10 @@ def loss_series(rows: Sequence[Mapping[str, Any]], prefix: str = "") -> dict[str
         for name, value in row.items():
             plain = name.removeprefix("eval/")
             if plain == "loss" or plain.startswith("loss/"):
-                label = prefix + plain.removeprefix("loss/") + (f", {VALIDATION}" if plain != name else "")
+                label = plain.removeprefix("loss/") + (f", {VALIDATION}" if plain != name else "")
                 series.setdefault(label, []).append((row["step"], value))
     for end in ("", f", {VALIDATION}"):
-        total = f"{prefix}loss{end}"
+        total = f"loss{end}"
         if any(label != total and label.endswith(end) and series[label] == series.get(total) for label in series):
             del series[total]
     return series
@@ -51,19 +53,16 @@ def mean_score(rows: Sequence[Mapping[str, Any]], metric: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def draw_curves(
-    series: Series, path: Path, *, value: str = "loss", title: str = "", scores: Series | None = None
-) -> Path | None:
-    """Draws every series into ``path``, on a logarithmic scale where all of them allow it.
+def draw_curves(series: Series, path: Path, scores: Series | None = None) -> Path | None:
+    """Draws losses into ``path``, on a logarithmic scale where all of them allow it, and ``scores`` below them.
 
     Args:
-        series: what is drawn; points at 0 are left out of a logarithmic scale.
+        series: losses; points at 0 are left out of a logarithmic scale.
 
     Returns:
         The file; None where there is nothing to draw or matplotlib is not installed.
     """
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         return None
@@ -71,34 +70,32 @@ def draw_curves(
         return None
     below = {label: points for label, points in (scores or {}).items() if points}
     figure = Figure(figsize=(7, 6 if below else 4), layout="constrained")
-    FigureCanvasAgg(figure)
     ratios = [2, 1] if below else [1]
-    above, *others = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
-    above.set(ylabel=value, title=title)
+    panels = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
     values = [height for points in series.values() for _, height in points]
-    _lines(above, series, logarithmic=min(values) >= 0 and max(values) > 0)
-    for axes in others:
-        axes.set(ylabel=VALIDATION)
-        _lines(axes, below)
-    (others or [above])[-1].set(xlabel="step")
+    _lines(panels[0], series, "loss", logarithmic=min(values) >= 0 and max(values) > 0)
+    if below:
+        _lines(panels[1], below, VALIDATION)
+    panels[-1].set(xlabel="step")
     with written(path) as beside:
         figure.savefig(beside, dpi=110, format="png")
     return path
 
 
-def _lines(axes: Any, series: Series, logarithmic: bool = False) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+def _lines(axes: Any, series: Series, value: str, logarithmic: bool = False) -> None:
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     for label, points in series.items():
         shown = [(step, height) for step, height in points if height > 0 or not logarithmic]
         dashed = label.endswith(VALIDATION)
         look = {"linestyle": "--" if dashed else "-", "marker": "o" if len(shown) == 1 or dashed else ""}
-        steps, heights = [step for step, _ in shown], [height for _, height in shown]
+        steps, heights = np.reshape(shown, (-1, 2)).T
         axes.plot(steps, heights, label=label if shown else f"{label} (0)", linewidth=1.5, markersize=3, **look)
+    axes.set(ylabel=value)
     if logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{height:g}"))
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no half step
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")

@@ -14,10 +14,10 @@ SHADE = 0.75
 """The part of a picture's brightness that attention of 0 takes."""
 
 
-def attention_bar(width: int = 160, height: int = 16, *, shade: float = SHADE) -> Image.Image:
+def attention_bar(width: int = 160) -> Image.Image:
     """Draws the brightness of :func:`draw_attention` from 0 (left) to its top (right), on white."""
-    light = 255 * (1 - shade * (1 - np.linspace(0, 1, width, dtype=np.float32)))
-    return Image.fromarray(np.broadcast_to(light.round().astype(np.uint8), (height, width)).copy())
+    light = 255 * (1 - SHADE * (1 - np.linspace(0, 1, width, dtype=np.float32)))
+    return Image.fromarray(np.tile(light.round().astype(np.uint8), (16, 1)))
 
 
 def draw_boxes(
@@ -31,17 +31,17 @@ def draw_boxes(
     """Draws ``boxes`` (N, 4) in pixels, x1 y1 x2 y2, with a label at each corner, on a copy of ``picture``."""
     drawn = picture.convert("RGB")
     pen, font = ImageDraw.Draw(drawn), ImageFont.load_default(font_size)
-    across, height = drawn.size
-    for index, (x1, y1, x2, y2) in enumerate(np.asarray(boxes, dtype=np.float32).reshape(-1, 4).tolist()):
-        colour = COLOURS[index % len(COLOURS)]
-        left, top = min(max(x1, 0), across - 1), min(max(y1, 0), height - 1)
-        right, bottom = max(min(x2, across - 1), left), max(min(y2, height - 1), top)  # inside, at least one pixel
-        pen.rectangle((left, top, right, bottom), outline=colour, width=width)
+    corners = np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
+    inside = corners.clip(0, [drawn.width - 1, drawn.height - 1] * 2)
+    inside[:, 2:] = np.maximum(inside[:, :2], inside[:, 2:])  # at least one pixel
+    for index, box in enumerate(inside.tolist()):
+        pen.rectangle(box, outline=COLOURS[index % len(COLOURS)], width=width)
     sizes = [pen.textbbox((0, 0), label, font=font)[2:] for label in labels or ()]  # (width, height)
-    for index, place in enumerate(label_places(np.asarray(boxes).reshape(-1, 4), sizes, across, height)):
-        if labels is not None and place is not None:
-            pen.rectangle(pen.textbbox(place, labels[index], font=font), fill=COLOURS[index % len(COLOURS)])
-            pen.text(place, labels[index], fill="white", font=font)
+    places = label_places(corners, sizes, *drawn.size)
+    for index, (label, place) in enumerate(zip(labels or (), places, strict=False)):
+        if place is not None:
+            pen.rectangle(pen.textbbox(place, label, font=font), fill=COLOURS[index % len(COLOURS)])
+            pen.text(place, label, fill="white", font=font)
     return drawn
 
 
@@ -61,16 +61,14 @@ def label_places(
     for (x1, y1, x2, y2), (wide, high) in zip(np.asarray(boxes, dtype=np.float32).tolist(), sizes, strict=False):
         tried = [(x, y) for y in (y1, y1 - high, y2, y2 - high) for x in (x1, x2 - wide)]
         inside = [(min(max(x, 0), max(across - wide, 0)), min(max(y, 0), max(height - high, 0))) for x, y in tried]
-        free = (one for one in inside if not any(_cover(one, wide, high, other) for other in taken))
-        place = next(free, None)
-        places.append(place)
-        taken += [] if place is None else [(*place, wide, high)]
+        free = [
+            (x, y)
+            for x, y in inside
+            if not any(x < a + w and a < x + wide and y < b + h and b < y + high for a, b, w, h in taken)
+        ]
+        places.append(free[0] if free else None)
+        taken += [(*place, wide, high) for place in free[:1]]
     return places
-
-
-def _cover(place: tuple[float, float], wide: float, high: float, other: tuple[float, float, float, float]) -> bool:
-    x, y, width, height = other
-    return place[0] < x + width and x < place[0] + wide and place[1] < y + height and y < place[1] + high
 
 
 def draw_attention(
@@ -86,8 +84,7 @@ def draw_attention(
     strength = np.asarray(weights, dtype=np.float32)
     strength = (strength / max(float(strength.max(initial=0.0)) if top is None else top, 1e-12)).clip(0, 1)
     corners = np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
-    for box, weight in zip(corners, strength, strict=True):
-        x1, y1, x2, y2 = (round(float(value)) for value in box)
+    for (x1, y1, x2, y2), weight in zip(corners.round().astype(int), strength, strict=True):
         area = light[max(y1, 0) : max(y2, y1 + 1), max(x1, 0) : max(x2, x1 + 1)]
         np.maximum(area, weight, out=area)
     return Image.fromarray((pixels * (1 - shade * (1 - light[..., None]))).round().astype(np.uint8))

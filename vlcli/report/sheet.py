@@ -44,39 +44,30 @@ def contact_sheet(
         heading: a line above all cells, and its colour.
         scale: a colour bar below them (any size), the labels of its left and right ends, and what it measures.
     """
-    grid = _grid(cells, columns, width)
     font, large = ImageFont.load_default(_FONT_SIZE), ImageFont.load_default(_HEAD_SIZE)
-    above = [] if heading is None else wrap(heading[0], grid.width - 2 * GAP, large)
-    room = GAP + _HEAD_LEADING * len(above) if above else 0
-    sheet = Image.new("RGB", (grid.width, room + grid.height + (BAR + 2 * GAP if scale else 0)), PAPER)
+    drawn = [_drawn(cell, width, font) for cell in cells]
+    rows = [drawn[start : start + columns] for start in range(0, len(drawn), columns)]
+    heights = [max(cell.height for cell in row) + GAP for row in rows]
+    across = GAP + min(columns, len(drawn)) * (width + GAP)
+    title, colour = heading or ("", INK)
+    above = wrap(title, across - 2 * GAP, large) if heading else []
+    top = GAP + _HEAD_LEADING * len(above) + (GAP if above else 0)
+    sheet = Image.new("RGB", (across, top + sum(heights) + (BAR + 2 * GAP if scale else 0)), PAPER)
     pen = ImageDraw.Draw(sheet)
     for number, text in enumerate(above):
-        pen.text((GAP, GAP + _HEAD_LEADING * number), text, fill=heading[1] if heading else INK, font=large)
-    sheet.paste(grid, (0, room))
+        pen.text((GAP, GAP + _HEAD_LEADING * number), text, fill=colour, font=large)
+    for row, height in zip(rows, heights, strict=True):
+        for column, cell in enumerate(row):
+            sheet.paste(cell, (GAP + column * (width + GAP), top))
+        top += height
     if scale is not None:
         bar, low, high, what = scale
-        left, top = GAP, room + grid.height
-        pen.text((left, top), low, fill=INK, font=font)
-        left += round(font.getlength(low)) + GAP
+        left = 2 * GAP + round(font.getlength(low))
+        pen.text((GAP, top), low, fill=INK, font=font)
         sheet.paste(bar.convert("RGB").resize((BAR_WIDTH, BAR)), (left, top))
         pen.rectangle((left, top, left + BAR_WIDTH - 1, top + BAR - 1), outline="#808080")
         pen.text((left + BAR_WIDTH + GAP, top), f"{high}   {what}", fill=INK, font=font)
     return sheet
-
-
-def _grid(cells: Sequence[Cell], columns: int, width: int) -> Image.Image:
-    font = ImageFont.load_default(_FONT_SIZE)
-    drawn = [_drawn(cell, width, font) for cell in cells]
-    rows = [drawn[start : start + columns] for start in range(0, len(drawn), columns)]
-    heights = [max(cell.height for cell in row) for row in rows]
-    size = (GAP + min(columns, len(drawn)) * (width + GAP), GAP + sum(heights) + GAP * len(rows))
-    grid = Image.new("RGB", size, PAPER)
-    top = GAP
-    for row, height in zip(rows, heights, strict=True):
-        for column, cell in enumerate(row):
-            grid.paste(cell, (GAP + column * (width + GAP), top))
-        top += height + GAP
-    return grid
 
 
 def _drawn(cell: Cell, width: int, font: _Font) -> Image.Image:

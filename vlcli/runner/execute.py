@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,13 @@ class StageOutcome:
     error: Exception | None = None
 
 
-Execute = Callable[[Planner, PlannedStage, dict[str, PlannedStage], Progress], StageRecord]
+States = dict[str, PlannedStage]
+"""What was decided of each stage so far, by name."""
+Execute = Callable[[Planner, PlannedStage, States, Progress], StageRecord]
 """Runs one stage and returns its finished record."""
 
 
-def settle(
-    planner: Planner, states: dict[str, PlannedStage], name: str, progress: Progress, run: Execute
-) -> StageOutcome:
+def settle(planner: Planner, states: States, name: str, progress: Progress, run: Execute) -> StageOutcome:
     """Carries out what was decided for one stage, and updates its entry of ``states``."""
     step = states[name]
     started = time.monotonic()
@@ -79,22 +80,22 @@ def settle(
                 error = VlcliError("The disk is full.", where=str(step.folder), got=str(fault), hint=hint)
             step.action, step.why = "blocked", f"{name} failed"
     status = {"blocked": "blocked", "outside": "blocked", "passed": "skipped"}.get(step.action, "done")
-    folder = step.artifact or step.folder
-    outcome = StageOutcome(name, step.kind, step.action, "failed" if error else status, step.why, folder, error=error)
-    outcome.seconds = time.monotonic() - started if step.works or error else 0.0
+    folder, seconds = step.artifact or step.folder, time.monotonic() - started if step.works or error else 0.0
+    status = "failed" if error else status
+    outcome = StageOutcome(name, step.kind, step.action, status, step.why, folder, seconds, error=error)
     if step.record is not None:
         outcome.metrics, outcome.notes = dict(step.record.metrics), list(step.record.notes)
     return outcome
 
 
-def execute(planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress) -> StageRecord:
+def execute(planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
     """Runs one stage in this process, and keeps its ``stage.json`` throughout."""
     context = context_of(planner, step.name, states, progress)
-    named = [wiring.find_place(value, context.root) for value in planner.graph[step.name].paths]
+    named = (wiring.find_place(value, context.root) for value in planner.graph[step.name].paths)
     paths = [path for path in named if path is not None]
     sources = {*context.inputs.values(), *filter(stage_record.has_record, paths)}
     with stage_record.locked(step.folder), stage_record.read_locked(sorted(sources)):
-        record = _begin(planner, step, states, context, paths)  # reads every data file: before the folder changes
+        record = _open(planner, step, states, context, paths)  # reads every data file: before the folder changes
         context.resume, record.replaces = _make_room(step, planner.options, progress)
         stage_record.write(step.folder, record)
         started = time.monotonic()
@@ -137,27 +138,26 @@ def _make_room(step: PlannedStage, options: RunOptions, progress: Progress) -> t
     if moved is not None and (old is None or step.lost):
         progress.info(f"{step.name}: what was in the folder is kept as {moved.name}")
     step.folder.mkdir(parents=True, exist_ok=True)
-    forced = moved is not None and options.force and old is not None and old.key == step.key
-    return False, moved.name if forced and moved is not None else ""
+    forced = options.force and old is not None and old.key == step.key
+    return False, moved.name if moved is not None and forced else ""
 
 
-def _begin(
-    planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], context: StageContext, paths: list[Path]
+def _open(
+    planner: Planner, step: PlannedStage, states: States, context: StageContext, paths: list[Path]
 ) -> StageRecord:
-    recipe = planner.resolved.recipe
-    stage = recipe.stages[step.name]
+    recipe, stage = planner.resolved.recipe, context.config
     inputs = {}
     for name in (*planner.graph[step.name].named, *step.implied):
         other = states[name]
         if other.record is not None and other.artifact is not None:
             inputs[name] = {"fingerprint": other.record.fingerprint, "path": str(other.artifact.absolute())}
-    folders = [Path(row["path"]) for row in inputs.values()]
-    files = keys.data_files(recipe, step.name, context.root) + paths
-    outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in folders)]
     config = stage.model_dump(by_alias=True, mode="json")
     record = StageRecord(step.name, step.kind, "running", step.key, config, inputs)
-    known = [row for found in planner.elsewhere.values() for _, other in found for row in other.data]
-    record.data = digests.data_digests([file for file in outside if file.exists()], known)
+    files = [file for file in keys.data_files(recipe, step.name, context.root) + paths if file.exists()]
+    made = [row["path"] for row in inputs.values()]
+    outside = [file for file in files if not any(file.absolute().is_relative_to(folder) for folder in made)]
+    known = [row for runs in planner.elsewhere.values() for _, other in runs for row in other.data]
+    record.data = digests.data_digests(outside, known)
     record.root, record.recipe = str(context.root.absolute()), planner.resolved.reference
     if hasattr(stage, "features"):
         record.features = [str(path.absolute()) for path in context.feature_files(stage.features)]
@@ -171,17 +171,17 @@ def _begin(
     return record
 
 
-def context_of(planner: Planner, name: str, states: dict[str, PlannedStage], progress: Progress) -> StageContext:
+def context_of(planner: Planner, name: str, states: States, progress: Progress) -> StageContext:
     """Returns what a stage is handed."""
     recipe = planner.resolved.recipe
     stage = recipe.stages[name]
-    earlier = list(planner.graph)[: list(planner.graph).index(name)]
-    ready = {n: states[n].artifact for n in earlier if n in states and states[n].ready}
+    earlier = list(takewhile(lambda other: other != name, planner.graph))
     waited = {*planner.graph[name].named, *states[name].implied} if name in states else set(planner.graph[name].stages)
     # Only what it waits for: which other stages happen to be finished must not matter when several run at a time.
     below = wiring.ancestors(planner.graph, list(waited))
-    inputs = {n: path for n, path in ready.items() if n in below and path is not None}
-    kinds = {n: recipe.stages[n].kind for n in planner.graph if n in waited or n == name or n not in earlier}
+    done = ((n, states[n]) for n in earlier if n in states and n in below)
+    inputs = {n: other.artifact for n, other in done if other.record is not None and other.artifact is not None}
+    kinds = {n: recipe.stages[n].kind for n in planner.graph if n in waited or n not in earlier}
     return StageContext(
         recipe=recipe,
         name=name,
@@ -200,12 +200,11 @@ def context_of(planner: Planner, name: str, states: dict[str, PlannedStage], pro
 def _point_at(step: PlannedStage) -> None:
     assert step.artifact is not None
     assert step.record is not None
-    record = StageRecord(**{**vars(step.record), "stage": step.name})
+    artifact = os.path.relpath(step.artifact, step.folder)
     with stage_record.locked(step.folder):
         if stage_record.read(step.folder) is not None:
             stage_record.aside(step.folder)
-        record.artifact = os.path.relpath(step.artifact, step.folder)
-        stage_record.write(step.folder, record)
+        stage_record.write(step.folder, replace(step.record, stage=step.name, artifact=artifact))
 
 
 def _now() -> str:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from vlcli.builders.never_right import never_right
 from vlcli.builders.readers import build_reader
+from vlcli.data import Example, Reader
 from vlcli.data.checks import share_id
-from vlcli.data.reader import Reader
 from vlcli.data.readers.cells import decisions
-from vlcli.data.sample import Example
 from vlcli.errors import DataError, Problem, VlcliError
 from vlcli.images.files import conversion_notes, pixel_range, spread
 from vlcli.images.shards import is_there
@@ -58,10 +57,7 @@ class Preview:
             stage = self.planner.resolved.stages[name]
             for path, spec in _entries(name, stage):
                 if (fault := self._fault(name, stage, spec)) is not None:
-                    what = f"{fault.what} ({fault.where})" if fault.where else fault.what
-                    where = self.planner.resolved.document.place(path)
-                    facts = (fault.got, fault.expected, fault.hint, fault.exit_code)
-                    problems.append(Problem(dotted(path), what, where, *facts))
+                    problems.append(Problem.of(dotted(path), fault, self.planner.resolved.document.place(path)))
         return problems
 
     def notes(self) -> list[str]:
@@ -72,7 +68,7 @@ class Preview:
             for one in peeks:
                 names = one.images()
                 lines += conversion_notes([one.reader.locate(names[row]) for row in spread(len(names))])
-        return list(dict.fromkeys(lines + self._seen() + never_right(self.planner.resolved.recipe, self._whole)))
+        return list(dict.fromkeys(lines + self._seen() + never_right(self.planner.resolved.recipe, self._whole_reader)))
 
     def _seen(self) -> list[str]:
         # a line for each evaluation that is asked about pictures of its training, unless it is of the very same data
@@ -81,10 +77,9 @@ class Preview:
             if not isinstance(stage, Evaluate):
                 continue
             tested = self._pictures(name, "data")
-            learnt = {"fit": (name, "fit", stage.fit)}
-            learnt |= {one: (one, "data", getattr(stages[one], "data", [])) for one in self._above(name)}
-            for source, (owner, key, specs) in learnt.items():
-                seen = self._pictures(owner, key) if specs != stage.data else {}
+            learnt = [("fit", name, "fit"), *((one, one, "data") for one in dict.fromkeys(self._above(name)))]
+            for source, owner, key in learnt:
+                seen = self._pictures(owner, key) if getattr(stages[owner], key) != stage.data else {}
                 both = sorted(one for one in tested.keys() & seen if not tested[one].differs(one, seen[one]))
                 if both:
                     count = f"{len(both)} of {len(tested)} pictures are in the data of {source}"
@@ -95,7 +90,7 @@ class Preview:
         # the training stages whose weights a stage begins with, and theirs
         stages = self.planner.resolved.stages
         near = [one for one in self.planner.graph[name].stages if isinstance(stages[one], Training)]
-        return list(dict.fromkeys([*near, *(further for one in near for further in self._above(one))]))
+        return near + [further for one in near for further in self._above(one)]
 
     def _pictures(self, name: str, key: str) -> dict[str, Reader]:
         stage = self.planner.resolved.stages[name]
@@ -103,12 +98,16 @@ class Preview:
             places = keys.data_places(self.planner.resolved.recipe, stage)
         except VlcliError:  # told where the stage itself is checked
             return {}
-        peeks = [self._peek(name, spec) for place, spec in places if place == ("stage", key)]
-        return {image: one.reader for one in peeks if isinstance(one, Peek) and one.whole for image in one.images()}
+        peeks = [self._whole(name, spec) for place, spec in places if place == ("stage", key)]
+        return {image: one.reader for one in peeks if one is not None for image in one.images()}
 
-    def _whole(self, name: str, spec: Spec) -> Reader | None:
+    def _whole(self, name: str, spec: Spec) -> Peek | None:
         one = self._peek(name, spec)
-        return one.reader if isinstance(one, Peek) and one.whole else None
+        return one if isinstance(one, Peek) and one.whole else None
+
+    def _whole_reader(self, name: str, spec: Spec) -> Reader | None:
+        one = self._whole(name, spec)
+        return None if one is None else one.reader
 
     def _fault(self, name: str, stage: Stage, spec: Spec) -> DataError | None:
         peek = self._peek(name, spec)
@@ -145,19 +144,18 @@ class Preview:
         stage, held = self.planner.resolved.stages[name], self._extracted(name)
         if not held:
             return None
-        for image in peek.images():
-            other = held.get(image)
-            if other is not None and peek.reader.differs(image, other):
-                paths = (other.locate(image), peek.reader.locate(image))
-                return share_id(image, *paths, peek.reader.ids, peek.reader.label)
-        absent = [image for image in peek.images() if image not in held]
+        images, reader = peek.images(), peek.reader
+        for image in images:
+            if image in held and reader.differs(image, held[image]):
+                return share_id(image, held[image].locate(image), reader.locate(image), reader.ids, reader.label)
+        absent = [image for image in images if image not in held]
         drops = getattr(stage, "missing", "error") == "drop"
-        if not absent or (drops and len(absent) < len(peek.images())):
+        if not absent or (drops and len(absent) < len(images)):
             return None
         stages = ", ".join(self._stores(name))
-        other_ids = any(other.ids != peek.reader.ids for other in held.values())
+        other_ids = any(other.ids != reader.ids for other in held.values())
         return DataError(
-            f"{len(absent)} of {len(peek.images())} pictures of {peek.reader.label} are not among those extracted.",
+            f"{len(absent)} of {len(images)} pictures of {reader.label} are not among those extracted.",
             got=", ".join(absent[:3]),
             expected=f"pictures of the stage {stages}, such as {', '.join(list(held)[:2])}",
             hint="ids: path" if other_ids else f"give {stages} the same data, or say `missing: drop`",
@@ -177,11 +175,10 @@ class Preview:
         for other in stores:
             extract = self.planner.resolved.stages[other]
             assert isinstance(extract, Extract)
-            peeks = [self._peek(other, spec) for _, spec in _entries(other, extract)]
             if not extract.data or extract.features or extract.limit is not None:
                 return None
-            for peek in peeks:
-                if not isinstance(peek, Peek) or not peek.whole:
+            for peek in [self._whole(other, spec) for _, spec in _entries(other, extract)]:
+                if peek is None:
                     return None
                 held = dict.fromkeys(peek.images(), peek.reader) | held
         return held
@@ -213,7 +210,7 @@ def pictures_missing(reader: Reader, names: list[str]) -> DataError | None:
         paths = [reader.locate(name) for name in names[:ROWS]]
     except DataError as error:
         return error
-    if any(is_there(path) for path in paths):
+    if any(map(is_there, paths)):
         return None
     what = "The only picture is not there." if len(paths) == 1 else f"None of the first {len(paths)} pictures is there."
     return DataError(

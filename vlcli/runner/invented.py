@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from vlcli.data import Example, Reader, Tokenizer
 from vlcli.data.concepts import REFERENCES
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
-from vlcli.data.vocabulary import Tokenizer
 from vlcli.detection.extractor import grid_boxes
-from vlcli.features import FeatureStore, FeatureWriter, Record
-from vlcli.features.concepts import CONCEPTS, WORDS, concept_record
+from vlcli.features import CONCEPTS, WORDS, FeatureStore, FeatureWriter, Record, concept_record
 from vlcli.nn.model import DataSpec
 
 EXAMPLES, REGIONS = 4, 3
@@ -32,15 +29,11 @@ class Invented(Reader):
     """A data set of invented examples."""
 
     def __init__(
-        self,
-        root: Path,
-        invented: list[Example],
-        grid: tuple[int, int] | None = None,
-        regions: int = REGIONS,
-        real: Reader | None = None,
+        self, root: Path, invented: list[Example], grid: tuple[int, int] | None, regions: int, real: Reader | None
     ) -> None:
         super().__init__(root, split="train")
         self.invented, self.grid, self.regions, self.real = invented, grid, regions, real
+        self.pictures = list(dict.fromkeys(name for example in invented for name in example.images))
 
     def files(self) -> list[Path]:
         return []
@@ -52,27 +45,21 @@ class Invented(Reader):
         return self.root / f"{name}.png" if self.real is None else self.real.locate(name)
 
     def label_maps(self) -> dict[str, Path]:
-        names = (name for example in self.invented for name in example.images)
-        return {name: self.root / f"{name}-labels.png" for name in names}
+        return {name: self.root / f"{name}-labels.png" for name in self.pictures}
 
     def boxes(self) -> dict[str, Any]:
         from vlcli.images.boxes import BoxList
 
         if self.real is not None and (boxes := self.real.boxes()):
-            pictures = {name for example in self.invented for name in example.images}
-            return {name: rows for name, rows in boxes.items() if name in pictures}
+            return {name: rows for name, rows in boxes.items() if name in self.pictures}
         three = np.array([[1.0, 1.0, 20.0, 20.0], [8.0, 8.0, 30.0, 30.0], [2.0, 4.0, 16.0, 31.0]], np.float32)
-        corners = np.resize(three, (self.regions, 4))
-        if self.grid is not None:
-            corners = grid_boxes((32, 32), self.grid).boxes
-        names = sorted({name for example in self.invented for name in example.images})
+        corners = np.resize(three, (self.regions, 4)) if self.grid is None else grid_boxes((32, 32), self.grid).boxes
         kinds = np.arange(len(corners)) % REGIONS
-        return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in names}
+        return {name: BoxList(corners, classes=kinds, attributes=kinds) for name in sorted(self.pictures)}
 
     def class_names(self) -> list[str]:
-        if self.real is not None and self.real.class_names():
-            return list(self.real.class_names())
-        return ["circle", "square", "star", "triangle", "other"]
+        names = self.real.class_names() if self.real is not None else []
+        return list(names) or ["circle", "square", "star", "triangle", "other"]
 
     def attribute_names(self) -> list[str]:
         if self.real is not None and self.real.class_names():
@@ -80,25 +67,16 @@ class Invented(Reader):
         return ["red", "blue", "green", "other"]
 
 
-def invented_examples(
-    reader: Reader | None, data_spec: DataSpec, pictures: int = 1, count: int = EXAMPLES
-) -> list[Example]:
+def invented_examples(reader: Reader | None, data_spec: DataSpec, pictures: int, count: int) -> list[Example]:
     """Returns the first examples of ``reader``, else invented ones; pictures are invented."""
-    real = [] if reader is None else reader.examples()[:count]
+    examples = [] if reader is None else list(reader.examples()[:count])
+    if not examples:
+        labels = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"], "box": [0.1, 0.1, 0.6, 0.6]}
+        for i, sentence in enumerate(itertools.islice(itertools.cycle(SENTENCES), count)):
+            targets = {REFERENCES: [sentence], **(labels if data_spec.answers else {})}
+            examples.append(Example(str(i), sentence, [""] * pictures, targets=targets))
     numbers = itertools.count()
-    if not real:
-        targets: dict[str, Any] = {"label": 1, "answers": {"yes": 1.0}, "kind": "any", "words": ["red"]}
-        targets["box"] = [0.1, 0.1, 0.6, 0.6]
-        return [
-            Example(
-                str(i),
-                SENTENCES[i % len(SENTENCES)],
-                [f"p{next(numbers)}" for _ in range(pictures)],
-                targets={REFERENCES: [SENTENCES[i % len(SENTENCES)]], **(targets if data_spec.answers else {})},
-            )
-            for i in range(count)
-        ]
-    return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in real]
+    return [replace(example, images=[f"p{next(numbers)}" for _ in example.images]) for example in examples]
 
 
 def lengthened(examples: list[Example], words: int) -> list[Example]:
@@ -116,10 +94,8 @@ def invented_store(root: Path, reader: Reader, data_spec: DataSpec) -> FeatureSt
         for name, boxes in reader.boxes().items():
             ids = (np.arange(len(boxes.boxes)) % REGIONS).astype(np.int32)
             width, height = (max(32, int(np.ceil(boxes.boxes[:, i].max(initial=0)))) for i in (2, 3))
-            record = Record(
-                name, draw.random((len(ids), data_spec.region_dim), np.float32), boxes.boxes, (height, width)
-            )
-            record.classes, record.attributes = ids, ids
+            features = draw.random((len(ids), data_spec.region_dim), np.float32)
+            record = Record(name, features, boxes.boxes, (height, width), classes=ids, attributes=ids)
             record.class_scores = record.attribute_scores = np.ones(len(ids), np.float32)
             writer.append(record)
     with FeatureWriter(path, {WORDS: list(data_spec.concepts)}, set=CONCEPTS) as writer:

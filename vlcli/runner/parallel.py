@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from vlcli.progress import Progress
 from vlcli.recipe import stage_record
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.stage_record import StageRecord
-from vlcli.runner.execute import StageOutcome, settle
+from vlcli.runner.execute import StageOutcome, States, settle
 from vlcli.runner.watch import Unwatched, Watch
 
 _PATIENCE = 30.0
@@ -42,7 +42,7 @@ class Lane:
     def __post_init__(self) -> None:
         self.waiting = first_the_longest({name: node.stages for name, node in self.planner.graph.items()})
         self.open = set[str]()
-        self.states: dict[str, PlannedStage] = {}
+        self.states: States = {}
         self.outcomes: dict[str, StageOutcome] = {}
 
     def begin(self) -> None:
@@ -85,11 +85,10 @@ def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
                     while len(running) < jobs and (name := lane.next(making)) is not None:
                         if not lane.outcomes and not lane.open:
                             lane.begin()
-                        step = lane.states[name]
+                        step, progress = lane.states[name], lane.watch.of(name)
                         lane.watch.begins(step)
                         making |= {step.key} if step.works and step.key and len(lanes) > 1 else set()
                         lane.open.add(name)
-                        progress = lane.watch.of(name)
                         work = pool.submit(settle, lane.planner, lane.states, name, progress, children.execute)
                         running[work] = lane, name
                 if not running:
@@ -101,13 +100,9 @@ def run_lanes(lanes: Sequence[Lane], jobs: int) -> None:
                     lane.outcomes[name] = lane.watch.ends(outcome)
                     if step.key in making:
                         making.discard(step.key)
-                        if (
-                            outcome.action in ("run", "resume")
-                            and step.record is not None
-                            and step.artifact is not None
-                        ):
-                            found = lane.planner.elsewhere.setdefault(step.record.key, [])
-                            found.insert(0, (step.artifact, step.record))
+                        if step.works and step.record is not None and step.artifact is not None:
+                            finished = lane.planner.elsewhere.setdefault(step.record.key, [])
+                            finished.insert(0, (step.artifact, step.record))
                     if not lane.open and not set(lane.names).intersection(lane.waiting):
                         lane.end()
         except BaseException:
@@ -137,20 +132,14 @@ class Children:
         self.alive: set[subprocess.Popen[str]] = set()
         self.stopping = False
 
-    def execute(
-        self, planner: Planner, step: PlannedStage, states: dict[str, PlannedStage], progress: Progress
-    ) -> StageRecord:
+    def execute(self, planner: Planner, step: PlannedStage, states: States, progress: Progress) -> StageRecord:
         """Runs one stage in a process; its ``stage.json`` says how it ended."""
         if self.stopping:
             raise VlcliError("The run was stopped.")
-        environment = dict(os.environ)
         threads = planner.resolved.stages[step.name].threads
-        if threads is not None:
-            environment["OMP_NUM_THREADS"] = str(threads)
         child = subprocess.Popen(
             command(planner, step),
-            env=environment,
-            text=True,
+            env=os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -175,10 +164,10 @@ class Children:
         for child in list(self.alive):
             child.terminate()
         for child in list(self.alive):
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 child.wait(_PATIENCE)
-                continue
-            child.kill()
+            except subprocess.TimeoutExpired:
+                child.kill()
 
 
 def command(planner: Planner, step: PlannedStage) -> list[str]:
@@ -203,17 +192,17 @@ def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[
         for line in child.stderr:
             try:
                 event = json.loads(line)
-            except ValueError:
-                event = None
-            if not isinstance(event, dict) or "event" not in event:
+                said = event["event"]
+            except (ValueError, TypeError, KeyError):
                 plain.append(line.rstrip())
-            elif event["event"] in ("info", "warn", "debug"):
-                getattr(progress, event["event"])(f"{name}: {event['text']}")
-            elif event["event"] == "task":
+                continue
+            if said in ("info", "warn", "debug"):
+                getattr(progress, said)(f"{name}: {event['text']}")
+            elif said == "task":
                 holder = open_tasks.enter_context(ExitStack())
                 task = progress.task(f"{name}: {event['label']}", event["total"], event["unit"], event["done"])
                 tasks[event["label"]] = holder, holder.enter_context(task)
-            elif event["label"] in tasks and event["event"] == "advance":
+            elif event["label"] in tasks and said == "advance":
                 tasks[event["label"]][1].advance(event["count"], **event["facts"])
             elif event["label"] in tasks:
                 tasks.pop(event["label"])[0].close()
@@ -221,12 +210,11 @@ def relay(child: subprocess.Popen[str], name: str, progress: Progress) -> deque[
 
 
 def _failure(step: PlannedStage, code: int, record: StageRecord | None, lines: list[str]) -> VlcliError:
-    begun = next((i for i, line in enumerate(lines) if line.startswith("error: ")), None)
-    what = "\n".join(lines[begun:]).removeprefix("error: ") if begun is not None else ""
+    what = "\n".join(["", *lines]).partition("\nerror: ")[2]
     if what:
         error = _KINDS.get(code, VlcliError)(what)
     else:
-        said = record.error if record is not None and record.error else ""
+        said = record.error if record is not None else ""
         killed = code < 0 and not said
         again = "run the same command again: it goes on from what is kept"
         error = VlcliError(

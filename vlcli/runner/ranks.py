@@ -42,11 +42,8 @@ def announce(context: StageContext | None) -> None:
     """
     from vlcli.engine import processes
 
-    if context is None:
-        processes.share(None)
-        return
     names = ("name", "folder", "root", "inputs", "kinds", "resume", "seed", "device")
-    processes.share({name: getattr(context, name) for name in names})
+    processes.share(None if context is None else {name: getattr(context, name) for name in names})
 
 
 def follow(resolved: Resolved, options: RunOptions) -> None:

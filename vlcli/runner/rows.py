@@ -1,12 +1,10 @@
 """Runs the rows of a table over seeds; shared stages are made once."""
 
-from __future__ import annotations
-
+import fnmatch
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from vlcli.errors import VlcliError
@@ -19,15 +17,7 @@ from vlcli.runner.execute import StageOutcome
 from vlcli.runner.parallel import Lane, run_lanes
 from vlcli.runner.run import held, prepare, run_prepared, run_recipe
 from vlcli.runner.watch import Unwatched, watched
-from vlcli.tables.results import (
-    DONE,
-    FAILED,
-    REFUSED,
-    UNFINISHED,
-    RowResults,
-    RunResults,
-    TableResults,
-)
+from vlcli.tables.results import DONE, FAILED, REFUSED, UNFINISHED, RowResults, RunResults, TableResults
 
 
 @dataclass
@@ -140,10 +130,10 @@ def _check(runs: Iterable[RowRun], options: RunOptions, progress: Progress) -> N
         if run.resolved is None or run.error is not None:
             continue
         if run.label not in faults:
+            faults[run.label] = None
             progress.debug(f"checking row {run.label}")
             try:
                 run.folder = prepare(run.resolved, options, progress).planner.folder
-                faults[run.label] = None
             except VlcliError as error:
                 faults[run.label] = error
         run.error = faults[run.label]
@@ -213,7 +203,10 @@ def results(table: RowTable, runs: Sequence[RowRun]) -> dict[str, TableResults]:
         title = f"{table.title}: {name}" if name else table.title
         about = str(table.document.value.get("about") or "")
         having = [row for row in table.chosen if label in (named[row] or labels)]
-        rows = [_results(table, row, label, runs, prefixed=len(named[row]) > 1) for row in having]
+        rows = [_row(table.written.rows[row], label, prefixed=len(named[row]) > 1) for row in having]
+        for part in rows:
+            part.runs = [_measured(run, label) for run in runs if run.label == part.label]
+            part.cell = table.written.rows[part.label].parts if axes else ()
         for cell, why in skipped:
             refused = RunResults(None, REFUSED, error=why or "left out by `skip`")
             rows.append(RowResults(cell, [refused], cell=tuple(cell.split("/"))))
@@ -230,36 +223,23 @@ def _patterns_that_apply(tables: dict[str, TableResults]) -> dict[str, TableResu
     measured = {
         label: {name for row in one.rows for run in row.done for name in run.metrics} for label, one in tables.items()
     }
-    every = {name for names in measured.values() for name in names}
-
-    def matches(pattern: str, names: Iterable[str]) -> bool:
-        return any(fnmatchcase(name, pattern) for name in names)
-
+    every = set().union(*measured.values())
     for label, names in measured.items():
         if names:
-            kept = [one for one in tables[label].metrics if matches(one, names) or not matches(one, every)]
-            tables[label].metrics = kept
+            patterns = tables[label].metrics
+            tables[label].metrics = [
+                one for one in patterns if fnmatch.filter(names, one) or not fnmatch.filter(every, one)
+            ]
     return tables
-
-
-def _results(table: RowTable, row: str, label: str, runs: Sequence[RowRun], prefixed: bool) -> RowResults:
-    written = table.written.rows[row]
-    cell = written.parts if table.written.axes else ()
-    return replace(
-        _row(written, label, prefixed), runs=[_measured(run, label) for run in runs if run.label == row], cell=cell
-    )
 
 
 def _row(written: Row, label: str, prefixed: bool) -> RowResults:
     start = f"{label}/"
-    published = {
-        metric.removeprefix(start): number
-        for metric, number in written.published.items()
-        if number.split != COUNTED and (metric.startswith(start) or not prefixed)
-    }
-    compared = {metric: number for metric, number in published.items() if number.is_compared}
-    apart = {metric: number for metric, number in published.items() if not number.is_compared}
-    return RowResults(written.label, published=compared, apart=apart)
+    row = RowResults(written.label)
+    for metric, number in written.published.items():
+        if number.split != COUNTED and (metric.startswith(start) or not prefixed):
+            (row.published if number.is_compared else row.apart)[metric.removeprefix(start)] = number
+    return row
 
 
 def _measured(run: RowRun, label: str) -> RunResults:
@@ -268,7 +248,7 @@ def _measured(run: RowRun, label: str) -> RunResults:
     layout = run.resolved.recipe.table if run.resolved is not None else None
     stage = (layout.rows if layout is not None else {}).get(label, label)
     outcome = next((one for one in run.outcomes if one.name == stage), None)
-    if outcome is None or outcome.status != "done":
-        why = error or (outcome.why if outcome is not None else "not run")
-        return RunResults(run.seed, run.state if run.state != DONE else UNFINISHED, error=why)
-    return RunResults(run.seed, DONE, dict(outcome.metrics), outcome.folder)
+    if outcome is not None and outcome.status == "done":
+        return RunResults(run.seed, DONE, dict(outcome.metrics), outcome.folder)
+    why = error or (outcome.why if outcome is not None else "not run")
+    return RunResults(run.seed, run.state if run.state != DONE else UNFINISHED, error=why)

@@ -1,7 +1,7 @@
 """Runs a recipe: plans, validates what will run, then runs stage after stage (or several at a time)."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from vlcli.files import write_text
@@ -63,26 +63,23 @@ def run_recipe(resolved: Resolved, options: RunOptions, progress: Progress | Non
 
 def run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
     """Runs what :func:`prepare` planned."""
-    # The other processes wait for this one from here on: where the folder is another's, they end with it.
-    group = ranks.joined(prepared.planner.options.device, prepared.planner.resolved.recipe.hang_timeout)
-    with group if ranks.several() else nullcontext():
-        return _run_prepared(prepared, progress)
-
-
-def _run_prepared(prepared: Prepared, progress: Progress) -> list[StageOutcome]:
-    if not prepared.planner.options.check:  # a process whose parent holds the folder and keeps the state
-        return _in_order(prepared, Unwatched(progress))
-    with held(prepared, progress) as now:
+    options, recipe = prepared.planner.options, prepared.planner.resolved.recipe
+    with ExitStack() as stack:
+        if ranks.several():
+            # The other processes wait for this one from here on: where the folder is another's, they end with it.
+            stack.enter_context(ranks.joined(options.device, recipe.hang_timeout))
+        if not options.check:  # a process whose parent holds the folder and keeps the state
+            return _in_order(prepared, Unwatched(progress))
+        now = stack.enter_context(held(prepared, progress))
         if not now.working:
             return _in_order(now, Unwatched(progress))
-        several_stages = len(now.working) > 1 and not ranks.several()
-        jobs = now.planner.options.jobs or now.planner.resolved.recipe.jobs if several_stages else 1
-        with watched(now.planner, now.steps, jobs, progress) as watch:
-            if jobs == 1:
-                return _in_order(now, watch)
-            from vlcli.runner.parallel import run_parallel
+        jobs = options.jobs or recipe.jobs if len(now.working) > 1 and not ranks.several() else 1
+        watch = stack.enter_context(watched(now.planner, now.steps, jobs, progress))
+        if jobs == 1:
+            return _in_order(now, watch)
+        from vlcli.runner.parallel import run_parallel
 
-            return run_parallel(now.planner, [step.name for step in now.steps], jobs, watch)
+        return run_parallel(now.planner, [step.name for step in now.steps], jobs, watch)
 
 
 def _in_order(prepared: Prepared, watch: Watch | Unwatched) -> list[StageOutcome]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from vlcli.builders.resolve import resolve_stage
 from vlcli.builders.training import box_labels, make_transform, transform_of
 from vlcli.data.columns.table import without_text
 from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
 from vlcli.engine.optim import freeze, parameter_groups
 from vlcli.engine.training_module import Part, StepResult, TrainingModule, build_training_module, check_capabilities
 from vlcli.errors import DataError, Problem, RecipeError, VlcliError
@@ -29,7 +28,6 @@ from vlcli.nn.model import DataSpec, Model
 from vlcli.objectives.base import Objective
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Training, TrainVocabulary
-from vlcli.registry import as_spec
 from vlcli.registry.contract import blame, origin
 from vlcli.runner import invented
 from vlcli.runner.upstream import refuse_other_grid, refuse_other_sizes
@@ -69,11 +67,9 @@ def trial_step(context: StageContext) -> list[Problem]:
                 rehearsal.loss(rehearsal.batch()).total.backward()
                 rehearsal.module.close_step()
     except RecipeError as error:
-        inside = (p.key if p.key.startswith("stages.") else f"{key}.{p.key}" for p in error.problems)
-        return [replace(problem, key=name) for problem, name in zip(error.problems, inside, strict=True)]
+        return [replace(p, key=p.key if p.key.startswith("stages.") else f"{key}.{p.key}") for p in error.problems]
     except VlcliError as error:
-        what = error.what if not error.where else f"{error.what} ({error.where})"
-        return [Problem(key, what, got=error.got, expected=error.expected, hint=error.hint, code=error.exit_code)]
+        return [Problem.of(key, error)]
     except Exception as error:
         return [_unforeseen(context, key, error)]
     return []
@@ -82,55 +78,52 @@ def trial_step(context: StageContext) -> list[Problem]:
 def _unforeseen(context: StageContext, key: str, error: Exception) -> Problem:
     text = (str(error).strip() or "no message").split("\n")[0]
     resolved = _resolved(context)
-    named = [("models", resolved.model["name"])]  # type: ignore[index]
-    named += [("objectives", as_spec(spec)["name"]) for spec in resolved.objectives]
-    targets = {f"{kind[:-1]} {name!r}": registry.load(kind, name) for kind, name in named}
+    named = [("model", resolved.model["name"])]  # type: ignore[index]
+    named += [("objective", registry.as_spec(spec)["name"]) for spec in resolved.objectives]
+    targets = {f" in the {kind} {name!r}": registry.load(f"{kind}s", name) for kind, name in named}
     line = blame(error, *targets.values())
     file = line.rpartition(":")[0]
-    whose = [name for name, target in targets.items() if origin(target).rpartition(":")[0] == file]
-    what = f"one step on invented data fails in the {whose[0]}" if whose else "one step on invented data fails"
+    whose = next((name for name, target in targets.items() if origin(target).rpartition(":")[0] == file), "")
+    what = f"one step on invented data fails{whose} ({line})"
     hint = "the line is in the code that fails; -vv shows the traceback of a run"
-    return Problem(key, f"{what} ({line})", got=f"{type(error).__name__}: {text}", hint=hint, code=4)
+    return Problem(key, what, got=f"{type(error).__name__}: {text}", hint=hint, code=4)
 
 
 def _stores_of(context: StageContext) -> list[str]:
     # those that the stage names, else every one before it
-    named = [*getattr(context.config, "features", []), *context.config.source]
-    chosen = [name for name in named if context.kinds.get(name) == "extract"]
+    named = [*context.section(Training).features, *context.config.source]
     earlier = itertools.takewhile(lambda name: name != context.name, context.recipe.stages)
-    return chosen or [name for name in earlier if context.kinds.get(name) == "extract"]
+    chosen, others = ([n for n in names if context.kinds.get(n) == "extract"] for names in (named, earlier))
+    return chosen or others
 
 
 def _resolved(context: StageContext) -> ResolvedStage:
     resolved = resolve_stage(context)
-    missing = [word for word, value in (("model", resolved.model), ("objectives", resolved.objectives)) if not value]
-    if missing:
+    if missing := [word for word in ("model", "objectives") if not getattr(resolved, word)]:
         raise RecipeError([Problem(word, "nothing is named", hint=f"add `{word}:`") for word in missing])
     return resolved
 
 
 def _data_spec(context: StageContext, resolved: ResolvedStage, reader: Reader | None) -> DataSpec:
     # small sizes; text as long as the recipe says; the labels of the data where they are there
-    config = context.config
-    assert isinstance(config, Training)
+    config = context.section(Training)
     task: Task | None = resolved.built_task
     if task is None or reader is None or config.source or len(config.data) > 1:  # something else decides the labels
         answers = (tuple(reader.label_names()) if reader is not None else ()) or invented.ANSWERS
     else:
         answers = tuple(task.labels([reader]))
-    chosen = task is not None or any(
-        _chooses(registry.load("objectives", spec["name"])) for spec in resolved.objectives
-    )
     of_words: dict[str, Any] = invented.invented_tokenizer().data_spec_fields()
-    data_spec = DataSpec(
+    objectives = (registry.load("objectives", spec["name"]) for spec in resolved.objectives)
+    return DataSpec(
         text_length=resolved.text.length,
         regions=invented.REGIONS,
         region_dim=16,
         region_classes=5,
         region_attributes=4,
         concepts=("red", "circle", "left"),
+        answers=answers if task is not None or any(map(_chooses, objectives)) else (),
+        **of_words,
     )
-    return replace(data_spec, answers=answers if chosen else (), **of_words)
 
 
 def _chooses(objective: type[Objective]) -> bool:
@@ -141,10 +134,10 @@ def _chooses(objective: type[Objective]) -> bool:
 
 def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
     asked = [objective.requires or {"text"} for objective in module.objectives.values()]
-    reads = module.model.input_spec().text and any(READ_WORDS & set(one) for one in asked)
-    examples: Sequence[Example] = [] if reader is None or not reads else reader.examples()
-    lacking = without_text(examples)
-    if reader is not None and lacking:
+    if reader is None or not module.model.input_spec().text or not any(READ_WORDS & set(one) for one in asked):
+        return
+    examples = reader.examples()
+    if lacking := without_text(examples):
         share = "all" if len(lacking) == len(examples) else f"{len(lacking):,} of {len(examples):,}"
         raise DataError(
             "The stage's objectives read sentences, and examples of the data have none.",
@@ -155,8 +148,7 @@ def _refuse_wordless(module: TrainingModule, reader: Reader | None) -> None:
 
 
 def _on_meta(context: StageContext, resolved: ResolvedStage, data_spec: DataSpec) -> TrainingModule:
-    config = context.config
-    assert isinstance(config, Training)
+    config = context.section(Training)
     module = without_memory(lambda: build_training_module(resolved.model or {}, resolved.objectives, data_spec))
     freeze(module, config.trainable, config.frozen)
     parameter_groups(module, config.optimizer)
@@ -224,22 +216,20 @@ def _rehearsal(
 ) -> Iterator[Rehearsal]:
     from vlcli.data.pipeline import Pipeline
 
-    tokenizer = invented.invented_tokenizer()
     if as_it_is and real is not None:
         vocabulary = resolved.text.vocabulary
         size = vocabulary.size if isinstance(vocabulary, TrainVocabulary) else WORDS_TRIED
         tokenizer = invented.invented_tokenizer(real.examples()[:WORDS_TRIED], size)
-        of_words: dict[str, Any] = tokenizer.data_spec_fields()
-        of_boxes: dict[str, Any] = box_labels([real]) if real.class_names() else {}
-        data_spec = replace(data_spec, **of_words, **of_boxes)
-    module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
-    pictures = max((int(as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
-    if as_it_is and real is not None:
+        learnt: dict[str, Any] = {**tokenizer.data_spec_fields(), **(box_labels([real]) if real.class_names() else {})}
+        data_spec = replace(data_spec, **learnt)
         there = (one for one in real.examples() if all(is_there(real.locate(name)) for name in one.images))
         examples = list(itertools.islice(there, count))
     else:
+        tokenizer = invented.invented_tokenizer()
+        pictures = max((int(registry.as_spec(spec).get("images", 1)) for spec in resolved.objectives), default=1)
         real, examples = None, invented.invented_examples(real, data_spec, pictures, count)
     examples = invented.lengthened(examples, data_spec.text_length) if whole else examples
+    module = build_training_module(resolved.model or {}, resolved.objectives, data_spec)
     needs = model_reads = module.model.input_spec()
     if resolved.built_task is not None:
         needs = resolved.built_task.input_spec(needs, True)

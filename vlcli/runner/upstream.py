@@ -20,7 +20,6 @@ from vlcli.nn.model import DataSpec
 from vlcli.recipe.resolve import resolve
 from vlcli.recipe.schema import Average, Extract, Stage, Training
 from vlcli.recipe.wiring import find_place
-from vlcli.registry import Spec
 
 Described = tuple[dict[str, Any], list[Any]]
 """The specs of a model and of its objectives."""
@@ -37,20 +36,19 @@ def refuse_other_sizes(context: StageContext, make: Callable[[], TrainingModule]
     Raises:
         DataError: weights of the model are not in what the stage starts from.
     """
-    assert isinstance(context.config, Training)
-    stages = context.recipe.stages  # those that extract or make data give no weights, nor do stores
-    named = context.config.source
-    names = [one for one in named if (stages[one].gives_weights if one in stages else not one.endswith(".h5"))]
+    config, stages = context.section(Training), context.recipe.stages
+    # stages that extract or make data give no weights, nor do stores
+    names = [one for one in config.source if (stages[one].gives_weights if one in stages else not one.endswith(".h5"))]
     states = [state for name in names if (state := _state(context, name, data_spec)) is not None]
     if not names or len(states) < len(names):
         return
-    loader = WeightLoader(make(), list(context.config.allow_unmatched))
+    loader = WeightLoader(make(), list(config.allow_unmatched))
     try:
         for name, state in zip(names, states, strict=True):
             loader.add(state, name, ours=True)
-    except VlcliError:
-        raise
-    except Exception:  # a model's `adapt` that reads values, of which there are none yet
+    except Exception as error:  # a model's `adapt` that reads values, of which there are none yet
+        if isinstance(error, VlcliError):
+            raise
         return
     loader.finish()
 
@@ -90,15 +88,14 @@ def unbuildable(stages: Mapping[str, Stage], names: list[str]) -> list[Problem]:
     problems = []
     for name in names:
         stage = stages[name]
-        rehearse = None
+        if not isinstance(stage, Extract):
+            continue
         try:
-            if isinstance(stage, Extract):
-                rehearse = getattr(registry.load("extractors", stage.extractor["name"]), "rehearse", None)
-            if isinstance(stage, Extract) and rehearse is not None:
+            rehearse = getattr(registry.load("extractors", stage.extractor["name"]), "rehearse", None)
+            if rehearse is not None:
                 _rehearse(rehearse, _parameters(stage.extractor))
         except (ComponentError, UsageError, DataError) as error:
-            key = f"stages.{name}.extractor"
-            problems.append(Problem(key, error.what, "", error.got, error.expected, error.hint, error.exit_code))
+            problems.append(Problem.of(f"stages.{name}.extractor", error))
     return problems
 
 
@@ -120,7 +117,10 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
         RecipeError: the extraction is of boxes that are no grid, or of another grid. Files of boxes (``boxes`` of the
             stage) may hold a grid: that is seen when they are read.
     """
-    for name in stores if grid is not None else ():
+    if grid is None:
+        return
+    rows, columns = grid
+    for name in stores:
         stage = stages.get(name)
         if not isinstance(stage, Extract) or stage.boxes:
             continue
@@ -128,19 +128,18 @@ def refuse_other_grid(stages: Mapping[str, Stage], stores: list[str], grid: tupl
         boxes, cells = parameters.get("boxes"), parameters.get("grid")
         other = boxes == "grid" and cells is not None and tuple(cells) != grid
         if boxes in OTHER_BOXES or other:
-            rows, columns = grid or (0, 0)
-            key, got = ("grid", list(cells or ())) if other else ("boxes", boxes)
+            key = "grid" if other else "boxes"
             problem = Problem(
                 f"stages.{name}.extractor",
                 f"the model reads a grid of features, and this stage will hold something else ({key})",
-                got=f"{key}: {got}",
+                got=f"grid: {list(cells or ())}" if other else f"boxes: {boxes}",
                 expected=f"{rows} x {columns} cells",
                 hint=f"extractor: {{..., boxes: grid, grid: [{rows}, {columns}]}}, or name the same grid in the model",
             )
             raise RecipeError([problem])
 
 
-def _parameters(spec: Spec) -> dict[str, Any]:
+def _parameters(spec: registry.Spec) -> dict[str, Any]:
     known = registry.parameters(registry.load("extractors", spec["name"]))
     defaults = {name: one.default for name, one in known.items() if not one.required}
     return defaults | {key: value for key, value in spec.items() if key != "name"}

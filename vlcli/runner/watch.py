@@ -15,7 +15,6 @@ from vlcli.progress import Progress, ProgressTask
 from vlcli.recipe import run_state, stage_record
 from vlcli.recipe.plan import PlannedStage, Planner
 from vlcli.recipe.run_state import RunState, StageState, Work
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.recipe.time_left import expect
 from vlcli.runner.execute import StageOutcome
 from vlcli.stopping import Stopped
@@ -42,8 +41,8 @@ class ShowsRuns(Protocol):
 def watched(planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> Iterator[Watch]:
     """Keeps the state of a run, whose folder is held, until its last stage has ended; ``progress`` may show it."""
     watch = Watch(planner, steps, jobs, progress)
+    watch.changed()
     with ExitStack() as open_ones:
-        watch.changed()
         try:
             if isinstance(progress, ShowsRuns):
                 open_ones.enter_context(progress.run_shown(watch.state))
@@ -60,9 +59,8 @@ class Watch:
     def __init__(self, planner: Planner, steps: Sequence[PlannedStage], jobs: int, progress: Progress) -> None:
         self.planner, self.progress, self.lock = planner, progress, threading.RLock()
         self.measured = [record for found in planner.elsewhere.values() for _, record in found]
-        self.configs = {
-            step.name: planner.resolved.stages[step.name].model_dump(by_alias=True, mode="json") for step in steps
-        }
+        chosen = {step.name: planner.resolved.stages[step.name] for step in steps}
+        self.configs = {name: stage.model_dump(by_alias=True, mode="json") for name, stage in chosen.items()}
         stages = []
         for step in steps:
             after = [name for name in planner.graph[step.name].stages if name in self.configs]
@@ -75,7 +73,7 @@ class Watch:
 
     def of(self, name: str) -> Progress:
         """Returns where the stage ``name`` reports."""
-        return _StageProgress(self, self.state.stage(name), self.progress)
+        return _StageProgress(self, self.state.stage(name))
 
     def begins(self, step: PlannedStage) -> None:
         """Notes that a stage starts now, or that there is nothing to do."""
@@ -90,9 +88,8 @@ class Watch:
         with self.lock:
             stage = self.state.stage(outcome.name)
             stage.work, stage.seconds, stage.metrics = [], outcome.seconds, dict(outcome.metrics)
-            stage.status = stage.status if outcome.status == "skipped" else outcome.status
-            if outcome.status == "done" and outcome.action not in ("run", "resume"):
-                stage.status = _STATUS[outcome.action]
+            if outcome.status != "skipped":
+                stage.status = _STATUS.get(outcome.action, "done") if outcome.status == "done" else outcome.status
             if outcome.error is not None:
                 self.codes.append(outcome.error.exit_code if isinstance(outcome.error, VlcliError) else 1)
             elif outcome.status == "done" and (record := stage_record.read(outcome.folder)) is not None:
@@ -116,13 +113,13 @@ class Watch:
         if time.monotonic() - self._written >= _EVERY:
             self.changed()
 
-    def _under_way(self, kind: str) -> list[StageRecord]:
+    def _under_way(self, kind: str) -> list[stage_record.StageRecord]:
         # what stages of this kind that run now will have taken, as far as that can be told
         now, records = time.time(), []
         for stage in self.state.stages:
-            left = stage.work[0].left(now) if stage.work and stage.kind == kind else None
-            if left is not None and stage.status == "running":
-                record = StageRecord(stage.name, kind, "running", "", config=self.configs[stage.name])
+            left = stage.work[0].left(now) if stage.work and (stage.kind, stage.status) == (kind, "running") else None
+            if left is not None:
+                record = stage_record.StageRecord(stage.name, kind, "running", "", config=self.configs[stage.name])
                 record.recipe, record.seconds = self.state.recipe, now - stage.began + left
                 records.append(record)
         return records
@@ -146,7 +143,7 @@ class Watch:
         """Removes the file when every stage has ended, unless a stage failed or was blocked."""
         with self.lock:
             blocked = any(stage.status == "blocked" for stage in self.state.stages)
-            self.state.code = self.codes[0] if self.codes else 5 if blocked else 0
+            self.state.code = self.codes[0] if self.codes else 5 * blocked
             self.state.status = "failed" if self.state.code else "done"
             if self.state.code:
                 self._write()
@@ -175,8 +172,8 @@ def _status(step: PlannedStage, working: str = "waiting") -> str:
 
 
 class _StageProgress:
-    def __init__(self, watch: Watch, stage: StageState, inner: Progress) -> None:
-        self.watch, self.stage, self.inner = watch, stage, inner
+    def __init__(self, watch: Watch, stage: StageState) -> None:
+        self.watch, self.stage, self.inner = watch, stage, watch.progress
 
     def info(self, message: str) -> None:
         with self.watch.lock:

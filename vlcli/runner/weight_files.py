@@ -40,8 +40,7 @@ def _fault(read: Callable[[Any], object], path: Path | None) -> Problem | None:
     try:
         read(path)
     except DataError as error:
-        what = f"{error.what} ({error.where})" if error.where else error.what
-        return Problem("", what, got=error.got, expected=error.expected, hint=error.hint, code=error.exit_code)
+        return Problem.of("", error)
     return None
 
 

@@ -17,8 +17,7 @@ from vlcli.recipe.schema import Average
 
 def run(context: StageContext) -> StageResult:
     """Averages the last checkpoints of the stage that ``from`` names."""
-    config = context.config
-    assert isinstance(config, Average)
+    config = context.section(Average)
     sources = context.sources()
     if len(sources) != 1:
         raise UsageError("An average is of one stage.", where=f"stages.{context.name}", expected="from: STAGE")
@@ -31,9 +30,9 @@ def run(context: StageContext) -> StageResult:
     with context.progress.task("average", len(chosen), "checkpoint") as bar:
         state = average(chosen, bar.advance)
     _write(sources[0], context.folder / "model", state)
-    short = [f"only {len(chosen)} checkpoints were kept (keep: N in the stage)"] if len(chosen) < config.last else []
-    steps = [int(path.name.split("-")[1]) for path in chosen]
-    return StageResult(files={"model": "model"}, notes=short, facts={"checkpoints": len(chosen), "steps": steps})
+    count, steps = len(chosen), [int(path.name.split("-")[1]) for path in chosen]
+    notes = [f"only {count} checkpoints were kept (keep: N in the stage)"] if count < config.last else []
+    return StageResult(files={"model": "model"}, notes=notes, facts={"checkpoints": count, "steps": steps})
 
 
 def average(files: list[Path], done: Callable[[], object] = lambda: None) -> dict[str, Tensor]:

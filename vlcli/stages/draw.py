@@ -8,26 +8,22 @@ import torch
 from vlcli import registry
 from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.resolve import resolve_stage, resolve_with
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.reader import Reader
+from vlcli.data import Pipeline, Reader
 from vlcli.drawings import Drawing
-from vlcli.engine.bundle import Bundle, find_bundle, load_bundle
-from vlcli.engine.evaluation import TaskRunner
+from vlcli.engine import Bundle, TaskRunner, find_bundle, load_bundle
 from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import DataError, UsageError
 from vlcli.features import FeatureStore
 from vlcli.recipe import stage_record
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Draw
-from vlcli.recipe.stage_record import StageRecord
 from vlcli.stages.evaluate import assemble, open_runner, readers_of
 from vlcli.tasks.base import Task
 
 
 def run(context: StageContext) -> StageResult:
     """Draws the stage's drawing into its folder."""
-    config = context.config
-    assert isinstance(config, Draw)
+    config = context.section(Draw)
     use_threads(config.threads)
     drawing: Drawing = registry.of(Drawing).build(config.drawing)
     with torch.no_grad():
@@ -41,8 +37,7 @@ class StageScene:
     """What a stage's drawing is given (``vlcli.drawings.DrawingContext``)."""
 
     def __init__(self, context: StageContext) -> None:
-        assert isinstance(context.config, Draw)
-        self.context, self.config = context, context.config
+        self.context, self.config = context, context.section(Draw)
         self.folder, self.root, self.progress = context.folder, context.root, context.progress
         self.sources: Mapping[str, Path] = dict(zip(self.config.source, context.sources(), strict=True))
         self.device = resolve_device(context.device)
@@ -61,13 +56,13 @@ class StageScene:
     def bundles(self) -> dict[str, Bundle]:
         return {name: self.bundle(name) for name in self._trained}
 
-    def records(self) -> dict[str, StageRecord]:
+    def records(self) -> dict[str, stage_record.StageRecord]:
         records = {}
         for name, path in self.sources.items():
             record = stage_record.read(path)
             if record is None or record.status != "done":
-                what, expected = "This is no finished stage.", "a folder with stage.json"
-                raise DataError(what, where=str(path), got=name, expected=expected)
+                expected = "a folder with stage.json"
+                raise DataError("This is no finished stage.", where=str(path), got=name, expected=expected)
             records[name] = record
         return records
 
@@ -77,16 +72,16 @@ class StageScene:
 
     def task(self, bundle: Bundle | None = None) -> Task | None:
         task: Task | None = self.resolved(bundle).built_task
-        if task is not None and bundle is not None:
+        if task and bundle:
             task.attach(bundle.data_spec)
         return task
 
     def readers(self, bundle: Bundle | None = None) -> list[Reader]:
         resolved = self.resolved(bundle)
         if not resolved.data:
-            where = f"stages.{self.context.name}"
+            what, where = "This drawing reads data, and none are named.", f"stages.{self.context.name}"
             hint = "say which: data=coco-captions, or data='{name: coco-captions, split: test}'"
-            raise UsageError("This drawing reads data, and none are named.", where=where, hint=hint)
+            raise UsageError(what, where=where, hint=hint)
         return readers_of(self.context, resolved)
 
     def data(self, bundle: Bundle, limit: int | None = None) -> Pipeline:

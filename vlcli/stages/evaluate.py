@@ -14,15 +14,12 @@ from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.readers import Stores, open_readers, open_stores, require_stores
 from vlcli.builders.resolve import resolve_stage, resolve_with
 from vlcli.builders.training import corruptions_for, make_transform
+from vlcli.data import Example, Pipeline, Reader
 from vlcli.data.images import PictureError, load_image
-from vlcli.data.pipeline import Pipeline
-from vlcli.data.reader import Reader
-from vlcli.data.sample import Example
 from vlcli.detection.extraction import Share
 from vlcli.engine import processes
 from vlcli.engine.bundle import CONFIG, Bundle, find_bundle, load_bundle
 from vlcli.engine.evaluation import JointEvaluation, TaskRunner, evaluating
-from vlcli.engine.processes import resolve_device, use_threads
 from vlcli.errors import Problem, RecipeError, UsageError
 from vlcli.files import write_json
 from vlcli.foreign.pairs import PairScorer
@@ -31,7 +28,6 @@ from vlcli.metrics.clusters import IMAGES
 from vlcli.nn.model import InputSpec, device_of
 from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import Evaluate, Reading
-from vlcli.registry import as_spec
 from vlcli.tasks.base import Examples, Given, Result, Task, is_joint
 from vlcli.tasks.outputs import write_json_lines
 from vlcli.tasks.probes import PairTask, pair_row
@@ -42,28 +38,24 @@ HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def run(context: StageContext) -> StageResult:
     """Scores the model that ``from`` names on its task, or on the task that the stage names."""
-    config = context.config
-    assert isinstance(config, Evaluate)
-    use_threads(config.threads)
+    config = context.section(Evaluate)
+    processes.use_threads(config.threads)
     if config.fit or (config.task is not None and _is_fitted(registry.of(Task).load(config.task["name"]))):
         return StageResult() if processes.rank() else run_fitted(context, config)
     resolved = resolve_stage(context)
     if processes.rank() and not is_joint(choose_task(context, resolved)):
         return StageResult()  # rank 0 does it
-    source, device = source_of(context), resolve_device(context.device)
+    source, device = source_of(context), processes.resolve_device(context.device)
     task = resolved.built_task
     if isinstance(task, PairTask) and find_bundle(source) is None and (source / CONFIG).is_file():
         return StageResult() if processes.rank() else run_pairs(context, task, PairScorer(source, device), resolved)
     bundle, task = load_bundle(source, device), choose_task(context, resolved)
     check_capabilities(task, bundle, context.name)
     data = assemble(context, bundle, readers_of(context, resolved), task)
-    runner = open_runner(context, bundle, data)
-    if runner.share.count == 1:
-        result = evaluate(task, runner)
-    else:
-        meeting = JointEvaluation()
+    runner, meeting = open_runner(context, bundle, data), JointEvaluation()
+    if runner.share.count > 1:
         runner.share = meeting.share()
-        result = meeting.run(lambda: evaluate(task, runner))
+    result = meeting.run(lambda: evaluate(task, runner)) if runner.share.count > 1 else evaluate(task, runner)
     if processes.rank():
         return StageResult()
     return _stage_result(context, task, result, data, suspicious(result.metrics), {"model": str(bundle.folder)})
@@ -71,8 +63,7 @@ def run(context: StageContext) -> StageResult:
 
 def run_pairs(context: StageContext, task: PairTask, scorer: PairScorer, resolved: ResolvedStage) -> StageResult:
     """Scores a task's pairs by a model of transformers, with that model's own preparation of pictures and words."""
-    config = context.config
-    assert isinstance(config, Evaluate)
+    config = context.section(Evaluate)
     needs, half = InputSpec(text=False, pixels=True), HALVES.get(config.precision)
     data = Pipeline(readers_of(context, resolved), needs=needs, seed=context.seed, missing=config.missing)
     task.read(cast("Examples", Given(data, data, None, context.progress)))
@@ -141,9 +132,9 @@ def _stage_result(
 def _notes(result: Result, data: Pipeline) -> list[str]:
     if result.metrics:
         return data.notes()
-    if len(data.unreadable) >= data.total:
-        return ["no example's picture can be read: nothing was scored", *data.notes()]
-    return ["the data have no labels: predictions were written, nothing was scored", *data.notes()]
+    unlabelled = "the data have no labels: predictions were written, nothing was scored"
+    unread = len(data.unreadable) >= data.total
+    return ["no example's picture can be read: nothing was scored" if unread else unlabelled, *data.notes()]
 
 
 def fitted_task(stage: str, config: Evaluate) -> Task:
@@ -185,10 +176,8 @@ def choose_task(context: StageContext, resolved: ResolvedStage) -> Task:
 
 def check_capabilities(task: Task, bundle: Bundle, stage: str) -> None:
     """Refuses a task that asks for what the model cannot do."""
-    lacking = sorted(task.requires - bundle.model.capabilities)
-    if lacking:
-        name = as_spec(bundle.model_spec)["name"]
-        can = ", ".join(sorted(bundle.model.capabilities))
+    if lacking := sorted(task.requires - bundle.model.capabilities):
+        name, can = registry.as_spec(bundle.model_spec)["name"], ", ".join(sorted(bundle.model.capabilities))
         what = f"the task needs a model that can: {', '.join(lacking)}"
         raise RecipeError([Problem(f"stages.{stage}.task", what, got=f"{name}, which can: {can}")])
 
@@ -202,13 +191,10 @@ def readers_of(context: StageContext, resolved: ResolvedStage) -> list[Reader]:
 
 def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task: Task | None = None) -> Pipeline:
     """Assembles the evaluation data as model and task want them."""
-    config = context.config
-    assert isinstance(config, Reading)
-    needs = bundle.model.input_spec()
-    needs = needs if task is None else task.input_spec(needs, False)
-    stores = Stores()
-    if needs.regions or needs.concepts:
-        stores = open_stores(context.feature_files(config.features), needs)
+    config = context.section(Reading)
+    needs = bundle.model.input_spec() if task is None else task.input_spec(bundle.model.input_spec(), False)
+    reads = needs.regions or needs.concepts
+    stores = open_stores(context.feature_files(config.features), needs) if reads else Stores()
     require_stores(stores, needs, context.name)
     return Pipeline(
         readers,
@@ -226,8 +212,7 @@ def assemble(context: StageContext, bundle: Bundle, readers: list[Reader], task:
 
 def open_runner(context: StageContext, bundle: Bundle, data: Pipeline) -> TaskRunner:
     """Returns the model on the data, in the stage's precision."""
-    config = context.config
-    assert isinstance(config, Reading)
+    config = context.section(Reading)
     assert bundle.module is not None
     device, half = device_of(bundle.model).type, HALVES.get(config.precision)
     return TaskRunner(
@@ -257,7 +242,6 @@ def write_result(context: StageContext, task: Task, result: Result, data: Pipeli
         rows = [{"key": example.key, "images": example.images} for example in data.examples if example.images]
         write_json_lines(context.folder / IMAGES, rows)
         files |= {"predictions": PREDICTIONS, "images": IMAGES}
-    written = task.submission(result.predictions, context.folder) if result.predictions else []
-    for number, path in enumerate(written):
-        files["submission" if not number else f"submission_{number + 1}"] = path.name
+        for number, path in enumerate(task.submission(result.predictions, context.folder)):
+            files[f"submission_{number + 1}" if number else "submission"] = path.name
     return files

@@ -13,7 +13,7 @@ from vlcli.builders.context import StageContext, StageResult
 from vlcli.builders.resolve import resolve_stage
 from vlcli.engine.bundle import WEIGHTS, Bundle, find_bundle, load_bundle, record_weights
 from vlcli.engine.evaluation import TaskRunner
-from vlcli.errors import UsageError, VlcliError
+from vlcli.errors import VlcliError
 from vlcli.export.base import Exporter
 from vlcli.export.graph import Graph
 from vlcli.features import FeatureStore
@@ -26,14 +26,8 @@ from vlcli.stages import evaluate
 
 def run(context: StageContext) -> StageResult:
     """Writes the model that ``from`` names in the stage's format."""
-    config = context.config
-    assert isinstance(config, Export)
-    sources = context.sources()
-    if not sources:
-        where = f"stages.{context.name}"
-        raise UsageError("This stage does not say which model to take.", where=where, expected="from: STAGE")
-    exporter: Exporter = registry.of(Exporter).build(config.format)
-    source = next((source for source in sources if find_bundle(source) is not None), sources[0])
+    source = evaluate.source_of(context)
+    exporter: Exporter = registry.of(Exporter).build(context.section(Export).format)
     bundle = load_bundle(source, "cpu")
     bundle.info |= {"extractor": extractor_of(source)} if bundle.model.input_spec().regions else {}
     exported = exporter.export(bundle, context.folder, context.progress)
@@ -45,8 +39,7 @@ def run(context: StageContext) -> StageResult:
         exported.metrics |= metrics
         exported.notes += notes
     paths = [context.folder / name for name in exported.files.values()]
-    for path in paths:
-        folder = find_bundle(path) if path.is_dir() else None
+    for folder in (find_bundle(path) for path in paths if path.is_dir()):
         if folder is not None and (folder / WEIGHTS).is_file():
             record_weights(folder)
     follow_mask(paths)  # safetensors writes for the owner alone
@@ -58,8 +51,8 @@ def run(context: StageContext) -> StageResult:
 def extractor_of(source: Path) -> dict[str, Any] | None:
     """Returns the extractor of the regions that a stage trained on; None where their store is not there."""
     record = stage_record.read(source)
-    files = [Path(file) for file in (record.features if record is not None else []) if Path(file).is_file()]
-    return FeatureStore(files[:1]).provenance if files else None
+    file = next((file for file in (record.features if record is not None else []) if Path(file).is_file()), None)
+    return None if file is None else FeatureStore([file]).provenance
 
 
 Run = Callable[[str, tuple[Tensor, ...]], dict[str, Tensor]]
@@ -77,11 +70,10 @@ class FileRunner(TaskRunner):
         self.graphs, self.run = graphs, run
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
-        chosen = {name: graph for name, graph in self.graphs.items() if only in (None, name)}
         return {
             name: self.run(graph.stem, graph.form.inputs(step.batch))
-            for name, graph in chosen.items()
-            if graph.stem not in ("text", "image")
+            for name, graph in self.graphs.items()
+            if only in (None, name) and graph.stem not in ("text", "image")
         }
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
@@ -96,9 +88,8 @@ def cost(context: StageContext, bundle: Bundle, graphs: dict[str, Graph]) -> tup
     """
     try:
         section, task, data = _evaluation(context, bundle)
-        scores = [
-            _scored(context.folder, ending, section.batch_size, task, data, bundle, graphs) for ending in ("", ".int8")
-        ]
+        evaluation = section.batch_size, task, data, bundle, graphs
+        scores = [_scored(context.folder, ending, *evaluation) for ending in ("", ".int8")]
     except (VlcliError, KeyError) as error:
         reason = error.what if isinstance(error, VlcliError) else f"no file computes {error}"
         return {}, [f"the 8-bit files were not scored: {reason}"]

@@ -1,7 +1,7 @@
 """Extracts region features of the images of data sets (or of a folder) into an HDF5 store."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ LISTS = (".txt", ".lst", ".list")
 
 def run(context: StageContext) -> StageResult:
     """Extracts every image that the stage's data name, each once; several processes share the work."""
-    config = _config(context)
+    config = context.section(Extract)
     cluster = _cluster(context)
     processes.use_threads(config.threads)
     listed = listed_images(context)
@@ -49,7 +49,7 @@ def run(context: StageContext) -> StageResult:
     extractor = build_extractor(context)
     extractor.attach(labels)
     left_out += conversion_notes(list(images.values()))
-    for line in left_out if processes.rank() == 0 else ():
+    for line in left_out:
         context.progress.warn(line)
     for note in extractor.notes():
         context.progress.info(note)
@@ -80,8 +80,7 @@ def run(context: StageContext) -> StageResult:
         summary += f", {errors} could not be read (errors.jsonl)"
         first, file = report.errors[0], context.folder / "errors.jsonl"
         lacking = f"{errors} of {report.images + errors} pictures are not in the store ({file})"
-        if processes.rank() == 0:
-            context.progress.warn(f"{lacking}; the first: {first.path or first.id}: {first.reason}")
+        context.progress.warn(f"{lacking}; the first: {first.path or first.id}: {first.reason}")
     return StageResult(
         metrics={"images": float(report.images), "regions": float(report.regions), "errors": float(errors)},
         files={"features": STORE} | ({"errors": "errors.jsonl"} if errors else {}),
@@ -90,14 +89,9 @@ def run(context: StageContext) -> StageResult:
     )
 
 
-def _config(context: StageContext) -> Extract:
-    assert isinstance(context.config, Extract)
-    return context.config
-
-
 def readers_of(context: StageContext) -> list[Reader]:
     """Opens the stage's data sets; with ``images: FOLDER`` alone, a folder of pictures."""
-    config = _config(context)
+    config = context.section(Extract)
     specs = list(config.data) or [{"name": "folder", "images": config.images or "."}]
     return open_readers(specs, context.root, context.progress, context.cache)
 
@@ -110,7 +104,7 @@ def listed_images(context: StageContext) -> dict[str, Path | str] | None:
     Raises:
         DataError: the list is empty or names a file outside the root; nothing is at the address.
     """
-    config, root = _config(context), context.root
+    config, root = context.section(Extract), context.root
     if config.data or config.images is None:
         return None
     pictures: list[Path | str] = []
@@ -138,14 +132,13 @@ def _file(context: StageContext, name: str) -> Path:
 
 
 def _cluster(context: StageContext) -> Cluster | None:
-    config = _config(context)
+    config = context.section(Extract)
     if config.engine == "local":
         return None
     if processes.world() > 1:
         raise UsageError("With engine: ray, one process gives out the work.", got=f"{processes.world()} of a launcher")
-    engine = registry.load("engines", config.engine)
-    cluster: Cluster = engine(config.workers, config.threads or 1, context.device, context.progress)
-    return cluster
+    engine: Callable[..., Cluster] = registry.load("engines", config.engine)
+    return engine(config.workers, config.threads or 1, context.device, context.progress)
 
 
 def collect_images(readers: list[Reader]) -> dict[str, Path]:
@@ -165,14 +158,8 @@ def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]
 
     ``notes`` gets a line for every file of which boxes are left out.
     """
-    config = _config(context)
-    of_data = [
-        (
-            reader.boxes(),
-            Labels(tuple(reader.class_names()), tuple(reader.class_ids()), tuple(reader.attribute_names())),
-        )
-        for reader in readers
-    ]
+    config = context.section(Extract)
+    of_data = [(reader.boxes(), _labels(reader)) for reader in readers]
     if not config.boxes:
         return together(of_data)
     paths = [_file(context, name) for name in config.boxes]
@@ -182,6 +169,10 @@ def collect_boxes(context: StageContext, readers: list[Reader], notes: list[str]
     return together([*stored, *number_files(list(files.values()), [labels for _, labels in of_data])])
 
 
+def _labels(reader: Reader) -> Labels:
+    return Labels(tuple(reader.class_names()), tuple(reader.class_ids()), tuple(reader.attribute_names()))
+
+
 def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[str, BoxList], Labels]]:
     """Numbers the classes of box files from 0, all in one way where they list no categories of their own."""
     ids = {number for file in files if not file.categories for number in ids_used(file)}
@@ -189,20 +180,18 @@ def number_files(files: list[BoxFile], known: list[Labels]) -> list[tuple[dict[s
     shared = class_table(ids, named, next((labels for labels in known if labels.class_ids), None))
     tables = []
     for file in files:
-        if file.categories:
-            labels = class_table(ids_used(file), file.categories)
-        else:
-            labels = shared if ids_used(file) else Labels()
+        used = ids_used(file)
+        labels = class_table(used, file.categories) if file.categories else shared if used else Labels()
         tables.append((numbered(file, labels), replace(labels, attributes=file.attributes)))
     return tables
 
 
 def region_source(context: StageContext, extractor: Extractor) -> FeatureStore | None:
     """Opens the regions that an extractor reads in place of pictures; None where it reads pictures."""
-    config = _config(context)
     if extractor.reads != "regions":
         return None
-    files = sort_files(context.feature_files(config.features))[0] if config.features else []
+    named = context.section(Extract).features
+    files = sort_files(context.feature_files(named))[0] if named else []
     if not files:
         raise DataError(
             "The extractor reads region features, and the stage names no store of them.",
@@ -215,8 +204,7 @@ def region_source(context: StageContext, extractor: Extractor) -> FeatureStore |
 
 def build_extractor(context: StageContext) -> Extractor:
     """Builds the extractor, with ``weights`` from the stage that ``from`` names or under the data root."""
-    config = _config(context)
-    spec: dict[str, Any] = dict(config.extractor)
+    spec: dict[str, Any] = dict(context.section(Extract).extractor)
     sources = context.sources()
     if sources and "weights" not in spec:
         spec["weights"] = str(verified(sources[0] / "model" / WEIGHTS))

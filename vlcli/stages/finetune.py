@@ -8,8 +8,7 @@ from vlcli.stages.training import run_training
 
 def run(context: StageContext) -> StageResult:
     """Trains as the task and the stage say."""
-    assert isinstance(context.config, Finetune)
-    if context.config.task is None:
+    if context.section(Finetune).task is None:
         key = f"stages.{context.name}.task"
         raise RecipeError([Problem(key, "a fine-tuning needs a task", hint="task: NAME (vlcli ls tasks)")])
     return run_training(context)

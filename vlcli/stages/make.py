@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def run(context: StageContext) -> StageResult:
     """Generates the world that the stage names into ``world/``."""
-    config = context.config
-    assert isinstance(config, Make)
+    config = context.section(Make)
     workers = config.threads or min(4, os.cpu_count() or 1)
     target = context.folder / WORLD
     counts = world_config(config.world, context.name).make(target, context.progress, workers)
@@ -34,8 +33,7 @@ def run(context: StageContext) -> StageResult:
 
 def world_config(world: dict[str, Any], stage: str) -> World:
     """Returns the world that a recipe describes, checked."""
-    problems = check(world, f"stages.{stage}.world")
-    if problems:
+    if problems := check(world, f"stages.{stage}.world"):
         raise RecipeError(problems)
     options = {key: value for key, value in world.items() if key != "name"}
     config: World = TypeAdapter(registry.load("worlds", world["name"])).validate_python(options)
@@ -47,16 +45,12 @@ def check(world: dict[str, Any], key: str) -> list[Problem]:
     try:
         target: Any = registry.load("worlds", world["name"])
     except ComponentError as error:
-        return [Problem(f"{key}.name", error.what, got=error.got, expected=error.expected, hint=error.hint, code=4)]
-    options = {name: value for name, value in world.items() if name != "name"}
-    known = [field.name for field in dataclasses.fields(target)]
-    problems = [
-        Problem(f"{key}.{name}", f"unknown key {name!r}", expected=", ".join(known))
-        for name in options
-        if name not in known
-    ]
+        return [Problem.of(f"{key}.name", error)]
+    known = [field.name for field in dataclasses.fields(target) if field.name != "name"]
+    unknown = [name for name in world if name not in ("name", *known)]
+    problems = [Problem(f"{key}.{name}", f"unknown key {name!r}", expected=", ".join(known)) for name in unknown]
     try:
-        TypeAdapter(target).validate_python({name: value for name, value in options.items() if name in known})
+        TypeAdapter(target).validate_python({name: value for name, value in world.items() if name in known})
     except ValidationError as error:
         for fault in error.errors():
             name, got = fault["loc"][0] if fault["loc"] else "", repr(fault["input"])

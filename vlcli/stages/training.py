@@ -35,8 +35,7 @@ def run_training(context: StageContext) -> StageResult:
     Raises:
         VlcliError: the loss is not finite, the disk is full, or what assembling and loading find.
     """
-    config = context.config
-    assert isinstance(config, Training)
+    config = context.section(Training)
     context.folder.mkdir(parents=True, exist_ok=True)
     first = processes.rank() == 0
     progress = context.progress if first else Silent()
@@ -103,13 +102,9 @@ class Validation:
     def __call__(self, autocast: Autocast, epoch: int) -> Score:
         """Returns the score; with several processes all of them call this, where ``joint``."""
         if not self.joint:
-            return self.alone(autocast, epoch)
+            return self._score(autocast, epoch, Share())
         meeting = JointEvaluation()
         return meeting.run(lambda: self._score(autocast, epoch, meeting.share()))
-
-    def alone(self, autocast: Autocast, epoch: int) -> Score:
-        """Returns the score, computed by this process alone."""
-        return self._score(autocast, epoch, Share())
 
     def _score(self, autocast: Autocast, epoch: int, share: Share) -> Score:
         runner = TaskRunner(
@@ -167,19 +162,17 @@ def _result(context: StageContext, parts: Assembly, outcome: TrainingOutcome, fa
     curve = draw_curve(log) if processes.rank() == 0 else None
     files |= {"curve": curve.name} if curve else {}
     doubts, left_out = suspicious(outcome.metrics), parts.data.notes()
-    for line in [*(f"validation: {line}" for line in doubts), *left_out]:
-        context.progress.warn(line)
     facts |= {"stopped": outcome.stopped} if outcome.stopped else {}
-    if "collapsed" in facts:
-        context.progress.warn(f"collapsed: {facts['collapsed']}")
+    collapsed = [f"collapsed: {facts['collapsed']}"] if "collapsed" in facts else []
+    for line in [*(f"validation: {line}" for line in doubts), *left_out, *collapsed]:
+        context.progress.warn(line)
     chosen = f"step {outcome.best}, the best on the validation data" if outcome.best >= 0 else "the last step"
     notes = [*(parts.report.lines() if parts.report else []), *left_out, *doubts]
-    notes += [f"{name}: {facts[name]}" for name in ("learning_rate", "stopped", "collapsed") if name in facts]
-    notes.append(f"{MODEL}/ holds {chosen}")
+    notes += [f"{name}: {facts[name]}" for name in ("learning_rate", "stopped") if name in facts]
+    notes += [*collapsed, f"{MODEL}/ holds {chosen}"]
     facts |= {"steps": outcome.steps, "examples": outcome.examples, "torch_threads": torch.get_num_threads()}
     facts |= {"best_step": outcome.best, "load": parts.report.summary() if parts.report else None}
-    dropped = getattr(parts.data, "dropped", 0)
-    facts |= {"dropped": dropped if isinstance(dropped, int) else len(dropped)}
+    facts["dropped"] = parts.data.dropped
     metrics = {f"train/{name}": value for name, value in outcome.losses.items() if name not in ("lr", "grad_norm")}
     metrics |= outcome.metrics
     if parts.task is not None and parts.validation is not None and log.is_file():

@@ -29,12 +29,12 @@ def show_estimate(estimate: Estimate | None) -> str:
     """Return ``0.812 ± 0.015``; both ends of the interval where it is not symmetric."""
     if estimate is None:
         return EMPTY
-    mean, half = estimate.mean, estimate.half
-    if estimate.low is None or estimate.high is None or half is None:
+    mean, low, high = estimate.mean, estimate.low, estimate.high
+    if low is None or high is None:
         return number(mean)
-    if abs(mean - estimate.low - half) <= 0.05 * half:
-        return f"{number(mean)} ± {number(half)}"
-    return f"{number(mean)} ({number(estimate.low)} to {number(estimate.high)})"
+    half = (high - low) / 2
+    symmetric = abs(mean - low - half) <= 0.05 * half
+    return f"{number(mean)} ± {number(half)}" if symmetric else f"{number(mean)} ({number(low)} to {number(high)})"
 
 
 def show_contrast(contrast: Contrast | None) -> str:

@@ -48,11 +48,14 @@ def equal_range(published: float, answers: int | None) -> Range:
     sure = score_interval({str(number): float(number < right) for number in range(answers)})
     assert sure.low is not None
     assert sure.high is not None
-    below, above = (2**0.5 * (end - sure.mean) for end in (sure.low, sure.high))
-    return max(published + below, 0.0), min(published + above, 1.0)
+    wider = 2**0.5
+    return max(published + wider * (sure.low - sure.mean), 0.0), min(published + wider * (sure.high - sure.mean), 1.0)
 
 
 def compared(row: RowResults) -> dict[str, Compared]:
     """Return every number of a row that has such an interval, with what was measured."""
-    known = {metric: ends for metric, ends in row.equal.items() if metric in row.published}
-    return {metric: Compared(row.published[metric], ends, estimate(row, metric)) for metric, ends in known.items()}
+    return {
+        metric: Compared(row.published[metric], ends, estimate(row, metric))
+        for metric, ends in row.equal.items()
+        if metric in row.published
+    }

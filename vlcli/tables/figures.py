@@ -24,14 +24,12 @@ def forest(summary: Summary) -> Any:
     Raises:
         ImportError: matplotlib is not installed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     names, rows = summary.metrics[:MOST_PANELS], summary.rows
     labels = [shorter(" ".join(line.label.split()), LONGEST) for line in rows]
     width = 0.085 * max(map(len, labels)) + _WIDTH * len(names) + 0.3
     figure = Figure(figsize=(max(width, 6.5), _ROW * len(rows) + 1.7), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for name, axes in zip(names, panels, strict=True):
         _panel(axes, summary, name, reasons=axes is panels[0])
@@ -44,8 +42,7 @@ def forest(summary: Summary) -> Any:
     handles = {label: one for axes in panels for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(handles) > 1:
         columns = len(handles) if figure.get_figwidth() > 2 * len(handles) else 2
-        options: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
-        figure.legend(handles.values(), handles, **options)
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
     return figure
 
 
@@ -58,36 +55,29 @@ def _panel(axes: Any, summary: Summary, name: str, reasons: bool) -> None:
     if reference is not None and reference.low is not None:
         axes.axvspan(reference.low, reference.high, color=MEASURED, alpha=0.08, linewidth=0, zorder=0)
     for height, line in enumerate(summary.rows):
-        _row(axes, line, name, height)
-    for height, line in enumerate(summary.rows):
-        _annotate(axes, line, name, height, reasons)
+        _row(axes, line, name, height, reasons)
     axes.set_xlabel(name)
     axes.grid(axis="x", alpha=0.25)
     axes.tick_params(axis="y", length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _row(axes: Any, line: Line, name: str, height: int) -> None:
+def _row(axes: Any, line: Line, name: str, height: int, reasons: bool) -> None:
+    """Draw a row, with the mean at the right edge, and a star at differences that are sure; or why there is none."""
     estimate, published = line.estimates.get(name), line.published.get(name)
     if estimate is not None:
-        reference = line.kind == "reference"
-        colour = REFERENCE if reference else MEASURED
+        colour, label = MEASURED, "measured, 95 % interval"
+        if line.kind == "reference":
+            colour, label = REFERENCE, "measured, reference row"
         if estimate.low is not None and estimate.high is not None:
             axes.plot([estimate.low, estimate.high], [height, height], color=colour, linewidth=1.8, zorder=3)
-        label = "measured, reference row" if reference else "measured, 95 % interval"
-        axes.plot([estimate.mean], [height], "o", color=colour, markersize=6, zorder=4, linestyle="", label=label)
+        axes.plot([estimate.mean], [height], "o", color=colour, markersize=6, zorder=4, label=label)
     if published is not None:
-        below, options = height + 0.24, {"color": PUBLISHED, "label": "published", "zorder": 4}
+        value, below, style = published.value, height + 0.24, {"color": PUBLISHED, "fillstyle": "none"}
         if published.spread is not None:
-            ends = [published.value - published.spread, published.value + published.spread]
+            ends = [value - published.spread, value + published.spread]
             axes.plot(ends, [below, below], color=PUBLISHED, linewidth=1.2, zorder=3)
-        axes.plot([published.value], [below], "D", markersize=5, fillstyle="none", **options)
-
-
-def _annotate(axes: Any, line: Line, name: str, height: int, reasons: bool) -> None:
-    """Write the mean at the right edge, with a star at differences that are sure; the reason where there is none."""
-    estimate = line.estimates.get(name)
+        axes.plot([value], [below], "D", markersize=5, label="published", zorder=4, **style)
     options: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8}
     if estimate is not None and math.isfinite(estimate.mean):
         axes.text(1.01, height, number(estimate.mean) + star(line.contrasts.get(name)), **options)

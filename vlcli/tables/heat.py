@@ -29,7 +29,6 @@ def heat_map(summary: Summary, metric: str | None = None) -> Any:
         ImportError: matplotlib is not installed.
     """
     import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     name, lines = metric or summary.metrics[0], grid_of(summary)
@@ -39,20 +38,16 @@ def heat_map(summary: Summary, metric: str | None = None) -> Any:
     (row_name, rows), (column_name, columns) = summary.axes.items()
     width, height = 1.9 + 1.25 * len(columns), 1.7 + 0.62 * len(rows)
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.set_facecolor(LOST)
     contrasts = [line.contrasts[name] for line in lines.values() if name in line.contrasts]
     cells = [[lines.get((row, column)) for column in columns] for row in rows]
     values = [[_value(line, name, compared=bool(contrasts)) for line in row] for row in cells]
     shown = np.ma.masked_invalid(np.array(values, np.float64))  # (rows, columns)
-    image: Any
+    image: Any = axes.imshow(shown, cmap="RdBu" if contrasts else "viridis", aspect="auto")
     if contrasts:
         ends = [abs(end) for one in contrasts for end in (one.difference, one.low, one.high) if end is not None]
-        most = max(ends, default=0.0) or 1.0
-        image = axes.imshow(shown, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
-    else:
-        image = axes.imshow(shown, cmap="viridis", aspect="auto")
+        image.set_clim(-(max(ends) or 1.0), max(ends) or 1.0)
     for y, row in enumerate(cells):
         for x, line in enumerate(row):
             colour, size = "#555555", 6.5
@@ -66,8 +61,7 @@ def heat_map(summary: Summary, metric: str | None = None) -> Any:
     axes.tick_params(length=0)
     if shown.count():
         figure.colorbar(image, ax=axes, label=f"{name}: difference to {summary.reference}" if contrasts else name)
-    title = textwrap.fill(summary.title or name, int(width / LETTER))
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    figure.suptitle(textwrap.fill(summary.title or name, int(width / LETTER)), fontsize=11, x=0.01, ha="left")
     return figure
 
 

@@ -1,11 +1,11 @@
 """Writes the files of a table: JSON, CSV, LaTeX, Markdown, and the forest plot as SVG and PNG."""
 
-import io
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from vlcli.errors import ComponentError, UsageError
-from vlcli.files import write_bytes, write_text
+from vlcli.files import write_text, written
 from vlcli.tables.figures import forest
 from vlcli.tables.heat import heat_map
 from vlcli.tables.results import TableResults, write_results
@@ -49,11 +49,7 @@ def write_table(table: TableResults, folder: Path, stem: str = "table", summary:
 
 def has_plots() -> bool:
     """Return whether matplotlib is installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("matplotlib") is not None
 
 
 def write_plot(summary: Summary, path: Path, metric: str | None = None) -> Path:
@@ -77,8 +73,8 @@ def write_plot(summary: Summary, path: Path, metric: str | None = None) -> Path:
         raise ComponentError("Plots need matplotlib, which is not installed.", where=str(path), hint=PLOTS)
     import matplotlib
 
-    figure, buffer = heat_map(summary, metric) if len(summary.axes) == 2 else forest(summary), io.BytesIO()
+    figure = heat_map(summary, metric) if len(summary.axes) == 2 else forest(summary)
     metadata = {"Software": None} if form == ".png" else {"Date": None, "Creator": None}
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vlcli"}):
-        figure.savefig(buffer, format=form[1:], dpi=DOTS, metadata=metadata)
-    return write_bytes(path, buffer.getvalue())
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vlcli"}), written(path) as beside:
+        figure.savefig(beside, format=form[1:], dpi=DOTS, metadata=metadata)
+    return path

@@ -1,14 +1,11 @@
 """Records of a table: rows, the runs of each row, and the numbers that a paper published for them."""
 
-from __future__ import annotations
-
-import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,6 +18,7 @@ FILE = "table.json"
 DONE, FAILED, STOPPED, REFUSED, UNFINISHED = "done", "failed", "stopped", "refused", "unfinished"
 """States of a run: with metrics; ended by an error; interrupted; impossible, for the reason in ``error``; not begun."""
 VERSION = 1
+T = TypeVar("T")
 
 
 @dataclass
@@ -133,9 +131,8 @@ class TableResults:
         axis = next((axis for axis, values in enumerate(self.axes.values()) if self.reference in values), None)
         if axis is None or any(one.label == self.reference for one in self.rows):
             return self.row(self.reference)
-        cell = [*row.cell]
-        cell[axis : axis + 1] = [self.reference]
-        return next((one for one in self.rows if [*one.cell] == cell), None)
+        cell = (*row.cell[:axis], self.reference, *row.cell[axis + 1 :])
+        return next((one for one in self.rows if one.cell == cell), None)
 
     def as_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Return plain values for JSON; numbers that are not finite become strings.
@@ -143,36 +140,7 @@ class TableResults:
         Args:
             folder: evaluation folders below its parent are written relative to it, so that runs can be moved.
         """
-        document: dict[str, Any] = _plain(asdict(self))
-        for row, plain in zip(self.rows, document["rows"], strict=True):
-            for run, written in zip(row.runs, plain["runs"], strict=True):
-                written["evaluation"] = None if run.evaluation is None else _written(run.evaluation, folder)
-                written["evaluations"] = {name: _written(path, folder) for name, path in run.evaluations.items()}
-        return {"version": VERSION, **document}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any], folder: Path | None = None, where: str = "") -> TableResults:
-        """Return the table that :meth:`as_dict` wrote; further keys are ignored.
-
-        Args:
-            folder: of relative evaluation folders.
-
-        Raises:
-            DataError: the values are not those of a table.
-        """
-        try:
-            table = TypeAdapter(cls).validate_python(value)
-        except ValidationError as error:
-            first = error.errors()[0]
-            got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
-            hint = "delete the file and run the recipe again: finished stages are not repeated"
-            raise DataError("The table is damaged.", where=where, got=got, hint=hint) from error
-        for row in table.rows:
-            for run in row.runs:
-                base = Path() if folder is None else folder
-                run.evaluation = None if run.evaluation is None else base / run.evaluation
-                run.evaluations = {name: base / path for name, path in run.evaluations.items()}
-        return table
+        return {"version": VERSION, **_plain(asdict(self), folder)}
 
 
 def write_results(table: TableResults, path: Path, **more: Any) -> Path:
@@ -182,29 +150,34 @@ def write_results(table: TableResults, path: Path, **more: Any) -> Path:
 
 def read_results(path: Path) -> TableResults:
     """Read a table from the file that :func:`write_results` wrote. Raises DataError: the file is missing or damaged."""
+    if not path.is_file():
+        raise DataError("There is no table here.", where=str(path), hint="make one: vlcli table RUN")
+    hint = "delete the file and run the recipe again: finished stages are not repeated"
+    table = read_as(TableResults, path, "The table is damaged.", hint)
+    for run in (run for row in table.rows for run in row.runs):
+        run.evaluation = None if run.evaluation is None else path.parent / run.evaluation
+        run.evaluations = {name: path.parent / folder for name, folder in run.evaluations.items()}
+    return table
+
+
+def read_as(kind: type[T], path: Path, what: str, hint: str) -> T:
+    """Read a dataclass from a file of JSON; further keys are ignored. Raises DataError(what): it is damaged."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError("There is no table here.", where=str(path), hint="make one: vlcli table RUN") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError("The table is damaged: the file is not JSON.", where=str(path), got=str(error)[:200]) from error
-    if not isinstance(value, dict):
-        raise DataError("The table is damaged.", where=str(path), got=type(value).__name__, expected="a JSON object")
-    return TableResults.from_dict(value, path.parent, str(path))
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        first: Any = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        got = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        raise DataError(what, where=str(path), got=got[:300], hint=hint) from error
 
 
-def _plain(value: Any) -> Any:
-    """Turn numbers that JSON does not have into ``"nan"``, ``"inf"`` and ``"-inf"``."""
+def _plain(value: Any, folder: Path | None) -> Any:
+    """Turn what JSON does not have into text: paths, see :meth:`TableResults.as_dict`, NaN and infinity."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): _plain(inner, folder) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [_plain(inner, folder) for inner in value]
+    if isinstance(value, Path):
+        path, home = value.resolve(), None if folder is None else folder.resolve()
+        inside = home is not None and path.is_relative_to(home.parent)
+        return Path(os.path.relpath(path, home)).as_posix() if inside else str(path)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _written(path: Path, folder: Path | None) -> str:
-    """Return a path relative to ``folder`` where it lies below its parent, so that runs can be moved; else absolute."""
-    path = path.resolve()
-    if folder is not None and path.is_relative_to(folder.resolve().parent):
-        return Path(os.path.relpath(path, folder.resolve())).as_posix()
-    return str(path)

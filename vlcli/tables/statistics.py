@@ -6,12 +6,12 @@ Over seeds a mean has Student's interval; with one seed, an interval over exampl
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 from vlcli.metrics.clustered import Clusters, Values, difference_interval, score_interval
@@ -44,7 +44,7 @@ def clusters_of(run: RunResults, metric: str) -> Clusters | None:
 
 @lru_cache(maxsize=64)
 def _rows(path: Path, changed: int) -> list[dict[str, Any]]:
-    return [] if changed < 0 else read_lines(path)[0]
+    return read_lines(path)[0] if changed >= 0 else []
 
 
 @lru_cache(maxsize=1024)
@@ -115,7 +115,7 @@ class Contrast:
     examples: Contrast | None = None
 
 
-def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate | None:
+def estimate(row: RowResults, metric: str) -> Estimate | None:
     """Return the mean of one metric with its interval over seeds; None where no run has a finite value.
 
     With one seed, or where all seeds have the same value, the interval is that over the examples of one of them.
@@ -123,7 +123,7 @@ def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate
     by_seed = row.values(metric)
     if not by_seed:
         return None
-    sure = interval(list(by_seed.values()), level)
+    sure = interval(list(by_seed.values()))
     if sure.low is not None:
         return Estimate(sure.mean, sure.low, sure.high, sure.count, "seeds", sure.count)
     run = next(run for run in row.done if run.seed in by_seed and metric in run.metrics)
@@ -132,11 +132,11 @@ def estimate(row: RowResults, metric: str, level: float = 1 - ALPHA) -> Estimate
         return Estimate(sure.mean, count=sure.count, over="seeds" if sure.count > 1 else "", seeds=sure.count)
     clusters = clusters_of(run, metric)
     over: Over = "examples" if clusters is None else "images"
-    ends = score_interval(columns, clusters, level)
+    ends = score_interval(columns, clusters)
     return Estimate(sure.mean, ends.low, ends.high, ends.count, over, sure.count)
 
 
-def contrast(row: RowResults, reference: RowResults, metric: str, level: float = 1 - ALPHA) -> Contrast | None:
+def contrast(row: RowResults, reference: RowResults, metric: str) -> Contrast | None:
     """Return the difference of a row to a reference row: paired by seed where both have two common seeds or more.
 
     With fewer, the difference is paired by example where both answered the same examples. Else it has no interval.
@@ -146,37 +146,33 @@ def contrast(row: RowResults, reference: RowResults, metric: str, level: float =
     common = [seed for seed in first if seed in second]
     if not first or not second:
         return None
-    shared = _by_example(row, reference, metric, common, level)
-    apart = _mean(second.values()) - _mean(first.values())
+    shared = _by_example(row, reference, metric, common)
     if len(common) < 2:
+        apart = fmean(second.values()) - fmean(first.values())
         return shared or Contrast(row.label, reference.label, metric, apart)
     differences = [second[seed] - first[seed] for seed in common]
-    sure = interval(differences, level)
+    sure = interval(differences)
     if sure.low is None and shared is not None:
         return shared
     paired = Contrast(row.label, reference.label, metric, sure.mean, sure.low, sure.high, sure.p, len(common), "seeds")
-    return replace(paired, seeds=seeds_needed(sure.mean, _deviation(differences)), examples=shared)
+    deviation = 0.0 if sure.low is None else stdev(differences)  # 0: they differ by rounding only
+    return replace(paired, seeds=seeds_needed(sure.mean, deviation), examples=shared)
 
 
-def _by_example(
-    row: RowResults, reference: RowResults, metric: str, common: Sequence[int | None], level: float
-) -> Contrast | None:
+def _by_example(row: RowResults, reference: RowResults, metric: str, common: Sequence[int | None]) -> Contrast | None:
     """Return the difference example by example; over seeds and images together with several common seeds."""
     columns: list[Values] = []
-    clusters = None
+    clusters: Clusters | None = None
     for seed in common:
         first, second = (next(run for run in one.done if run.seed == seed) for one in (reference, row))
         one, other = values_of(first, metric), values_of(second, metric)
-        if one is None or other is None or one.keys() != other.keys():
+        if one is None or other is None or one.keys() != other.keys() or (columns and one.keys() != columns[0].keys()):
             return None
         columns.append({key: other[key] - one[key] for key in one})
-        if len(columns) == 1:
-            clusters = clusters_of(second, metric) or clusters_of(first, metric)
-    if not columns or any(column.keys() != columns[0].keys() for column in columns):
+        clusters = clusters or clusters_of(second, metric) or clusters_of(first, metric)
+    if not columns or (clusters is None and len(columns) > 1):
         return None
-    if clusters is None and len(columns) > 1:
-        return None
-    sure = difference_interval(columns, clusters, level)
+    sure = difference_interval(columns, clusters)
     over: Over = "seeds and images" if len(columns) > 1 else "examples" if clusters is None else "images"
     return Contrast(row.label, reference.label, metric, sure.mean, sure.low, sure.high, sure.p, sure.count, over)
 
@@ -214,37 +210,21 @@ def adjusted(values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def seeds_needed(difference: float, deviation: float | None, alpha: float = ALPHA, power: float = POWER) -> int | None:
+def seeds_needed(difference: float, deviation: float) -> int | None:
     """Return the number of paired seeds with which a paired t test finds a difference.
 
     Args:
-        deviation: standard deviation of the paired differences; None where it is not known.
+        deviation: standard deviation of the paired differences.
 
     Returns:
-        None where more than ten thousand seeds would be needed, or the deviation is not known.
+        None where more than ten thousand seeds would be needed.
     """
     from statsmodels.stats.power import TTestPower
 
-    if deviation is None or not math.isfinite(difference) or not difference:
+    if not difference:
         return None
     size, test = min(abs(difference) / max(deviation, 1e-12), LARGEST), TTestPower()
     numbers = range(2, MOST_SEEDS + 1)  # solve_power would look for a fraction, and not always find it
     # where the power is 1 but for rounding, scipy's noncentral t may be nan
-    index = bisect_left(numbers, True, key=lambda number: not test.power(size, number, alpha) < power)
+    index = bisect_left(numbers, True, key=lambda number: not test.power(size, number, ALPHA) < POWER)
     return numbers[index] if index < len(numbers) else None
-
-
-def _mean(values: Any) -> float:
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers)
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    """Standard deviation of a sample; None where there is one value, 0 where values differ by rounding only."""
-    import numpy as np
-
-    if len(values) < 2:
-        return None
-    if np.ptp(values) <= 1e-12 * max(1.0, *map(abs, values)):
-        return 0.0
-    return float(np.std(values, ddof=1))

@@ -1,7 +1,7 @@
 """Summarises a table for every output: rows' numbers, differences to the reference row, and the baselines below."""
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -44,15 +44,13 @@ class Line:
 
     def as_dict(self, metrics: Sequence[str]) -> dict[str, Any]:
         """Return plain values for JSON."""
-        parts: dict[str, Mapping[str, Any]]
-        parts = {"measured": self.estimates, "published": self.published, "difference": self.contrasts}
+        known: dict[str, Any] = {key: getattr(self, key) for key in ("label", "kind", "seeds", "error", "cell")}
+        known["verdicts"] = {name: one.word for name, one in self.compared.items()}
+        parts: dict[str, Any] = {"measured": self.estimates, "published": self.published, "difference": self.contrasts}
         cells = {
             name: {part: asdict(values[name]) for part, values in parts.items() if name in values} for name in metrics
         }
-        known = {key: getattr(self, key) for key in ("label", "kind", "seeds", "error", "cell")}
-        words = {name: one.word for name, one in self.compared.items()}
-        known |= {"verdicts": words} if words else {}
-        return {**{key: value for key, value in known.items() if value not in ("", ())}, "metrics": cells}
+        return {**{key: value for key, value in known.items() if value not in ("", (), {})}, "metrics": cells}
 
 
 @dataclass
@@ -78,10 +76,6 @@ class Summary:
     def rows(self) -> list[Line]:
         """The lines without the baselines."""
         return [line for line in self.lines if line.kind != "baseline"]
-
-    def has(self, part: str) -> bool:
-        """Return whether some line has ``published`` numbers or ``contrasts`` of a metric that is shown."""
-        return any(name in getattr(line, part) for line in self.lines for name in self.metrics)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -118,13 +112,11 @@ def summarise(table: TableResults, metrics: Sequence[str] = ()) -> Summary:
         raise UsageError(what, where=table.title, got=table.reference, expected=expected)
     names = _chosen_metrics(table, metrics or table.metrics)
     lines = [_line(row, names, table.reference_of(row)) for row in table.rows]
-    contrasts = [(line, name) for line in lines for name in line.contrasts]
-    for (line, name), corrected in zip(
-        contrasts, holm([line.contrasts[name] for line, name in contrasts]), strict=True
-    ):
-        line.contrasts[name] = corrected
+    corrected = iter(holm([one for line in lines for one in line.contrasts.values()]))
+    for line in lines:
+        line.contrasts = {name: next(corrected) for name in line.contrasts}
     notes = [*_notes(lines, table.reference), *(line for row in table.rows for line in row.told_apart)]
-    lines = lines + _baselines(table.rows, names)
+    lines += _baselines(table.rows, names)
     return Summary(table.title, names, lines, table.reference, table.axes, notes, table.about, table.conclusions)
 
 
@@ -134,24 +126,19 @@ def _chosen_metrics(table: TableResults, patterns: Sequence[str]) -> list[str]:
     A baseline is matched by its full name only.
     """
     runs = [run for row in table.rows for run in row.done]
-    every = list(dict.fromkeys(name for run in runs for name in _without_baselines(run)))
     if not runs:
         published = [name for row in table.rows for name in row.published]
         return [name for name in dict.fromkeys([*patterns, *published]) if "*" not in name] or ["-"]
-    all_names = dict.fromkeys(name for run in runs for name in run.metrics)
+    every = list(dict.fromkeys(name for run in runs for name in _without_baselines(run)))
+    all_names = {name for run in runs for name in run.metrics}
     chosen: dict[str, None] = {}
     for pattern in patterns or every:
         matching = [name for name in every if fnmatch.fnmatchcase(name, pattern)]
-        matching = matching or [name for name in all_names if name == pattern]
-        chosen |= dict.fromkeys(matching)
+        chosen |= dict.fromkeys(matching or {pattern} & all_names)
     missing = [name for name in patterns if not set("*?[") & set(name) and name not in chosen]
     if missing or not chosen:
-        raise UsageError(
-            "The table has no such metric.",
-            where=table.title,
-            got=", ".join(missing or patterns) or "no metric",
-            expected=f"one of {comma_list(every, MOST_NAMES)}",
-        )
+        got, expected = ", ".join(missing or patterns) or "no metric", f"one of {comma_list(every, MOST_NAMES)}"
+        raise UsageError("The table has no such metric.", where=table.title, got=got, expected=expected)
     return list(chosen)
 
 
@@ -212,8 +199,7 @@ def _over(numbers: Sequence[Estimate | Contrast]) -> str:
             counts.setdefault(one.over, []).append(one.count)
     words = []
     for over, values in counts.items():
-        low, high = min(values), max(values)
-        amount = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        amount = " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
         words.append(f"{amount} {over}" + (" (whose images are not known)" if over == "examples" else ""))
     return " or ".join(words)
 
@@ -223,13 +209,13 @@ def _baselines(rows: Sequence[RowResults], names: Sequence[str]) -> list[Line]:
     scores: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
         for name in names:
-            for kind, value in _beside(row, name).items():
-                scores.setdefault(kind, {}).setdefault(row.label, {})[name] = value
+            for kind, values in _beside(row, name).items():
+                scores.setdefault(kind, {}).setdefault(row.label, {})[name] = sum(values) / len(values)
     lines = []
     for kind, by_row in scores.items():
         groups: dict[Any, list[str]] = {}
-        for label, values in by_row.items():
-            groups.setdefault(tuple((name, round(value, SAME)) for name, value in values.items()), []).append(label)
+        for label, means in by_row.items():
+            groups.setdefault(tuple((name, round(value, SAME)) for name, value in means.items()), []).append(label)
         for labels in groups.values():
             where = f" ({', '.join(labels)})" if len(groups) > 1 else ""
             estimates = {name: Estimate(value) for name, value in by_row[labels[0]].items()}
@@ -237,8 +223,8 @@ def _baselines(rows: Sequence[RowResults], names: Sequence[str]) -> list[Line]:
     return lines
 
 
-def _beside(row: RowResults, name: str) -> Mapping[str, float]:
-    """Return the baselines of a metric by who scores them: the mean over the row's runs."""
+def _beside(row: RowResults, name: str) -> dict[str, list[float]]:
+    """Return the baselines of a metric in each of the row's runs, by who scores them."""
     scores: dict[str, list[float]] = {}
     for run in row.done:
         label, bare, _ = run.place(name)
@@ -247,4 +233,4 @@ def _beside(row: RowResults, name: str) -> Mapping[str, float]:
         if other is not None and name in run.metrics:
             kind = CHANCE if other.startswith(f"{CHANCE}/") else MOST_FREQUENT
             scores.setdefault(kind, []).append(metrics[other])
-    return {kind: sum(values) / len(values) for kind, values in scores.items()}
+    return scores

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -17,18 +18,21 @@ CSV_COLUMNS = [
     *("difference", "difference_low", "difference_high", "paired_by", "pairs", "p", "p_holm", "seeds_to_decide"),
     "error",
 ]
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-} | {letter: "\\" + letter for letter in "&%$#_{}"}
+_ESCAPES = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        **{letter: "\\" + letter for letter in "&%$#_{}"},
+    }
+)
 
 
-Cell = tuple[str, Callable[[Line], str]]
-"""Head of a column, and a function that writes a line's cell."""
+Cell = tuple[str, Callable[[Line, str], str], str]
+"""Head of a column, a function that writes a line's number of a metric, and the metric."""
 
 
 def blocks(summary: Summary) -> list[Block]:
@@ -40,14 +44,15 @@ def blocks(summary: Summary) -> list[Block]:
     names, judged = summary.metrics, [verdicts(summary)]
     if len(summary.axes) == 2:
         return [*(_matrix(summary, name) for name in names), *(block for block in judged if block.rows)]
-    shown: list[tuple[str, list[Cell]]] = [(summary.title, [(name, _measured(name)) for name in names])]
     if len(names) <= NARROW:
-        shown = [(summary.title, [cell for name in names for cell in _everything(summary, name)])]
-    elif summary.has("published"):
-        shown.append(("published", [(f"{name}{_split(summary, name)}", _published(name)) for name in names]))
-    if len(names) > NARROW and summary.has("contrasts"):
-        shown.append((f"difference to {summary.reference}", [(name, _difference(name)) for name in names]))
-    result = [_block(summary, title, cells, not number) for number, (title, cells) in enumerate(shown)]
+        cells = [cell for name in names for cell in _everything(summary, name)]
+        return [block for block in [_block(summary, summary.title, cells, True), *judged] if block.rows]
+    parts: list[tuple[str, list[Cell]]] = [
+        (summary.title, [(name, _measured, name) for name in names]),
+        ("published", [(f"{name}{_split(summary, name)}", _published, name) for name in names]),
+        (f"difference to {summary.reference}", [(name, _difference, name) for name in names]),
+    ]
+    result = [_block(summary, title, cells, not number) for number, (title, cells) in enumerate(parts)]
     return [block for block in [*result, *judged] if block.rows]
 
 
@@ -69,18 +74,17 @@ def _matrix(summary: Summary, metric: str) -> Block:
     lines = grid_of(summary)
     (row_name, rows), (column_name, columns) = summary.axes.items()
     block = Block(f"{metric}: {row_name} x {column_name}", ["", *columns])
-    reasons: dict[str, str] = {}
+    reasons: dict[str, int] = {}
     for row in rows:
         cells = [row]
         for column in columns:
             line = lines.get((row, column))
-            if line is not None and metric in line.estimates:
+            if line is None:
+                cells.append(EMPTY)
+            elif metric in line.estimates:
                 cells.append(show_estimate(line.estimates[metric]) + star(line.contrasts.get(metric)))
-            elif line is not None:
-                mark = reasons.setdefault(line.error or "no such metric", str(len(reasons) + 1))
-                cells.append(f"- ({mark})")
             else:
-                cells.append("-")
+                cells.append(f"- ({reasons.setdefault(line.error or 'no such metric', len(reasons) + 1)})")
         block.rows.append(("row", cells))
     block.notes = [f"({mark}) {reason}" for reason, mark in reasons.items()]
     return block
@@ -88,12 +92,12 @@ def _matrix(summary: Summary, metric: str) -> Block:
 
 def _block(summary: Summary, title: str, cells: list[Cell], first: bool) -> Block:
     if first and any(line.seeds > 1 for line in summary.lines):
-        cells = [("seeds", lambda line: str(line.seeds) if line.kind != "baseline" else ""), *cells]
+        cells = [("seeds", lambda line, _: "" if line.kind == "baseline" else str(line.seeds), ""), *cells]
     if first and any(line.error for line in summary.lines):
-        cells = [*cells, ("", lambda line: shorter(line.error))]
-    block = Block(title, ["", *(head for head, _ in cells)])
+        cells = [*cells, ("", lambda line, _: shorter(line.error), "")]
+    block = Block(title, ["", *(head for head, *_ in cells)])
     for line in summary.lines:
-        texts = [show(line) for _, show in cells]
+        texts = [show(line, name) for _, show, name in cells]
         if first or any(text not in ("", EMPTY) for text in texts):
             label = f"{line.label} (reference)" if line.kind == "reference" and first else line.label
             block.rows.append((line.kind, [label, *texts]))
@@ -102,19 +106,18 @@ def _block(summary: Summary, title: str, cells: list[Cell], first: bool) -> Bloc
 
 def _everything(summary: Summary, name: str) -> list[Cell]:
     start = "" if len(summary.metrics) == 1 else f"{name}: "
-    cells: list[Cell] = [(name, _measured(name))]
+    cells: list[Cell] = [(name, _measured, name)]
     if any(name in line.published for line in summary.lines):
-        cells.append((f"{start}published{_split(summary, name)}", _published(name)))
+        cells.append((f"{start}published{_split(summary, name)}", _published, name))
     if any(name in line.contrasts for line in summary.lines):
-        cells.append((f"{start}difference", _difference(name)))
-        cells.append((f"{start}p (Holm)", lambda line: _p(line.contrasts.get(name))))
+        cells += [(f"{start}difference", _difference, name), (f"{start}p (Holm)", _p, name)]
     if any(_undecided(line.contrasts.get(name)) for line in summary.lines):
-        cells.append((f"{start}seeds to decide", lambda line: _seeds(line.contrasts.get(name))))
+        cells.append((f"{start}seeds to decide", _seeds, name))
     return cells
 
 
-def _measured(name: str) -> Callable[[Line], str]:
-    return lambda line: show_estimate(line.estimates.get(name))
+def _measured(line: Line, name: str) -> str:
+    return show_estimate(line.estimates.get(name))
 
 
 def _split(summary: Summary, name: str) -> str:
@@ -122,31 +125,30 @@ def _split(summary: Summary, name: str) -> str:
     return f" ({', '.join(splits)})" if any(splits) else ""
 
 
-def _published(name: str) -> Callable[[Line], str]:
-    def show(line: Line) -> str:
-        published = line.published.get(name)
-        if published is None:
-            return EMPTY if line.kind != "baseline" else ""
-        return number(published.value) + ("" if published.spread is None else f" ± {number(published.spread)}")
-
-    return show
+def _published(line: Line, name: str) -> str:
+    published = line.published.get(name)
+    if published is None:
+        return EMPTY if line.kind != "baseline" else ""
+    return number(published.value) + ("" if published.spread is None else f" ± {number(published.spread)}")
 
 
-def _difference(name: str) -> Callable[[Line], str]:
-    return lambda line: show_contrast(line.contrasts.get(name)) if line.kind == "row" else ""
+def _difference(line: Line, name: str) -> str:
+    return show_contrast(line.contrasts.get(name)) if line.kind == "row" else ""
 
 
 def _undecided(contrast: Contrast | None) -> bool:
     return contrast is not None and contrast.over == "seeds" and not star(contrast)
 
 
-def _p(contrast: Contrast | None) -> str:
+def _p(line: Line, name: str) -> str:
+    contrast = line.contrasts.get(name)
     if contrast is None or contrast.holm is None:
         return ""
     return f"{contrast.holm:.3f}" if contrast.holm >= 0.001 else "<.001"
 
 
-def _seeds(contrast: Contrast | None) -> str:
+def _seeds(line: Line, name: str) -> str:
+    contrast = line.contrasts.get(name)
     if contrast is None or not _undecided(contrast):
         return ""
     return EMPTY if contrast.seeds is None else str(max(contrast.seeds, contrast.count + 1))
@@ -157,11 +159,9 @@ def aligned(summary: Summary) -> str:
     lines = [*summary.conclusions, *[""][: len(summary.conclusions)]]
     for block in blocks(summary):
         rows = [block.columns, *(cells for _, cells in block.rows)]
-        widths = [max(len(row[place]) for row in rows) for place in range(len(block.columns))]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines += [block.title] if block.title else []
-        lines += [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        ]
+        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         lines += [*block.notes, ""]
     return "\n".join([*lines, *(f"{note[0].upper()}{note[1:]}." for note in summary.notes)]) + "\n"
 
@@ -179,7 +179,7 @@ def markdown(summary: Summary) -> str:
 
 def _plain(text: str) -> str:
     """Escape characters that end a cell or begin markup."""
-    return "".join("\\" + letter if letter in "\\|*_`<[" else letter for letter in " ".join(text.split()))
+    return re.sub(r"([\\|*_`<\[])", r"\\\1", " ".join(text.split()))
 
 
 def latex(summary: Summary) -> str:
@@ -188,18 +188,18 @@ def latex(summary: Summary) -> str:
     for block in blocks(summary):
         lines += [f"% {' '.join(block.title.split())}"] if block.title else []
         lines += [r"\begin{tabular}{l" + "r" * (len(block.columns) - 1) + "}", r"\toprule"]
-        lines += [" & ".join(map(_escaped, block.columns)) + r" \\", r"\midrule"]
+        lines += [_latex_row(block.columns), r"\midrule"]
         for number_, (kind, cells) in enumerate(block.rows):
-            begins = kind == "baseline" and number_ and block.rows[number_ - 1][0] != "baseline"
-            lines += [r"\midrule"] if begins else []
-            lines.append(" & ".join(map(_escaped, cells)) + r" \\")
+            if kind == "baseline" and number_ and block.rows[number_ - 1][0] != "baseline":
+                lines.append(r"\midrule")
+            lines.append(_latex_row(cells))
         lines += [r"\bottomrule", r"\end{tabular}", *(f"% {' '.join(note.split())}" for note in block.notes)]
     lines += [f"% {' '.join(note.split())}" for note in summary.notes]
     return "\n".join(lines) + "\n"
 
 
-def _escaped(text: str) -> str:
-    return "".join(_ESCAPES.get(letter, letter) for letter in " ".join(text.split()))
+def _latex_row(cells: list[str]) -> str:
+    return " & ".join(" ".join(cell.split()).translate(_ESCAPES) for cell in cells) + r" \\"
 
 
 def comma_separated(summary: Summary) -> str:
