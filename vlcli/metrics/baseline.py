@@ -3,7 +3,8 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeVar
 
 NAME = "most_frequent"
 """The metric; ``most_frequent/KIND`` stands beside ``accuracy/KIND``."""
@@ -17,6 +18,7 @@ ACCURACIES = ("accuracy", "top1", "aacc")
 MOST = 0.95
 """The share of one answer from which a model counts as collapsed."""
 Row = Mapping[str, Any]
+Answer = TypeVar("Answer", str, tuple[str, ...])
 
 
 def most_frequent(rows: Iterable[Row], kind: str | None = None) -> dict[str, float]:
@@ -121,8 +123,11 @@ def _best(scores: Mapping[str, float]) -> str:
 
 
 def _score_of_best(answers: Sequence[Mapping[str, float]]) -> float:
-    best = Counter(_best(scores) for scores in answers if scores)
-    if not best:
-        return 0.0
-    chosen = min(best, key=lambda answer: (-best[answer], answer))
-    return math.fsum(float(scores.get(chosen, 0.0)) for scores in answers) / len(answers)
+    best = [_best(scores) for scores in answers if scores]
+    return fmean(scores.get(most_common(best), 0.0) for scores in answers) if best else 0.0
+
+
+def most_common(answers: Iterable[Answer]) -> Answer:
+    """Return the most frequent answer; of equally frequent ones, the first by the alphabet."""
+    counts = Counter(answers)
+    return min(counts, key=lambda answer: (-counts[answer], answer))

@@ -47,14 +47,12 @@ class HardMatching(Objective):
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         view = step.view(self.view)
-        texts, images = view.text_rows, view.image_rows[:, 0]
-        wrong = self.wrong_pairs(step, texts, images)
-        all_texts = torch.cat([texts, *(pair[0] for pair in wrong)])
-        all_images = torch.cat([images, *(pair[1] for pair in wrong)])
+        right = view.text_rows, view.image_rows[:, 0]
+        all_texts, all_images = map(torch.cat, zip(right, *self.wrong_pairs(step, *right), strict=True))
         logits = full_precision(self.head(step.fuse_rows(all_texts, all_images, self.view).pooled))  # (P, 2)
-        truth = (torch.arange(len(all_texts), device=logits.device) < len(texts)).long()
-        loss, right = classified(logits, truth)
-        return ObjectiveOutput({"matching": loss}, {"logits": logits}, {"accuracy": right})
+        truth = (torch.arange(len(all_texts), device=logits.device) < len(right[0])).long()
+        loss, hits = classified(logits, truth)
+        return ObjectiveOutput({"matching": loss}, {"logits": logits}, {"accuracy": hits})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         return {"logits": self.head(step.fused(self.view).pooled)}
@@ -67,33 +65,27 @@ class HardMatching(Objective):
             what, hint = "A batch holds one picture only: there are no negatives in it.", "raise batch_size, or shuffle"
             raise DataError(what, hint=hint)
         rng = torch.Generator().manual_seed(int(step.batch.seeds[0]) & 0x7FFFFFFFFFFF)
-        return [self._pick(step, texts, images, allowed, rng, swap_images=swap) for swap in (True, False)]
+        return [self._pick(step, (texts, images), allowed, rng, swapped) for swapped in (1, 0)]
 
     def _pick(
-        self,
-        step: ForwardPasses,
-        texts: Tensor,
-        images: Tensor,
-        allowed: Tensor,
-        rng: torch.Generator,
-        *,
-        swap_images: bool,
+        self, step: ForwardPasses, sides: tuple[Tensor, Tensor], allowed: Tensor, rng: torch.Generator, swapped: int
     ) -> tuple[Tensor, Tensor]:
-        # pairs (text rows, image rows) that do not belong together
-        chance = allowed if swap_images else allowed.T
+        # pairs (text rows, image rows) that do not belong together: 1 exchanges the image, 0 the text
+        chance = allowed if swapped else allowed.T
         rows = chance.any(1).nonzero()[:, 0]  # examples that have a negative at all
         count = min(self.candidates, chance.shape[1])
         drawn = torch.multinomial(chance[rows].float() + 1e-9, count, generator=rng)  # (N, C) examples
         # Where fewer are wrong than asked for, right ones came last: the first wrong one stands in.
         drawn = torch.where(chance[rows].gather(1, drawn), drawn, drawn[:, :1])
-        ours, others = rows[:, None].expand_as(drawn).to(texts.device), drawn.to(texts.device)
-        pairs = (texts[ours], images[others]) if swap_images else (texts[others], images[ours])
+        device = sides[0].device
+        pairs = [side[rows[:, None].expand_as(drawn).to(device)] for side in sides]
+        pairs[swapped] = sides[swapped][drawn.to(device)]
         if count > self.negatives:  # in proportion to the probability of a match
             with torch.no_grad():
                 fused = step.fuse_rows(pairs[0].reshape(-1), pairs[1].reshape(-1), self.view)
                 match = full_precision(self.head(fused.pooled)).softmax(-1)[:, 1].reshape(pairs[0].shape)
-            hardest = torch.multinomial(match.cpu() + 1e-9, self.negatives, generator=rng).to(texts.device)
-            pairs = pairs[0].gather(1, hardest), pairs[1].gather(1, hardest)
+            hardest = torch.multinomial(match.cpu() + 1e-9, self.negatives, generator=rng).to(device)
+            pairs = [side.gather(1, hardest) for side in pairs]
         return pairs[0].reshape(-1), pairs[1].reshape(-1)
 
 
@@ -138,13 +130,13 @@ class ContrastMatching(Objective):
         text, image = step.fusible(self.view)
         text_rows, image_rows = step.pairs(self.view)
         texts, images = text.select(text_rows), image.select(image_rows)
-        all_texts, all_images = texts, images
+        everyone = texts, images
         if self.pool == "all":
-            all_texts, all_images = gather_states(texts, step.gather), gather_states(images, step.gather)
+            everyone = gather_states(texts, step.gather), gather_states(images, step.gather)
         with_picture, picture = self._negatives(step, contrast, "text_to_image", "images")
         with_sentence, sentence = self._negatives(step, contrast, "image_to_text", "texts")
-        left = stack_states([texts, texts.select(with_picture), all_texts.select(sentence)])
-        right = stack_states([images, all_images.select(picture), images.select(with_sentence)])
+        left = stack_states([texts, texts.select(with_picture), everyone[0].select(sentence)])
+        right = stack_states([images, everyone[1].select(picture), images.select(with_sentence)])
         logits = full_precision(self.head(step.fuse_states(left, right, rows="pooled").pooled))  # (P, 2)
         truth = (torch.arange(len(logits), device=logits.device) < len(text_rows)).long()
         loss, hits = classified(logits, truth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +26,6 @@ KEPT = 200_000  # The number of sentences whose words are cached
 
 def role_picker(roles: Sequence[Spec | str], share: float, phrase: bool) -> RolePicker | None:
     """Return the picker of an objective's options; None where they name neither roles nor phrases."""
-    if not 0 <= share <= 1:
-        raise ComponentError("A share must lie between 0 and 1.", where="role_share", got=str(share))
     return RolePicker(roles, share, phrase) if roles or phrase else None
 
 
@@ -95,18 +94,16 @@ class RolePicker:
         words = [plain(self._tokenizer.decode([text.ids[index] for index in group])) for group in pieces]
         taken: set[int] = set()
         of_roles: list[list[int]] = []
-        for role in self.roles:
-            for span in role.spans(words):
-                members = range(*span) if self.phrase else content(words, span)
-                if taken.isdisjoint(members):
-                    taken.update(members)
-                    units = [list(members)] if self.phrase else [[member] for member in members]
-                    of_roles += [[index for member in unit for index in pieces[member]] for unit in units]
+        for span in (span for role in self.roles for span in role.spans(words)):
+            members = range(*span) if self.phrase else content(words, span)
+            if taken.isdisjoint(members):
+                taken.update(members)
+                groups = [pieces[member] for member in members]
+                of_roles += [list(chain(*groups))] if self.phrase else groups
         spans = phrases(words) if self.phrase else []
         covered = {member for span in spans for member in range(*span)}
         spans = sorted([*spans, *((member, member + 1) for member in range(len(words)) if member not in covered)])
-        of_all = [[index for member in range(*span) for index in pieces[member]] for span in spans]
-        return sorted(of_roles), of_all
+        return sorted(of_roles), [list(chain(*pieces[slice(*span)])) for span in spans]
 
 
 MARK = "masked_words"
@@ -170,7 +167,7 @@ class MaskWords(Corruption):
 
     def choose(self, text: TextSample, rng: np.random.Generator) -> list[int]:
         """Return the indices to hide, in order: by role where the sentence has such words, else by :meth:`usual`."""
-        chosen = None if self.picker is None else self.picker.pick(text, rng, self.probability, self.limit)
+        chosen = self.picker and self.picker.pick(text, rng, self.probability, self.limit)
         return self.usual(text, rng) if chosen is None else chosen
 
     def usual(self, text: TextSample, rng: np.random.Generator) -> list[int]:
@@ -194,15 +191,13 @@ class MaskWords(Corruption):
         # indices that are hidden together: single pieces, or the pieces of a word or phrase; specials never
         last = len(text.ids) - 1
         if self.picker is not None and self.picker.phrase:
-            end = [[last]] if self.end and text.special[last] else []
-            return [*self.picker.groups(text)[1], *end]
+            return self.picker.groups(text)[1] + ([[last]] if self.end and text.special[last] else [])
         free = [i for i, special in enumerate(text.special) if not special or (self.end and i == last)]
         if not self.whole_word:
             return [[index] for index in free]
         words: dict[tuple[int, int], list[int]] = {}
         for index in free:
-            word = text.words[index]
-            words.setdefault((word, index if word < 0 else 0), []).append(index)
+            words.setdefault((text.words[index], index if text.words[index] < 0 else 0), []).append(index)
         return list(words.values())
 
 
@@ -264,18 +259,19 @@ class MaskedLanguageModelling(Objective):
         phrase: bool = False,
     ) -> None:
         super().__init__(model, data_spec)
-        if not 0 <= probability <= 1 or mask_share < 0 or random_share < 0 or mask_share + random_share > 1:
-            got = f"probability {probability}, mask_share {mask_share}, random_share {random_share}"
-            raise ComponentError("Shares of hidden words must be in [0, 1] and sum to 1 at most.", where="mlm", got=got)
-        needed = {"fused": "fuse", "text": "text"}.get(on, "")
-        if needed and needed not in model.capabilities:
+        if mask_share + random_share > 1:
+            got = f"mask_share {mask_share}, random_share {random_share}"
+            raise ComponentError("Shares of hidden words must sum to 1 at most.", where="mlm", got=got)
+        needed = {"fused": "fuse", "text": "text"}.get(on)
+        if needed is not None and needed not in model.capabilities:
             got = f"{type(model).__name__}: {', '.join(sorted(model.capabilities))}"
             raise ComponentError(f"mlm with on: {on} needs a model that can {needed!r}.", where="mlm.on", got=got)
         self.on, self.view, self.fuses = on, view, "fuse" in model.capabilities
         self.text_alone = on == "text"
+        picker, shares = role_picker(roles, role_share, phrase), (mask_share, random_share)
         options: dict[str, Any] = {"whole_word": whole_word, "rule": rule, "limit": limit, "view": view}
-        options |= {"end": mask_end, "padded": padded, "picker": role_picker(roles, role_share, phrase)}
-        self._corruption = MaskWords(data_spec, probability, (mask_share, random_share), **options)
+        options |= {"end": mask_end, "padded": padded, "picker": picker}
+        self._corruption = MaskWords(data_spec, probability, shares, **options)
         self.head = build_head(model, "mlm", self.dim, data_spec.vocab_size, head)
 
     def setup(self, readers: Sequence[Any], tokenizer: Any, folder: Path | None) -> None:
@@ -292,8 +288,7 @@ class MaskedLanguageModelling(Objective):
         return self._corruption
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
-        view = step.view(self.view)
-        if view.text is None or MARK not in view.mask_labels:
+        if MARK not in step.view(self.view).mask_labels:
             return ObjectiveOutput({})
         loss, right = classified(*self.scores(step))
         return ObjectiveOutput({"mlm": loss}, metrics={"accuracy": right})
@@ -309,7 +304,7 @@ class MaskedLanguageModelling(Objective):
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``right`` and ``hidden`` (B,): hidden pieces that are guessed, and all; nothing where none are hidden
         view = step.view(self.view)
-        if view.text is None or MARK not in view.mask_labels:
+        if MARK not in view.mask_labels:
             return {}
         labels = self._states(step)[1]  # (P, T)
         logits, truth = self.scores(step)

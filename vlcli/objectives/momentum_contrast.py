@@ -1,17 +1,16 @@
 """Image-text contrast against a momentum copy and a queue (MoCo, ALBEF)."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vlcli.errors import ComponentError
 from vlcli.nn import DataSpec, ForwardPasses, Model, initialise
 from vlcli.objectives.base import Mean, ObjectiveOutput, full_precision
 from vlcli.objectives.contrast import Known, dealt_order, summary
-from vlcli.objectives.momentum import MomentumHeads, checked_share, momentum_copy, ramped
+from vlcli.objectives.momentum import MomentumHeads, momentum_copy
 
 
 class MomentumContrast(MomentumHeads):
@@ -29,9 +28,6 @@ class MomentumContrast(MomentumHeads):
         temperature: to begin with; learned, and with ``clamp`` kept in [0.001, 0.5].
         clamp: whether it is.
         queue: K, how many vectors of each modality are kept.
-        momentum: what the copy keeps of itself a step.
-        distill: share of the momentum copy in the right answers.
-        ramp: steps over which that share rises from 0.
         same: see above.
         view: the view it reads.
     """
@@ -55,18 +51,11 @@ class MomentumContrast(MomentumHeads):
         temperature: float = 0.07,
         clamp: bool = True,
         queue: int = 65536,
-        momentum: float = 0.995,
-        distill: float = 0.4,
-        ramp: int = 0,
         same: Literal["own", "image", "shared"] = "own",
         view: str = "clean",
+        **options: Any,
     ) -> None:
-        super().__init__(model, data_spec)
-        if queue < 1 or same not in ("own", "image", "shared"):
-            got = f"queue {queue}, same {same!r}"
-            raise ComponentError("The queue or `same` is invalid.", where="objective momentum-contrast", got=got)
-        self.distill = checked_share(distill, "momentum-contrast")
-        self.teacher_momentum, self.ramp = momentum, ramp
+        super().__init__(model, data_spec, **options)
         self.same, self.view, self.clamp = same, view, clamp
         self.image, self.text = nn.Linear(self.dim, width), nn.Linear(self.dim, width)
         for module in (self.image, self.text):
@@ -104,13 +93,12 @@ class MomentumContrast(MomentumHeads):
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each
-        texts, images = self._vectors(step, self.text, self.image)
-        return {"text_embedding": texts, "image_embedding": images}
+        vectors = self._vectors(step, self.text, self.image)
+        return dict(zip(("text_embedding", "image_embedding"), vectors, strict=True))
 
     def embed(self, step: ForwardPasses, side: str) -> Tensor:
-        states = step.text(self.view, rows="pooled") if side == "text" else step.image(self.view, rows="pooled")
-        head = self.text if side == "text" else self.image
-        return F.normalize(full_precision(head(summary(states))), dim=-1)
+        head, encoded = (self.text, step.text) if side == "text" else (self.image, step.image)
+        return F.normalize(full_precision(head(summary(encoded(self.view, rows="pooled")))), dim=-1)
 
     def after_step(self, step: ForwardPasses, outcome: ObjectiveOutput) -> None:
         new = outcome.outputs
@@ -152,8 +140,7 @@ class MomentumContrast(MomentumHeads):
     ) -> tuple[Tensor, Tensor]:
         # (B,) losses and (B, N + K) scores of ``rows`` against all that is there
         scores = rows @ there / self.temperature
-        share = ramped(self.distill, self.ramp, step.index)
-        targets = right.to(scores.dtype)
+        share, targets = self.share(step), right.to(scores.dtype)
         if share > 0:
             with torch.no_grad():
                 targets = share * (far @ there / self.temperature).softmax(1) + (1 - share) * targets

@@ -77,9 +77,8 @@ class Segmentation(Objective):
         logits = resized(full_precision(self.head(maps)), truth.shape[-2:])
         losses = {"segmentation": _loss(logits, truth)}
         if self.auxiliary is not None:
-            beside = resized(full_precision(self.auxiliary(maps[self.middle])), truth.shape[-2:])
-            mean = _loss(beside, truth)
-            losses["auxiliary"] = Mean(self.weight * mean.total, mean.count)
+            beside = _loss(resized(full_precision(self.auxiliary(maps[self.middle])), truth.shape[-2:]), truth)
+            losses["auxiliary"] = Mean(self.weight * beside.total, beside.count)
         right = (logits.argmax(1) == truth).float()
         return ObjectiveOutput(losses, metrics={"accuracy": Mean.of(right, truth >= 0)})
 

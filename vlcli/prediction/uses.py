@@ -14,7 +14,7 @@ from vlcli.errors import ComponentError, UsageError
 from vlcli.images.boxes import BoxList
 from vlcli.nn.forward_passes import ForwardPasses
 from vlcli.nn.model import DataSpec
-from vlcli.objectives.answering import Answering as AnswerHead
+from vlcli.objectives.answering import AnswerHead
 from vlcli.objectives.base import Objective
 from vlcli.objectives.matching import Matching
 from vlcli.prediction.records import Kind, Use
@@ -80,13 +80,11 @@ def uses_of(module: TrainingModule, task: Task | None, spec: Spec | None, data_s
         if isinstance(task, Answering) and head is not None:
             task.loss = head.loss
     trained: set[str] = set()
-    if task is not None:
-        with suppress(NotImplementedError, ComponentError):
-            trained = {str(one.get("as", one["name"])) for one in task.objectives()}
+    with suppress(NotImplementedError, ComponentError):
+        trained = {str(one.get("as", one["name"])) for one in task.objectives()} if task is not None else set()
     for name, part in module.objectives.items():
         kind = str(module.parts[name].spec["name"])
-        head_task = None if kind in trained or name in trained else _of_head(name, kind, part)
-        if head_task is not None:
+        if trained.isdisjoint((kind, name)) and (head_task := _of_head(name, kind, part)) is not None:
             head_task.attach(data_spec)
             uses.setdefault(name, _asked(name, head_task, reads))
     return uses
@@ -105,13 +103,11 @@ def _of_head(name: str, kind: str, part: Objective) -> Task | None:
 
 def _asked(name: str, task: Task, reads: bool) -> Asked:
     kind: Kind = next((kind for base, kind in KINDS if isinstance(task, base)), "other")
-    fuses = "fuse" in task.requires or kind == "match"
-    images = 0 if isinstance(task, Storytelling) else int(getattr(task, "images", 1))
-    needed = fuses and reads
+    needed = reads and ("fuse" in task.requires or kind == "match")
+    images = 0 if isinstance(task, Storytelling) else task.images
     text = {"answer": " and a question", "box": " and an expression"}.get(kind, " and a sentence") if needed else ""
     pictures = {0: "images", 1: "an image"}.get(images, f"{images} images")
-    about = f"{pictures}{text} -> {ABOUT[kind]}"
-    return Asked(Use(name, kind, images, "needed" if needed else "none", about), task)
+    return Asked(Use(name, kind, images, "needed" if needed else "none", f"{pictures}{text} -> {ABOUT[kind]}"), task)
 
 
 def choose(asked: dict[str, Asked], name: str | None, where: str, heads: Sequence[str]) -> Asked:
@@ -158,18 +154,14 @@ def rows_of(
 
 
 def _match_rows(task: Retrieval, module: TrainingModule, step: ForwardPasses) -> list[dict[str, Any]]:
-    near = step.batch.seeds.new_zeros(len(step.batch), dtype=torch.float32)
+    scores = shown = step.batch.seeds.new_zeros(len(step.batch), dtype=torch.float32)
     if task.first is not None:
         texts, images = (module.embed(step, task.first, side).float() for side in ("text", "image"))
-        view = step.batch.clean
-        near = (texts[view.text_rows] * images[view.image_rows[:, 0]]).sum(-1)  # (B,)
-    scores = shown = near.tolist()
+        text_rows, image_rows = step.pairs()
+        scores = shown = (texts[text_rows] * images[image_rows]).sum(-1)  # (B,)
     if task.objective is not None:
         logits = logits_of(module.predict(step, task.objective), task.objective)
-        matching = match_score(logits, task.scoring)  # (B,)
-        total = matching + near if task.scoring == "sum" else matching
-        scores, shown = total.tolist(), torch.sigmoid(match_score(logits)).tolist()
-    return [
-        {"key": key, "prediction": chance, "score": score}
-        for key, chance, score in zip(step.batch.keys, shown, scores, strict=True)
-    ]
+        scores = match_score(logits, task.scoring) + (scores if task.scoring == "sum" else 0)
+        shown = match_score(logits).sigmoid()
+    rows = zip(step.batch.keys, shown.tolist(), scores.tolist(), strict=True)
+    return [{"key": key, "prediction": chance, "score": score} for key, chance, score in rows]

@@ -30,7 +30,6 @@ class Examples(Protocol):
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
         """Yield the batches of the evaluation data, or of other data, in order."""
-        ...
 
 
 class Runner(Protocol):
@@ -45,36 +44,28 @@ class Runner(Protocol):
     @property
     def model(self) -> Model:
         """The model that is evaluated."""
-        ...
 
     @property
     def data_spec(self) -> DataSpec:
         """Sizes and answers that come from the data."""
-        ...
 
     def batches(self, data: Any = None) -> Iterable[Batch]:
         """Yield the batches of the evaluation data, or of other data, in order, on the model's device."""
-        ...
 
     def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
         """Return ``make(batch)`` of all batches, joined in order; the processes of an evaluation share the batches."""
-        ...
 
     def embed(self, step: ForwardPasses, objective: str, side: Literal["text", "image"]) -> Tensor:
         """Return the float32 vectors (N, D) of a batch's unique texts or images."""
-        ...
 
     def identity(self, objective: str) -> dict[str, Any]:
         """Return what an objective's vectors depend on besides the data: weights, precision."""
-        ...
 
     def step(self, batch: Batch, record: Recorder | None = None) -> ForwardPasses:
         """Return forward passes over a batch, without gradient unless ``record.gradients``."""
-        ...
 
     def predict(self, step: ForwardPasses, only: str | None = None) -> dict[str, dict[str, Tensor]]:
         """Return ``predict`` of every objective that has one, or of ``only`` this one, by objective name."""
-        ...
 
 
 @dataclass

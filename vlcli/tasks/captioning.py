@@ -4,7 +4,9 @@ import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +30,7 @@ from vlcli.tasks.correlation import unit
 from vlcli.tasks.outputs import target
 from vlcli.tasks.pooled import blocks_of, mean_features, refuse_known, sentences_by_picture, trains_no_model
 
+SAID_OF_ALL = lru_cache(maxsize=2)(same_for_all)  # every evaluation in training has the same references
 SERVER = ("val2014", "test2014")  # splits that the COCO caption server wants, each in a file
 
 
@@ -91,7 +94,6 @@ class Captioning(Task):
             raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
         self.algorithm = algorithm
         self.unk_id = DataSpec().unk_id
-        self._constant: dict[int, tuple[str, float]] = {}
 
     def objectives(self) -> list[Spec]:
         return [{"name": "s2slm"}]
@@ -125,16 +127,8 @@ class Captioning(Task):
         return self.judge([{"prediction": t, "score": s} for t, s in zip(texts, scores, strict=True)], step.batch)
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
-        return [
-            {
-                "key": key,
-                "image_id": coco_number(key),
-                "prediction": str(row["prediction"]),
-                "score": row.get("score"),
-                REFERENCES: references or [],
-            }
-            for key, row, references in zip(batch.keys, predictions, target(batch, REFERENCES), strict=True)
-        ]
+        rows = zip(batch.keys, predictions, target(batch, REFERENCES), strict=True)
+        return [caption_row(key, str(row["prediction"]), row.get("score"), known) for key, row, known in rows]
 
     def rescore(self, find: Find, runner: Examples) -> Result:
         return self.measured(super().rescore(find, runner), runner)
@@ -157,10 +151,7 @@ class Captioning(Task):
             runner.progress.info(line)
         result.metrics |= measured.metrics | {"pictures": float(len(rows))}
         if self.baseline:
-            key = hash(tuple(map(tuple, references)))
-            if key not in self._constant:
-                self._constant[key] = same_for_all(references)
-            text, value = self._constant[key]
+            text, value = SAID_OF_ALL(tuple(map(tuple, references)))
             runner.progress.info(f"said of every picture: {text!r}, CIDEr-D {value:.3f}")
             result.metrics["baseline/cider_d"] = value
         return result
@@ -174,29 +165,31 @@ class Captioning(Task):
         texts = [row["prediction"] for row in predictions]
         if not texts:
             return {}
-        words = sum(len(text.split()) for text in texts) / len(texts)
-        return {"words": words, "distinct": len(set(texts)) / len(texts)}
+        return {"words": fmean(len(text.split()) for text in texts), "distinct": len(set(texts)) / len(texts)}
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # COCO's result file; the server's pair and its zip where the pictures are its splits'
-        files = {split: f"captions_{split}_{self.algorithm}_results.json" for split in SERVER}
-        by_split = {split: [row for row in predictions if f"_{split}_" in str(row["key"])] for split in SERVER}
-        paths = [
-            write_json(folder / name, [{"image_id": row["image_id"], "caption": row["prediction"]} for row in rows])
-            for name, rows in (
-                ("captions.json", predictions),
-                *((files[s], rows) for s, rows in by_split.items() if rows),
-            )
-        ]
-        if all(by_split.values()):
-            with (
-                written(folder / "results.zip") as beside,
-                zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive,
-            ):
-                for path in paths[1:]:
+        files = {"captions.json": predictions}
+        for split in SERVER:
+            if rows := [row for row in predictions if f"_{split}_" in str(row["key"])]:
+                files[f"captions_{split}_{self.algorithm}_results.json"] = rows
+        paths = []
+        for name, rows in files.items():
+            captions = [{"image_id": row["image_id"], "caption": row["prediction"]} for row in rows]
+            paths.append(write_json(folder / name, captions))
+        if len(files) > len(SERVER):
+            pair, file = paths[1:], folder / "results.zip"
+            with written(file) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path in pair:
                     archive.write(path, path.name)
-            paths.append(folder / "results.zip")
+            paths.append(file)
         return paths
+
+
+def caption_row(key: str, caption: str, score: float | None, references: list[str] | None) -> dict[str, Any]:
+    """Return the prediction for one picture."""
+    row = {"key": key, "image_id": coco_number(key), "prediction": caption, "score": score}
+    return {**row, REFERENCES: references or []}
 
 
 def coco_number(key: str) -> int | str:
@@ -225,8 +218,7 @@ def check_facts(spec: Spec | str, runner: Examples | Given, rows: list[dict[str,
     claims = Claims(kinds, sorted({word for name in attributes for word in name.split()}))
     truths = [claims.check(row["prediction"], _things(boxes[row["key"]], kinds, attributes)) for row in known]
     for row, truth in zip(known, truths, strict=True):
-        values = {"look": truth.look, "number": truth.number, "place": truth.place}
-        row["facts"] = {name: value for name, value in values.items() if value is not None}
+        row["facts"] = {name: value for name, value in vars(truth).items() if value is not None}
     return fact_metrics(truths)
 
 
@@ -280,17 +272,11 @@ class NearestCaption(Captioning):
         means = unit(np.add.reduceat(rows, starts, axis=0))  # (N, D)
         known = list(texts)
         best, cosines = nearest(inputs.store, known, means)
-        predictions: list[dict[str, Any]] = [
-            {
-                "key": example.key,
-                "image_id": coco_number(example.key),
-                "prediction": texts[known[row]][0],
-                "score": float(cosine),
-                "nearest": known[row],
-                REFERENCES: example.targets.get(REFERENCES) or [],
-            }
-            for example, row, cosine in zip(examples, best.tolist(), cosines.tolist(), strict=True)
-        ]
+        predictions = []
+        for example, row, cosine in zip(examples, best.tolist(), cosines.tolist(), strict=True):
+            references = example.targets.get(REFERENCES)
+            caption = caption_row(example.key, texts[known[row]][0], cosine, references)
+            predictions.append({**caption, "nearest": known[row]})
         return self.measured(Result(self.score(predictions), predictions), inputs)
 
 

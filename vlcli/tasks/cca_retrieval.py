@@ -60,23 +60,19 @@ def fit(texts: dict[str, list[str]], store: FeatureStore, choices: Sequence[FitS
     """
     counted = CountedWords.of([text for group in texts.values() for text in group], max(c.words for c in choices))
     choices = list(dict.fromkeys(replace(c, words=min(c.words, len(counted.columns))) for c in choices))
-    names = list(texts)
-    count = min(max(2, round(HELD * len(names))), MOST_HELD)
-    drawn = set(np.random.default_rng(SEED).permutation(len(names))[:count].tolist())
-    held = [name for row, name in enumerate(names) if row in drawn]
-    sums = _moments(texts, [name for row, name in enumerate(names) if row not in drawn], counted, store)
-    rest = _moments(texts, held, counted, store)
-    chosen = choices[0]
-    if len(choices) > 1:
-        chosen = _best(choices, sums, {name: texts[name] for name in held}, counted, store)
-    sums.merge(rest)
+    count = min(max(2, round(HELD * len(texts))), MOST_HELD)
+    drawn = set(np.random.default_rng(SEED).permutation(len(texts))[:count].tolist())
+    held = {name: group for row, (name, group) in enumerate(texts.items()) if row in drawn}
+    sums = _moments({name: group for name, group in texts.items() if name not in held}, counted, store)
+    chosen = choices[0] if len(choices) == 1 else _best(choices, sums, held, counted, store)
+    sums.merge(_moments(held, counted, store))
     words, image, across = _sides(sums, chosen.words)
     return Fitted(counted, solve(words, image, across, chosen.ridge, chosen.dims), chosen)
 
 
-def _moments(texts: dict[str, list[str]], names: Sequence[str], counted: CountedWords, store: FeatureStore) -> Moments:
+def _moments(texts: dict[str, list[str]], counted: CountedWords, store: FeatureStore) -> Moments:
     sums = Moments(len(counted.columns), store.dim)
-    for some, rows in blocks_of(store, names):
+    for some, rows in blocks_of(store, list(texts)):
         counts = [len(texts[name]) for name in some]
         sums.add(counted.rows([text for name in some for text in texts[name]]), np.repeat(rows, counts, axis=0))
     return sums
@@ -147,17 +143,11 @@ class CCARetrieval(Retrieval):
         ks: tuple[int, ...] = (1, 5, 10),
     ) -> None:
         super().__init__(objective=None, first="cca", memory=memory, folds=folds, ks=ks)
-        choices: dict[str, Any] = {"words": words, "ridge": ridge, "dims": dims}
-        for name, value in choices.items():
-            choices[name] = tuple(value) if isinstance(value, tuple | list) else (value,)
-            if not choices[name] or not all(0 < number < 1e6 for number in choices[name]):
-                raise ComponentError(
-                    "There is nothing to choose among.",
-                    where=f"task cca-retrieval: {name}",
-                    got=str(list(choices[name])),
-                    expected="one number above 0, or several",
-                )
-        self.choices = [FitSetting(*each) for each in itertools.product(*choices.values())]
+        choices: list[Any] = [value if isinstance(value, tuple) else (value,) for value in (words, ridge, dims)]
+        if not all(each and min(each) > 0 for each in choices):
+            what, expected = "There is nothing to choose among.", "one number above 0, or several"
+            raise ComponentError(what, where="task cca-retrieval", got=f"{words}, {ridge}, {dims}", expected=expected)
+        self.choices = [FitSetting(*each) for each in itertools.product(*choices)]
 
     def objectives(self) -> list[Spec]:
         raise trains_no_model("cca-retrieval", "retrieval")

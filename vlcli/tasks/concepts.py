@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from vlcli.data.files import inside
 from vlcli.data.images import load_image
 from vlcli.files import write_json
 from vlcli.images.shards import is_there
-from vlcli.metrics.classification import Count, average_precision, per_image, pooled
+from vlcli.metrics.classification import Count, per_image, pooled
+from vlcli.metrics.ranking import average_precision
 from vlcli.nn import Batch, DataSpec, ForwardPasses
 from vlcli.registry import Spec
 from vlcli.report.sheet import Cell, contact_sheet
@@ -61,9 +63,9 @@ class ConceptPrediction(Task):
         keep: int = 20,
         sheet: int = 12,
     ) -> None:
-        self.vocabulary, self.size, self.pos, self.function_words = vocabulary, size, tuple(pos), function_words
-        self.min_count, self.top, self.keep, self.sheet = min_count, tuple(top), keep, sheet
-        self.usual_answers = size
+        self.options: dict[str, Any] = {"pos": pos, "function_words": function_words, "min_count": min_count}
+        self.vocabulary, self.top, self.keep, self.sheet = vocabulary, top, keep, sheet
+        self.usual_answers = self.size = size
         self.words: tuple[str, ...] = ()
         self.index: dict[str, int] = {}
         self._pictures: list[tuple[Path, dict[str, Any]]] = []
@@ -81,8 +83,7 @@ class ConceptPrediction(Task):
         if self.vocabulary is not None:
             vocabulary = read_vocabulary(inside(inner[0].root, self.vocabulary))
         else:
-            options: dict[str, Any] = {"function_words": self.function_words, "min_count": self.min_count}
-            vocabulary = build_vocabulary(captions, self.size, pos=self.pos, **options)
+            vocabulary = build_vocabulary(captions, self.size, **self.options)
         pictures = Counter(word for texts in captions for word in {w for text in texts for w in tokens(text)})
         return tuple(sorted((word.word for word in vocabulary), key=lambda word: -pictures[word]))
 
@@ -98,9 +99,7 @@ class ConceptPrediction(Task):
         # ``prediction`` (words, best first) with ``scores``; ``words``, the true ones, with their ``ranks``
         logits = self.logits(outputs)
         order = logits.argsort(stable=True, dim=-1, descending=True)  # (B, W)
-        columns = torch.arange(order.shape[1], device=order.device).expand_as(order)
-        rank = torch.empty_like(order).scatter_(1, order, columns)  # (B, W)
-        scores = logits.sigmoid()
+        rank, scores = order.argsort(), logits.sigmoid()  # (B, W)
         rows = []
         for number, (key, words) in enumerate(zip(batch.keys, target(batch, "words"), strict=True)):
             best = order[number, : self.keep]
@@ -128,11 +127,10 @@ class ConceptPrediction(Task):
         metrics = self.score(predictions)
         if metrics:
             metrics["map"] = self._mean_average_precision(torch.stack([logits for _, logits in rows]), predictions)
-        readers = getattr(runner.data, "readers", ())
         self._pictures = []
         for row in predictions[: self.sheet]:
-            path = next((path for reader in readers if is_there(path := reader.locate(row["key"]))), None)
-            self._pictures += [] if path is None else [(path, row)]
+            paths = (reader.locate(row["key"]) for reader in runner.data.readers)
+            self._pictures += [(path, row) for path in islice(filter(is_there, paths), 1)]
         return Result(metrics, predictions)
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
@@ -156,10 +154,9 @@ class ConceptPrediction(Task):
         truth = torch.zeros_like(logits, dtype=torch.bool)  # (N, W)
         for row, prediction in zip(truth, predictions, strict=True):
             row[[self.index[word] for word in prediction.get("words", ())]] = True
-        columns = truth.any(0).nonzero().flatten().tolist()
-        each = [average_precision(logits[:, word].tolist(), truth[:, word].tolist()) for word in columns]
-        known = [value for value in each if value is not None]
-        return sum(known) / len(known) if known else 0.0
+        columns = zip(logits.T.tolist(), truth.T.tolist(), strict=True)
+        each = [average_precision(scores, right) for scores, right in columns if any(right)]
+        return sum(each) / max(1, len(each))
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # ``concepts.json`` (image_id, image_concepts: best first) and ``concepts.png``
@@ -175,8 +172,7 @@ def draw_sheet(pictures: Sequence[tuple[Path, dict[str, Any]]], words: int = 8) 
     """Draw pictures, each with its best words: green where a caption has the word, grey where none has."""
     cells = []
     for path, row in pictures:
-        true = set(row.get("words", ()))
-        best = list(zip(row["prediction"], row["scores"], strict=True))[:words]
-        lines = [(f"{word} {score:.2f}", RIGHT if word in true else WRONG) for word, score in best]
+        best = zip(row["prediction"][:words], row["scores"][:words], strict=True)
+        lines = [(f"{word} {score:.2f}", RIGHT if word in row.get("words", ()) else WRONG) for word, score in best]
         cells.append(Cell(load_image(path), lines))
     return contact_sheet(cells)

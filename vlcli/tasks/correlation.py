@@ -90,13 +90,10 @@ class Moments:
 
     def covariance(self, side: str, words: int | None = None) -> Rows:
         """Return that of the first ``words`` words (W, W), the picture (D, D), or ``across`` (W, D)."""
-        sums = {
-            "words": (self.both_words[:words, :words], self.words[:words], self.words[:words]),
-            "image": (self.both_image, self.image, self.image),
-            "across": (self.across[:words], self.words[:words], self.image),
-        }
-        products, first, second = sums[side]
-        return products / self.count - np.outer(first / self.count, second / self.count)
+        sums = {"words": self.both_words[:words, :words], "image": self.both_image, "across": self.across[:words]}
+        first = self.image if side == "image" else self.words[:words]
+        second = self.words[:words] if side == "words" else self.image
+        return sums[side] / self.count - np.outer(first / self.count, second / self.count)
 
 
 @dataclass(frozen=True)

@@ -83,17 +83,15 @@ class Detection(Task):
         assert images.pixels is not None
         numbers = {} if self.truth is None else self.truth.numbers
         categories = self._categories()
-        boxes, labels, scores = (
-            logits_of(outputs, self.objective, key).cpu() for key in ("boxes", "labels", "scores")
-        )  # (B, N, 4), (B, N), (B, N)
-        sizes, rows = images.pixels.sizes.tolist(), []
-        for row, (key, picture) in enumerate(zip(batch.keys, batch.clean.image_rows[:, 0].tolist(), strict=True)):
-            (height, width), name = sizes[picture], images.keys[picture]
-            kept = (labels[row] >= 0) & (scores[row] >= self.min_score)
-            ranked = scores[row].masked_fill(~kept, -1).argsort(descending=True, stable=True)
+        found = (logits_of(outputs, self.objective, key).cpu() for key in ("boxes", "labels", "scores"))
+        sizes, rows = images.pixels.sizes.cpu().double(), []
+        for key, row, boxes, labels, scores in zip(batch.keys, batch.clean.image_rows[:, 0], *found, strict=True):
+            name = images.keys[row]
+            kept = (labels >= 0) & (scores >= self.min_score)  # (N,)
+            ranked = scores.masked_fill(~kept, -1).argsort(descending=True, stable=True)
             order = ranked[: min(self.limit, int(kept.sum()))]
-            corners = boxes[row, order].double() * boxes.new_tensor([width, height, width, height]).double()
-            classes = labels[row, order].tolist()
+            corners = boxes[order].double() * sizes[row].flip(0).repeat(2)
+            classes = labels[order].tolist()
             rows.append(
                 {
                     "key": key,
@@ -102,14 +100,14 @@ class Detection(Task):
                     "boxes": [[round(value, 2) for value in box] for box in corners.tolist()],
                     "categories": [categories.get(number) for number in classes],
                     "classes": [self.names[n] if n < len(self.names) else str(n) for n in classes],
-                    "scores": [round(value, 7) for value in scores[row, order].tolist()],
+                    "scores": [round(value, 7) for value in scores[order].tolist()],
                 }
             )
         return rows
 
     def _categories(self) -> dict[int, Any]:
         # the file's category id of each class that the model numbers
-        rows = [] if self.truth is None else self.truth.document["categories"]
+        rows = self.truth.document["categories"] if self.truth is not None else []
         ids = {str(row.get("name", row["id"])): row["id"] for row in rows}
         if self.names and set(self.names) & set(ids):
             return {number: ids[name] for number, name in enumerate(self.names) if name in ids}
@@ -121,18 +119,15 @@ class Detection(Task):
         # pictures that were dropped are not held against the detector
         seen, document = {row["image"] for row in predictions}, self.truth.document
         kept = {number for name, number in self.truth.numbers.items() if name in seen}
-        part = {
-            "images": [row for row in document["images"] if row["id"] in kept],
-            "annotations": [note for note in document["annotations"] if note["image_id"] in kept],
-            "categories": document["categories"],
-        }
+        images = [row for row in document["images"] if row["id"] in kept]
+        notes = [note for note in document["annotations"] if note["image_id"] in kept]
+        part = {"images": images, "annotations": notes, "categories": document["categories"]}
         return average_precision(part, coco_results(predictions))
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # COCO's results file, and a sheet of pictures in rows of four with the boxes drawn
         files = [write_json(folder / SUBMISSION, coco_results(predictions))]
-        shown = [row for row in predictions if row["image"] in self.files][: self.pictures]
-        if shown:
+        if shown := [row for row in predictions if row["image"] in self.files][: self.pictures]:
             page = Image.new("RGB", (min(4, len(shown)) * (SIDE + 4), -(-len(shown) // 4) * (SIDE + 4)), "white")
             for number, row in enumerate(shown):
                 picture = draw_row(row, self.files[row["image"]], self.draw_score)
@@ -147,9 +142,9 @@ def draw_row(row: dict[str, Any], file: Path, score: float) -> Image.Image:
     picture = load_image(file)
     factor = SIDE / max(picture.size)
     picture = picture.resize((round(picture.width * factor), round(picture.height * factor)), Image.Resampling.BICUBIC)
-    boxes = zip(row["boxes"], row["classes"], row["scores"], strict=True)
-    kept = [([factor * value for value in box], f"{name} {value:.2f}") for box, name, value in boxes if value >= score]
-    return draw_boxes(picture, [box for box, _ in kept], [text for _, text in kept])
+    kept = [rank for rank, value in enumerate(row["scores"]) if value >= score]
+    boxes = [[factor * side for side in row["boxes"][rank]] for rank in kept]
+    return draw_boxes(picture, boxes, [f"{row['classes'][rank]} {row['scores'][rank]:.2f}" for rank in kept])
 
 
 def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -158,13 +153,9 @@ def coco_results(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in predictions:
         for (x1, y1, x2, y2), category, score in zip(row["boxes"], row["categories"], row["scores"], strict=True):
             if category is not None:
-                sides = [
-                    x1,
-                    y1,
-                    round(x2 - x1, 9),
-                    round(y2 - y1, 9),
-                ]  # a file's own digits, without what subtraction adds
-                results.append({"image_id": row["image_id"], "category_id": category, "bbox": sides, "score": score})
+                # a file's own digits, without what subtraction adds
+                box = [x1, y1, round(x2 - x1, 9), round(y2 - y1, 9)]
+                results.append({"image_id": row["image_id"], "category_id": category, "bbox": box, "score": score})
     return results
 
 
@@ -177,8 +168,8 @@ def joined(truths: list[Truth]) -> Truth:
     if len(set(numbers.values())) < len(numbers):
         raise DataError("Two pictures have one number in their files.", hint="evaluate the data sets one by one")
     images = {row["id"]: row for truth in truths for row in truth.document["images"]}
-    seen: set[Any] = set()
     notes: list[dict[str, Any]] = []
+    seen: set[Any] = set()
     for truth in truths:
         notes += [note for note in truth.document["annotations"] if note["image_id"] not in seen]
         seen |= set(truth.numbers.values())

@@ -11,7 +11,7 @@ from vlcli.data.files import inside, read_json
 from vlcli.data.miniature import BOXES, Miniature
 from vlcli.errors import ComponentError, DataError
 from vlcli.images.boxes import BoxList, boxes_for, read_boxes
-from vlcli.metrics.classification import accuracy, by_kind
+from vlcli.metrics.classification import by_kind
 from vlcli.nn.batch import Batch
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
@@ -124,10 +124,9 @@ class Grounding(Task):
         rows = [row for row in predictions if "correct" in row]
         if not rows:
             return {}
-        metrics = {"accuracy": accuracy([row["correct"] for row in rows])}
-        metrics |= {name: mean(rows, name) for name in ("chance", "pointing", "pointing_chance")}
-        metrics |= {f"accuracy/{kind}": share for kind, share in by_kind(rows, "kind").items()}
-        return metrics | {f"pointing/{kind}": share for kind, share in by_kind(rows, "kind", "pointing").items()}
+        others = {name: mean(rows, name) for name in ("chance", "pointing", "pointing_chance")}
+        metrics = {"accuracy": mean(rows, "correct"), **others, **by_kind(rows, "kind", prefix="accuracy/")}
+        return metrics | by_kind(rows, "kind", "pointing", prefix="pointing/")
 
     def write_miniature(self, miniature: Miniature, readers: list[Any]) -> None:
         if self.detections is not None:

@@ -1,11 +1,12 @@
 """Retrieval: ranks pictures for each sentence and sentences for each picture."""
 
+import tempfile
 from typing import Any
 
 from vlcli.data.sides import Sides, split
 from vlcli.errors import ComponentError
 from vlcli.metrics.baseline import CHANCE
-from vlcli.metrics.ranking import Standing, recall_of
+from vlcli.metrics.ranking import recalls
 from vlcli.registry import Spec
 from vlcli.tasks.base import Result, Runner, Task
 from vlcli.tasks.rank_counts import WAYS, Group, Ranking, by_chance, groups_of
@@ -73,16 +74,15 @@ class Retrieval(Task):
         return [*first, {"name": "contrast-matching", "as": self.objective}] if first else [{"name": "matching"}]
 
     def evaluate(self, runner: Runner) -> Result:
-        with Shelf(self.memory) as shelf:
-            sides = split(runner.data)
+        with tempfile.TemporaryDirectory(prefix="vlcli-ranking-") as folder:
+            sides, shelf = split(runner.data), Shelf(self.memory, folder)
             image, image_chunks, kept = self._side(runner, sides, "image", shelf)
             sides = sides.keep(kept)
             text, text_chunks, _ = self._side(runner, sides, "text", shelf)
             groups, vectors = groups_of(sides, self.folds), None if self.first is None else (text, image)
             ranking = Ranking(sides, vectors, self.memory, self.candidates, self.scoring)
-            exact = None
+            exact = codes = None
             if self.objective is not None:
-                codes = None
                 if self.candidates is not None:
                     codes = runner.share.gather(ranking.codes(groups) if runner.share.rank == 0 else None)[0]
                 options: dict[str, Any] = {"block": self.block, "scoring": self.scoring}
@@ -102,16 +102,10 @@ class Retrieval(Task):
     def _result(self, ranking: Ranking, groups: list[Group], exact: Exact | None) -> Result:
         whole, *folds = groups
         rows: list[dict[str, Any]] = []
-        metrics = self._metrics(*(ranking.stand(way, whole, exact, rows) for way in WAYS))
+        metrics = recalls(*(ranking.stand(way, whole, exact, rows) for way in WAYS), self.ks)
         if folds:
-            parts = [self._metrics(*(ranking.stand(way, fold, exact) for way in WAYS)) for fold in folds]
+            parts = [recalls(*(ranking.stand(way, fold, exact) for way in WAYS), self.ks) for fold in folds]
             metrics |= {f"folds/{name}": sum(part[name] for part in parts) / len(parts) for name in parts[0]}
-        chance = self._metrics(*(by_chance(ranking.sides, way) for way in WAYS))
+        chance = recalls(*(by_chance(ranking.sides, way) for way in WAYS), self.ks)
         metrics |= {f"{CHANCE}/{name}": value for name, value in chance.items()}
         return Result({**metrics, "texts": float(len(whole.texts)), "images": float(len(whole.images))}, rows)
-
-    def _metrics(self, image: Standing, text: Standing) -> dict[str, float]:
-        metrics = {f"image/{name}": value for name, value in recall_of(image, self.ks).items()}
-        metrics |= {f"text/{name}": value for name, value in recall_of(text, self.ks).items()}
-        hits = [value for name, value in metrics.items() if "r@" in name]
-        return {**metrics, "r_mean": sum(hits) / len(hits)}

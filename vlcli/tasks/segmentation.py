@@ -88,10 +88,10 @@ class Segmentation(Task):
             assert images.pixels is not None
             for key, row in zip(batch.keys, batch.clean.image_rows[:, 0].tolist(), strict=True):
                 name, size = images.keys[row], images.pixels.sizes[row].tolist()
-                scores = self.scores(runner, unpadded(images.pixels, row))  # (classes, h, w)
-                classes = resized(scores[None], size)[0].argmax(0).cpu().numpy()  # (H, W)
                 if name not in maps:
                     raise DataError("A picture has no label map.", where=name, hint="is the split one with labels?")
+                scores = self.scores(runner, unpadded(images.pixels, row))  # (classes, h, w)
+                classes = resized(scores[None], size)[0].argmax(0).cpu().numpy()  # (H, W)
                 labels = torch.from_numpy(np.array(load_labels(maps[name], classes.shape), np.int64))
                 pixels = confusion(classes_of(labels, count, self.zero_is_void).numpy(), classes, count)
                 table[:] += pixels
@@ -147,11 +147,10 @@ def windows(size: Any, window: Any, stride: int | None = None) -> list[tuple[int
 
 def unpadded(pixels: Pixels, row: int) -> Tensor:
     """Return a picture (3, H, W) without its batch's padding."""
-    image = pixels.images[row]
     if pixels.mask is None:
-        return image
+        return pixels.images[row]
     height, width = (int(pixels.mask[row].any(axis).sum()) for axis in (1, 0))
-    return image[:, :height, :width]
+    return pixels.images[row, :, :height, :width]
 
 
 def one_batch(pixels: Tensor) -> Batch:

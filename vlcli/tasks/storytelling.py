@@ -3,9 +3,10 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
-from vlcli.data.concepts import REFERENCES, OfAlbum
+from vlcli.data.concepts import OfAlbum
 from vlcli.data.readers.vist import ALBUM, NAMED, PHOTOS
 from vlcli.files import write_json
 from vlcli.metrics.captions.measure import NAMES, Metric
@@ -62,14 +63,11 @@ class Storytelling(Captioning):
         self.story_per, self.team = story_per, team
 
     def arrange(self, readers: list[Any]) -> list[Any]:
-        return self._of_album(readers, first=self.story_per == "album")
+        first = self.story_per == "album"
+        return [reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=first) for reader in readers]
 
     def arrange_training(self, readers: list[Any]) -> list[Any]:
-        return self._of_album(readers, first=False)
-
-    @staticmethod
-    def _of_album(readers: list[Any], first: bool) -> list[Any]:
-        return [reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=first) for reader in readers]
+        return [reader if isinstance(reader, OfAlbum) else OfAlbum(reader, ALBUM, first=False) for reader in readers]
 
     def judge(self, predictions: list[dict[str, Any]], batch: Batch) -> list[dict[str, Any]]:
         # adds the album, the photographs and the sentences
@@ -84,9 +82,8 @@ class Storytelling(Captioning):
 
     def scored(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         first: dict[str, dict[str, Any]] = {}  # story of each album
-        for row in rows:
-            if row[REFERENCES]:
-                first.setdefault(str(row[ALBUM]), row)
+        for row in super().scored(rows):
+            first.setdefault(str(row[ALBUM]), row)
         return list(first.values())
 
     def score(self, predictions: list[dict[str, Any]]) -> dict[str, float]:
@@ -94,11 +91,11 @@ class Storytelling(Captioning):
         metrics = super().score(predictions)
         if not predictions:
             return metrics
-        metrics["sentences"] = _mean([len(row["sentences"]) for row in predictions])
-        metrics["five_sentences"] = _mean([len(row["sentences"]) == len(row[PHOTOS] or ()) for row in predictions])
+        metrics["sentences"] = fmean(len(row["sentences"]) for row in predictions)
+        metrics["five_sentences"] = fmean(len(row["sentences"]) == len(row[PHOTOS] or ()) for row in predictions)
         if known := [row["in_order"] for row in predictions if "in_order" in row]:
-            metrics["in_order"] = _mean([_mean(hits) for hits in known])
-            metrics["in_order/stories"] = _mean([all(hits) for hits in known])
+            metrics["in_order"] = fmean(map(fmean, known))
+            metrics["in_order/stories"] = fmean(map(all, known))
         return metrics
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
@@ -108,9 +105,8 @@ class Storytelling(Captioning):
             story = {"album_id": row[ALBUM], "photo_sequence": row[PHOTOS]}
             story["story_text_normalized"] = normalised(row["prediction"])
             stories.setdefault(tuple(row[PHOTOS]), story)
-        info = {"additional_description": ""}
-        document = {"team_name": self.team, "evaluation_info": info, "output_stories": list(stories.values())}
-        return [write_json(folder / "challenge.json", document)]
+        document = {"team_name": self.team, "evaluation_info": {"additional_description": ""}}
+        return [write_json(folder / "challenge.json", {**document, "output_stories": list(stories.values())})]
 
 
 def sentences(story: str) -> list[str]:
@@ -135,7 +131,3 @@ def in_order(story: Sequence[str], named: Sequence[Sequence[str]]) -> list[bool]
     words = [f" {' '.join(tokenize(text))} " for text in story] + [""] * (len(named) - len(story))
     pairs = zip(words, named, strict=True)
     return [any(f" {' '.join(tokenize(name))} " in text for name in names) for text, names in pairs]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

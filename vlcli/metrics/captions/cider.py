@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from vlcli.errors import DataError
@@ -69,7 +70,7 @@ class Cider:
     def __init__(self, frequency: DocumentFrequency, *, d: bool = True) -> None:
         self.frequency, self.d = frequency, d
         self._rarest = math.log(max(frequency.images, 1))
-        self._known: dict[tuple[str, ...], Vector] = {}
+        self._reference = cache(lambda words: self._vector(grams(words, LONGEST)))
 
     @classmethod
     def of(cls, references: Sequence[Sequence[Words]], *, d: bool = True) -> Cider:
@@ -78,23 +79,17 @@ class Cider:
 
     def score(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
         """Return one number a caption: 10 times the mean over references and lengths of run of the cosine."""
-        return [self._one(words, known) for words, known in zip(candidates, references, strict=True)]
+        scores = []
+        for words, known in zip(candidates, references, strict=True):
+            caption = self._vector(grams(words, LONGEST))
+            total = sum(self._similarity(caption, self._reference(tuple(other))) for other in known)
+            scores.append(10 * total / max(len(known), 1))
+        return scores
 
     def mean(self, candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
         """Return the mean over captions."""
         scores = self.score(candidates, references)
         return sum(scores) / max(len(scores), 1)
-
-    def _one(self, words: Words, references: Sequence[Words]) -> float:
-        caption = self._vector(grams(words, LONGEST))
-        total = sum(self._similarity(caption, self._reference(reference)) for reference in references)
-        return 10 * total / max(len(references), 1)
-
-    def _reference(self, words: Words) -> Vector:
-        key = tuple(words)
-        if key not in self._known:
-            self._known[key] = self._vector(grams(words, LONGEST))
-        return self._known[key]
 
     def _vector(self, counts: Grams) -> Vector:
         weights: list[dict[tuple[str, ...], float]] = [{} for _ in range(LONGEST)]
@@ -130,7 +125,7 @@ class CiderReward:
 
     def __init__(self, frequency: DocumentFrequency, *, end: bool = True) -> None:
         self.cider, self.end = Cider(frequency), end
-        self._known: dict[str, list[str]] = {}
+        self._reference = cache(partial(self.words, ended=end))
         self._thread = ThreadPoolExecutor(1, "reward")
 
     @staticmethod
@@ -148,8 +143,3 @@ class CiderReward:
         """Return CIDEr-D of every caption, in [0, 10]."""
         said = [self.words(text, ended=self.end and done) for text, done in zip(captions, ended, strict=True)]
         return self.cider.score(said, [[self._reference(text) for text in group] for group in references])
-
-    def _reference(self, text: str) -> list[str]:
-        if text not in self._known:
-            self._known[text] = self.words(text, ended=self.end)
-        return self._known[text]
