@@ -42,7 +42,7 @@ from vlcli.recipe.resolve import ResolvedStage
 from vlcli.recipe.schema import STAGES, Pretrain, TextOptions, Training, TrainVocabulary
 from vlcli.registry import Spec
 from vlcli.tasks.base import Task
-from vlcli.tasks.captioning import Captioning
+from vlcli.tasks.captioning import Writing
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 
@@ -133,7 +133,7 @@ def refuse_endless(context: StageContext, text: TextOptions, task: Task | None, 
     Raises:
         RecipeError: the text has no end, and the stage trains generation.
     """
-    saying = isinstance(task, Captioning) or any(spec["name"] in SAYING for spec in objectives)
+    saying = isinstance(task, Writing) or any(spec["name"] in SAYING for spec in objectives)
     if saying and text.end == "none":
         what = "sentences without [SEP] never end, so saying them cannot be learned"
         problem = Problem(f"stages.{context.name}.text.end", what, got="none", expected="sep")

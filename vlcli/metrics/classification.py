@@ -54,9 +54,7 @@ def consistency(identifiers: Iterable[str], correct: Iterable[bool]) -> float:
     return len(groups - wrong) / max(1, len(groups))
 
 
-def by_kind(
-    rows: Iterable[Mapping[str, Any]], key: str, value: str = "correct", *, prefix: str = ""
-) -> dict[str, float]:
+def by_kind(rows: Iterable[Mapping[str, Any]], key: str, value: str = "correct", prefix: str = "") -> dict[str, float]:
     """Return the mean of ``value`` for each value of ``key``, sorted by it, as ``prefix`` and that value.
 
     Rows without the key are left out.

@@ -83,8 +83,7 @@ class AnswerHead(Objective):
         """Return the answers of all examples, and the rows (Q,) of questions whose sentence was not replaced."""
         answers = step.batch.targets.get("answers") or [None] * len(step.batch)
         asked = torch.tensor([isinstance(item, Mapping) for item in answers], dtype=torch.bool)
-        matched = step.view(self.seen(step)).mask_labels.get("matched")
-        if matched is not None:
+        if (matched := step.view(self.seen(step)).mask_labels.get("matched")) is not None:
             asked &= matched.cpu() == 1
         return answers, asked.nonzero()[:, 0]
 
@@ -106,8 +105,7 @@ class AnswerHead(Objective):
         # An answer is looked for as it is written, then in LXMERT's normalised form; rows of others become zeros, as
         # in LXMERT's released code.
         if KEY not in state and self.source_answers is not None:
-            file = Path(self.source_answers).expanduser()
-            theirs = read_answers(file)
+            theirs = read_answers(file := Path(self.source_answers).expanduser())
             if not any(value.dim() and len(value) == len(theirs) for value in state.values()):
                 what = "The weights are not those of this answer table."
                 got = ", ".join(f"{name} {tuple(value.shape)}" for name, value in state.items())
@@ -155,14 +153,14 @@ class Answering(AnswerHead):
         answers, rows = self.questions(step)
         logits = self.logits(step, rows)  # (Q, A)
         target = self.targets([answers[row] for row in rows.tolist()]).to(logits)
-        score = target.gather(1, logits.argmax(1, keepdim=True))
+        score = Mean.of(target.gather(1, logits.argmax(1, keepdim=True)))
         if self.loss == "bce":
             loss = Mean.of(F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1))
         else:
             best = self._draw(target, step.batch.seeds[rows]) if self.sample else target.argmax(1)
             terms = F.cross_entropy(logits, best, reduction="none", label_smoothing=self.smoothing)
             loss = Mean.of(terms, target.sum(1) > 0)
-        return ObjectiveOutput({"answering": loss}, metrics={"score": Mean.of(score)})
+        return ObjectiveOutput({"answering": loss}, metrics={"score": score})
 
     @staticmethod
     def _draw(target: Tensor, seeds: Tensor) -> Tensor:
@@ -221,9 +219,8 @@ class ImageQA(AnswerHead):
         logits = self.logits(step, rows)  # (Q, A)
         truth = self.drawn(known.values(), step.batch.seeds[rows.to(step.batch.seeds.device)])
         right = [scores.get(row, 0.0) for scores, row in zip(known.values(), logits.argmax(1).tolist(), strict=True)]
-        target = torch.tensor(truth).to(logits.device, torch.long)
-        loss = Mean.of(F.cross_entropy(logits, target, reduction="none"))
-        return ObjectiveOutput({"image-qa": loss}, metrics={"score": Mean.of(logits.new_tensor(right))})
+        terms = F.cross_entropy(logits, torch.tensor(truth, dtype=torch.long, device=logits.device), reduction="none")
+        return ObjectiveOutput({"image-qa": Mean.of(terms)}, metrics={"score": Mean.of(logits.new_tensor(right))})
 
     @staticmethod
     def drawn(known: Iterable[Mapping[int, float]], seeds: Tensor) -> list[int]:

@@ -62,18 +62,15 @@ class AnswerTable(nn.Module):
         if not fitting:  # another sort of head: its shapes will not fit either, and the load report says so
             return state
         last, old = fitting[-1].rpartition(".")[0], AnswerList(theirs)
-        pairs = [(row, there) for row, answer in enumerate(self.answers) if (there := find(old, answer)) is not None]
-        moved = dict(state)
+        places = {row: there for row, answer in enumerate(self.answers) if (there := find(old, answer)) is not None}
+        moved = {**state, KEY: self.utf8.clone()}
         for name in fitting:
             if name.rpartition(".")[0] == last:
                 moved[name] = torch.zeros_like(fresh[name]) if blank else fresh[name].detach().clone()
-                if pairs:
-                    new_rows, old_rows = (torch.tensor(column) for column in zip(*pairs, strict=True))
-                    moved[name][new_rows] = state[name][old_rows].to(moved[name])
-        moved[KEY] = self.utf8.clone()
-        wanted = len(self.answers)
-        rest = f", {wanted - len(pairs)} set to zero" if blank and len(pairs) < wanted else ""
-        report.append(f"answer rows moved by string: {len(pairs)} of {wanted} known (of {len(theirs)}){rest}")
+                moved[name][list(places)] = state[name][list(places.values())].to(moved[name])
+        wanted, known = len(self.answers), len(places)
+        rest = f", {wanted - known} set to zero" if blank and known < wanted else ""
+        report.append(f"answer rows moved by string: {known} of {wanted} known (of {len(theirs)}){rest}")
         return moved
 
     def _is_rows(self, theirs: Tensor, ours: Tensor, old: int) -> bool:

@@ -188,7 +188,7 @@ def summary(states: EncoderOutput, second: bool = False) -> Tensor:
         return states.extra["fused"]
     if states.pooled is not None:
         return states.pooled
-    valid = states.layout.expand(len(states.hidden)).valid[..., None].to(states.hidden.dtype)
+    valid = states.layout.valid[..., None].to(states.hidden.dtype)
     return (states.hidden * valid).sum(1) / valid.sum(1).clamp(min=1)
 
 

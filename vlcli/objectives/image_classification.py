@@ -45,13 +45,13 @@ class Mixing:
         share = float(rng.beta(alpha, alpha))
         if not patched:
             return pixels if share == 1.0 else pixels * share + pixels.flip(0) * (1 - share), share
-        sides = [int(length * np.sqrt(1 - share)) for length in size]
-        middle = [int(rng.randint(0, length)) for length in size]
-        top, left = (max(at - cut // 2, 0) for at, cut in zip(middle, sides, strict=True))
-        bottom, right = (min(at + (cut + 1) // 2, n) for at, cut, n in zip(middle, sides, size, strict=True))
-        mixed = pixels.clone()
-        mixed[..., top:bottom, left:right] = pixels.flip(0)[..., top:bottom, left:right]
-        return mixed, 1 - (bottom - top) * (right - left) / (size[0] * size[1])  # the edge may cut the patch
+        patch = []
+        for length in size:
+            at, cut = int(rng.randint(0, length)), int(length * np.sqrt(1 - share))
+            patch.append(slice(max(at - cut // 2, 0), min(at + (cut + 1) // 2, length)))
+        mask = torch.zeros(size, dtype=torch.bool, device=pixels.device)
+        mask[tuple(patch)] = True
+        return torch.where(mask, pixels.flip(0), pixels), 1 - float(mask.double().mean())  # the edge may cut the patch
 
 
 def soft_targets(labels: Tensor, classes: int, smoothing: float = 0.0) -> Tensor:
@@ -147,8 +147,8 @@ class ImageClassification(Objective):
         logits = self.logits(step, view)
         known = targets.sum(1) > 0.5
         losses = -(targets * F.log_softmax(full_precision(logits), -1)).sum(-1)
-        right = (logits.argmax(1) == labels.argmax(1)).float()
-        metrics = {"accuracy": Mean.of(right, known)} if share == 1 else {}
+        right = Mean.of((logits.argmax(1) == labels.argmax(1)).float(), known)
+        metrics = {"accuracy": right} if share == 1 else {}
         return ObjectiveOutput({"image-classification": Mean.of(losses, known)}, {"logits": logits}, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:

@@ -47,8 +47,7 @@ class PatchMasks:
             count = min(math.ceil(self.ratio * rows * columns), rows * columns - 1)
             coarse = np.zeros(rows * columns, bool)
             coarse[rng.permutation(rows * columns)[: max(1, count)]] = True
-            fine = coarse.reshape(rows, columns).repeat(self.unit, 0).repeat(self.unit, 1)
-            return fine[: grid[0], : grid[1]]
+            return np.kron(coarse.reshape(rows, columns), np.ones((self.unit, self.unit), bool))[: grid[0], : grid[1]]
         # rectangles while they fit into what is still to be hidden, then single patches up to the exact number
         mask = np.zeros(grid, bool)
         wanted = min(max(1, int(self.ratio * mask.size)), mask.size - 1)
@@ -170,8 +169,7 @@ class MaskedImage(Objective):
 
     def masked(self, step: ForwardPasses) -> Images:
         """Return the pictures with hidden patches, drawn once a step; the batch shows them in a view by themselves."""
-        images: Images = step._once(("masked-image", self.view), lambda: self._hide(step))
-        return images
+        return step._once(("masked-image", self.view), lambda: self._hide(step))
 
     def _hide(self, step: ForwardPasses) -> Images:
         clean, seeds = step.view(), step.batch.seeds.tolist()

@@ -269,7 +269,7 @@ class Matching(Objective):
         marks = step.view(self.view).mask_labels
         if MARK not in marks:
             return ObjectiveOutput({})
-        logits = full_precision(self.logits(step.fused(self.view)))  # (P, 2)
+        logits = self.logits(step.fused(self.view))  # (P, 2)
         truth = marks[MARK].long().repeat_interleave(len(logits) // len(marks[MARK]))
         loss, accuracy = classified(logits, truth)
         metrics = {"accuracy": accuracy}
@@ -283,10 +283,9 @@ class Matching(Objective):
 
     def logits(self, fused: FusionOutput) -> Tensor:
         """Return scores of fused pairs (P, 2): column 1 speaks for a match."""
-        out: Tensor = self.head(fused.pooled)
-        return out
+        return full_precision(self.head(fused.pooled))
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``score`` (B,) is the log odds of a match, of the samples as read
         logits = self.logits(step.fused("clean"))  # (B, 2)
-        return {"logits": logits, "score": torch.diff(logits, dim=-1)[..., 0]}
+        return {"logits": logits, "score": logits.diff()[..., 0]}

@@ -54,15 +54,13 @@ class RolePicker:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_known": {}}  # every process builds the cache for itself
 
-    def pick(
-        self, text: TextSample, rng: np.random.Generator, probability: float, limit: int | None
-    ) -> list[int] | None:
+    def pick(self, text: TextSample, rng: np.random.Generator, chance: float, limit: int | None) -> list[int] | None:
         """Return indices of the tokens to mask, ascending and at least one; None where any word may be masked.
 
         At least one token is not masked: a sentence that consists of a single such word is masked as usual.
 
         Args:
-            probability: of masking each word (or phrase) of the roles; if none is drawn, one is masked.
+            chance: of masking each word (or phrase) of the roles; if none is drawn, one is masked.
         """
         groups = self.groups(text)[0] if self.roles else []
         if not groups or rng.random() >= self.share:
@@ -71,7 +69,7 @@ class RolePicker:
         order = np.argsort(draws, kind="stable").tolist()
         room = sum(not special for special in text.special) - 1
         chosen: list[int] = []
-        for number in [number for number in order if draws[number] < probability] or order[:1]:
+        for number in [number for number in order if draws[number] < chance] or order[:1]:
             if len(chosen) + len(groups[number]) <= min(room, limit or room):
                 chosen += groups[number]
         return sorted(chosen) or None
@@ -233,10 +231,9 @@ class MaskedLanguageModelling(Objective):
     predicts_hidden = True
     inputs = frozenset({"text"})
     calls = frozenset({"word_table"})
-    changeable = frozenset(("probability", "mask_share", "random_share", "whole_word", "rule", "limit", "padded")) | {
-        "mask_end",
-        *ROLE_OPTIONS,
-    }
+    changeable = frozenset(ROLE_OPTIONS).union(
+        ("probability", "mask_share", "random_share", "whole_word", "rule", "limit", "padded", "mask_end")
+    )
 
     def __init__(
         self,

@@ -62,10 +62,9 @@ class MomentumContrast(MomentumHeads):
             initialise(module, model.init_std)
         self.image_copy, self.text_copy = momentum_copy(self.image), momentum_copy(self.text)
         self.temperature = nn.Parameter(torch.tensor(temperature))
-        for name in ("image_queue", "text_queue"):
-            self.register_buffer(name, F.normalize(torch.randn(width, queue), dim=0))
-        for name in ("image_ids", "text_ids"):
-            self.register_buffer(name, torch.zeros(queue, dtype=torch.long))
+        for side in ("image", "text"):
+            self.register_buffer(f"{side}_queue", F.normalize(torch.randn(width, queue), dim=0))
+            self.register_buffer(f"{side}_ids", torch.zeros(queue, dtype=torch.long))
         self.register_buffer("filled", torch.zeros((), dtype=torch.long))
         self.register_buffer("place", torch.zeros(1, dtype=torch.long))
 
@@ -81,15 +80,12 @@ class MomentumContrast(MomentumHeads):
             far_texts, far_images = self._vectors(step.teacher, self.text_copy, self.image_copy)
             all_texts, all_images = step.gather(far_texts), step.gather(far_images)
             right = self._right(known, texts.dtype)
-        texts_there = torch.cat([all_texts.T, self.text_queue], 1)  # (width, N + K)
-        images_there = torch.cat([all_images.T, self.image_queue], 1)
-        forth = self._loss(images, far_images, texts_there, right, step)
-        back = self._loss(texts, far_texts, images_there, right, step)
-        count = len(known.texts)
-        scores = forth[1][:, :count], back[1][:, :count]
-        outputs = {**known.outputs(*scores), "new_texts": far_texts, "new_images": far_images}
-        metrics = {"image_to_text": known.hits(scores[0]), "temperature": Mean.of(self.temperature.detach()[None])}
-        return ObjectiveOutput({"momentum-contrast": Mean.of((forth[0] + back[0]) / 2)}, outputs, metrics)
+        forth, scores = self._loss(images, far_images, torch.cat([all_texts.T, self.text_queue], 1), right, step)
+        back, scores_back = self._loss(texts, far_texts, torch.cat([all_images.T, self.image_queue], 1), right, step)
+        scores, scores_back = scores[:, : len(known.texts)], scores_back[:, : len(known.texts)]
+        outputs = {**known.outputs(scores, scores_back), "new_texts": far_texts, "new_images": far_images}
+        metrics = {"image_to_text": known.hits(scores), "temperature": Mean.of(self.temperature.detach()[None])}
+        return ObjectiveOutput({"momentum-contrast": Mean.of((forth + back) / 2)}, outputs, metrics)
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``text_embedding`` and ``image_embedding``: the normalised vectors of every example, (B, width) each
@@ -123,16 +119,14 @@ class MomentumContrast(MomentumHeads):
 
     def _right(self, known: Known, dtype: torch.dtype) -> Tensor:
         # (B, N + K) which columns are right, in shares
-        count, size = len(known.own), self.text_queue.shape[1]
-        itself = torch.zeros(count, len(known.texts), dtype=dtype, device=known.own.device)
-        itself.scatter_(1, known.own[:, None], 1.0)
+        count, size = len(known.texts), self.text_queue.shape[1]
+        columns = torch.arange(count + size, device=known.own.device)
         if self.same == "own":
-            return F.pad(itself, (0, size))
-        there = torch.arange(size, device=itself.device) < self.filled
+            return (columns == known.own[:, None]).to(dtype)
         right = known.images[known.own][:, None] == torch.cat([known.images, self.image_ids])[None]  # (B, N + K)
         if self.same == "shared":
             right = right | (known.texts[known.own][:, None] == torch.cat([known.texts, self.text_ids])[None])
-        shares = (right & F.pad(there, (len(known.texts), 0), value=True)).to(dtype)
+        shares = (right & (columns < count + self.filled)).to(dtype)
         return shares / shares.sum(1, keepdim=True)
 
     def _loss(

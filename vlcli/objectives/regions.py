@@ -119,14 +119,12 @@ class RegionSelection(Objective):
         overlap = torch.stack([box_iou(row, one[None])[:, 0] for row, one in zip(boxes, target, strict=True)])
         right = (overlap > self.overlap) & mask  # (B, R)
         if self.loss == "bce":
-            each = F.binary_cross_entropy_with_logits(scores, right.to(scores.dtype), reduction="none")
-            loss = Mean.of(each, mask)
+            loss = Mean.of(F.binary_cross_entropy_with_logits(scores, right.to(scores.dtype), reduction="none"), mask)
         else:
             shares = right / right.sum(1, keepdim=True).clamp(min=1)
             loss = Mean.of(-(scores.masked_fill(~mask, -1e4).log_softmax(1) * shares).sum(1), right.any(1))
         best = scores.masked_fill(~mask, -torch.inf).argmax(1, keepdim=True)
-        accuracy = Mean.of(right.gather(1, best).float())
-        return ObjectiveOutput({"region-selection": loss}, metrics={"accuracy": accuracy})
+        return ObjectiveOutput({"region-selection": loss}, metrics={"accuracy": Mean.of(right.gather(1, best).float())})
 
     def predict(self, step: ForwardPasses) -> dict[str, Tensor]:
         # ``scores`` (B, R), lowest at padding, and ``boxes`` (B, R, 4) in shares of the picture

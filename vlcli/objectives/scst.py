@@ -106,7 +106,8 @@ class SelfCritical(Objective):
         words = captions.words(self.sep_id)
         ended = ((captions.ids == self.sep_id) & captions.mask).any(-1).flatten().tolist()
         texts = [self.tokenizer.decode(ids) for group in words for ids in group]
-        return self.reward.submit(texts, ended, [known for known in references for _ in words[0]])
+        known = [group for group in references for _ in words[0]]
+        return self.reward.thread.submit(self.reward.score, texts, ended, known)
 
 
 @contextmanager

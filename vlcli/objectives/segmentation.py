@@ -66,8 +66,7 @@ class Segmentation(Objective):
 
     def scores(self, model: Model, images: Images) -> Tensor:
         """Return scores at the head's resolution (M, classes, h, w)."""
-        scores: Tensor = full_precision(self.head(self.maps(model, images)))
-        return scores
+        return full_precision(self.head(self.maps(model, images)))
 
     def forward(self, step: ForwardPasses, others: Mapping[str, ObjectiveOutput]) -> ObjectiveOutput:
         images = step.view(self.view).images

@@ -45,17 +45,15 @@ def draw_all(predictions: Sequence[tuple[Prediction, Sequence[Picture]]], file: 
     return sheet
 
 
-def png(
-    prediction: Prediction, images: Sequence[Picture], attended: Callable[[], dict[str, Any] | None]
-) -> bytes | None:
+def png(prediction: Prediction, images: Sequence[Picture], look: Callable[[], dict[str, Any] | None]) -> bytes | None:
     """Draw a prediction for a notebook, where the model looks beside each picture; None if a picture is no file.
 
     Args:
-        attended: returns attention as :func:`vlcli.prediction.looking.look` does.
+        look: returns attention as :func:`vlcli.prediction.looking.look` does.
     """
     try:
         cells = []
-        looks = (attended() or {}).get("pictures") or [None] * len(images)
+        looks = (look() or {}).get("pictures") or [None] * len(images)
         for number, (image, seen) in enumerate(zip(images, looks, strict=True)):
             picture = _picture(prediction, image, number)
             cells.append(Cell(picture, _lines(prediction, number, len(images))))

@@ -21,7 +21,7 @@ from vlcli.prediction.records import Kind, Use
 from vlcli.registry import Spec
 from vlcli.tasks.answering import Answering
 from vlcli.tasks.base import Task
-from vlcli.tasks.captioning import Captioning
+from vlcli.tasks.captioning import Writing
 from vlcli.tasks.classification import NLVR2, Classification
 from vlcli.tasks.detection import Detection
 from vlcli.tasks.grounding import Grounding
@@ -36,7 +36,7 @@ KINDS: tuple[tuple[type[Task], Kind], ...] = (
     (NLVR2, "verdict"),
     (Classification, "label"),
     (Retrieval, "match"),
-    (Captioning, "caption"),
+    (Writing, "caption"),
     (Referring, "box"),
     (Grounding, "box"),
     (Detection, "boxes"),

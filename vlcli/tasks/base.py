@@ -32,11 +32,9 @@ class Examples(Protocol):
         """Yield the batches of the evaluation data, or of other data, in order."""
 
 
-class Runner(Protocol):
-    """Batches, forward passes and predictions, for a task's evaluation."""
+class Runner(Examples, Protocol):
+    """Batches on the model's device, forward passes and predictions, for a task's evaluation."""
 
-    progress: Progress
-    data: Any  # vlcli.data.pipeline.Pipeline
     batch_size: int
     share: Share
     folder: Path | None  # of the stage, for files that a resumed evaluation reads; None while training
@@ -48,9 +46,6 @@ class Runner(Protocol):
     @property
     def data_spec(self) -> DataSpec:
         """Sizes and answers that come from the data."""
-
-    def batches(self, data: Any = None) -> Iterable[Batch]:
-        """Yield the batches of the evaluation data, or of other data, in order, on the model's device."""
 
     def rows(self, make: Callable[[Batch], list[T]]) -> list[T]:
         """Return ``make(batch)`` of all batches, joined in order; the processes of an evaluation share the batches."""

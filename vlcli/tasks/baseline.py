@@ -227,7 +227,7 @@ class Baseline(Task):
         if self.by == "nearest":
             assert pooled is not None
             return nearest(known, asked, pooled)
-        return learned(cast("How", self.by), known, asked, pooled, inputs.data.seed, inputs.progress)
+        return learned(cast("How", self.by), known, asked, pooled, inputs)
 
     def submission(self, predictions: list[Row], folder: Path) -> list[Path]:
         return []  # nobody sends a baseline to a server
@@ -287,9 +287,7 @@ def nearest(known: _Known, asked: Sequence[Example], pooled: Pooled) -> list[Row
     return predictions
 
 
-def learned(
-    how: How, known: _Known, asked: Sequence[Example], pooled: Pooled | None, seed: int, progress: Progress
-) -> list[Row]:
+def learned(how: How, known: _Known, asked: list[Example], pooled: Pooled | None, task: Given) -> list[Row]:
     """Return the answers of a small network that is trained on the known examples."""
     names = sorted({name for answers in known.answers for name in answers})
     vocabulary = vocabulary_of(known.examples)
@@ -301,15 +299,15 @@ def learned(
 
     seen = inputs(known.examples)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(task.data.seed)
         network = Network(how, len(vocabulary), seen.tensors[1].shape[1], len(names))
     if known.several:
         truths = torch.tensor([[float(name in answers) for name in names] for answers in known.answers])  # (N, A)
     else:
         index = {name: row for row, name in enumerate(names)}
         truths = torch.tensor([index[answers[0]] for answers in known.answers])  # (N,)
-    best = train(network, seen, truths, held_out(known.examples, seed), seed)
-    progress.info(f"baseline {how}: {best:.3f} on the held-out examples, {len(names)} answers")
+    best = train(network, seen, truths, held_out(known.examples, task.data.seed), task.data.seed)
+    task.progress.info(f"baseline {how}: {best:.3f} on the held-out examples, {len(names)} answers")
     scores = probabilities(network, inputs(asked), torch.arange(len(asked)), several=known.several)
     if known.several:
         return [_labelled(dict(zip(names, row, strict=True))) for row in scores.tolist()]

@@ -34,37 +34,32 @@ SAID_OF_ALL = lru_cache(maxsize=2)(same_for_all)  # every evaluation in training
 SERVER = ("val2014", "test2014")  # splits that the COCO caption server wants, each in a file
 
 
-class Captioning(Task):
-    """Say what is in a picture: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
+class Writing(Task):
+    """Base of tasks that write a text on pictures: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
 
-    Each picture is captioned once and scored against all its captions. ``cider_d`` is what the COCO evaluation prints
-    as CIDEr; ``baseline/cider_d`` that of the best single caption said of every picture.
+    ``cider_d`` is what the COCO evaluation prints as CIDEr; ``baseline/cider_d`` that of the best single text said of
+    every picture.
 
     Args:
         decoding: ``beam``, ``greedy`` or ``sample``.
-        beams: sentences kept at a time.
+        beams: texts kept at a time.
         max_length: most word pieces, the end counted.
         min_length: pieces before the end is allowed.
-        length_penalty: added to a sentence's log probability for each piece; above 0 favours long sentences.
-        no_repeat_ngram: no run of so many pieces comes twice in a caption; 0: any may.
+        length_penalty: added to a text's log probability for each piece; above 0 favours long texts.
+        no_repeat_ngram: no run of so many pieces comes twice in a text; 0: any may.
         bad_words: words that are never said; all pieces of a word are bad_words, wherever they stand.
         unknown: whether [UNK] may be said.
         temperature: of sampling.
         top_k: sample among so many likeliest pieces; 0: among all.
         top_p: sample among the fewest pieces that hold this probability together.
         metrics: which are computed.
-        train_on: an epoch of fine-tuning passes over all ``captions``, or over ``pictures``, a caption of each drawn.
-        baseline: also score the best single caption.
-        facts: a data set of annotated boxes, against which what captions claim is checked (``right/look``).
-        algorithm: the name in the COCO server's file names.
+        baseline: also score the best single text.
     """
 
-    paper = "Chen et al. 2015, Microsoft COCO Captions; Liu et al. 2021 (DiMBERT), section 4"
     requires = frozenset({"generate"})
     metric = "cider_d"
     joint = True
     eval_split = "test"
-    usual_data = "karpathy"
 
     def __init__(
         self,
@@ -81,32 +76,15 @@ class Captioning(Task):
         top_k: int = 0,
         top_p: float = 1.0,
         metrics: tuple[Metric, ...] = NAMES,
-        train_on: Literal["captions", "pictures"] = "captions",
         baseline: bool = True,
-        facts: DatasetSpec | None = None,
-        algorithm: str = "vlcli",
     ) -> None:
         sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         self.settings = Generation(decoding, beams, max_length, min_length, length_penalty, no_repeat_ngram, **sampling)
-        self.bad_words, self.unknown, self.metrics = tuple(bad_words), unknown, tuple(metrics)
-        self.train_on, self.baseline, self.facts = train_on, baseline, facts
-        if not re.fullmatch(r"[\w.-]+", algorithm):
-            raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
-        self.algorithm = algorithm
+        self.bad_words, self.unknown, self.metrics, self.baseline = bad_words, unknown, metrics, baseline
         self.unk_id = DataSpec().unk_id
 
     def objectives(self) -> list[Spec]:
         return [{"name": "s2slm"}]
-
-    def arrange(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=True)
-
-    def arrange_training(self, readers: list[Any]) -> list[Any]:
-        return self._with_references(readers, by_picture=self.train_on == "pictures")
-
-    @staticmethod
-    def _with_references(readers: list[Any], by_picture: bool) -> list[Any]:
-        return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=by_picture) for r in readers]
 
     def attach(self, data_spec: DataSpec) -> None:
         self.unk_id = data_spec.unk_id
@@ -138,8 +116,6 @@ class Captioning(Task):
 
     def measured(self, result: Result, runner: Examples | Given) -> Result:
         """Score the captions of a result against the references; report metrics that cannot be computed."""
-        if self.facts is not None:
-            result.metrics |= check_facts(self.facts, runner, result.predictions)
         rows = self.scored(result.predictions)
         if not rows:
             return result
@@ -166,6 +142,50 @@ class Captioning(Task):
         if not texts:
             return {}
         return {"words": fmean(len(text.split()) for text in texts), "distinct": len(set(texts)) / len(texts)}
+
+
+class Captioning(Writing):
+    """Say what is in a picture: BLEU, ROUGE-L, CIDEr-D and CIDEr; METEOR and SPICE where Java is.
+
+    Each picture is captioned once and scored against all its captions. ``cider_d`` is what the COCO evaluation prints
+    as CIDEr; ``baseline/cider_d`` that of the best single caption said of every picture.
+
+    Args:
+        train_on: an epoch of fine-tuning passes over all ``captions``, or over ``pictures``, a caption of each drawn.
+        facts: a data set of annotated boxes, against which what captions claim is checked (``right/look``).
+        algorithm: the name in the COCO server's file names.
+    """
+
+    paper = "Chen et al. 2015, Microsoft COCO Captions; Liu et al. 2021 (DiMBERT), section 4"
+    usual_data = "karpathy"
+
+    def __init__(
+        self,
+        *,
+        train_on: Literal["captions", "pictures"] = "captions",
+        facts: DatasetSpec | None = None,
+        algorithm: str = "vlcli",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if not re.fullmatch(r"[\w.-]+", algorithm):
+            raise ComponentError("The name is for a file.", where="task captioning", got=algorithm, expected="letters")
+        self.train_on, self.facts, self.algorithm = train_on, facts, algorithm
+
+    def arrange(self, readers: list[Any]) -> list[Any]:
+        return self._with_references(readers, by_picture=True)
+
+    def arrange_training(self, readers: list[Any]) -> list[Any]:
+        return self._with_references(readers, by_picture=self.train_on == "pictures")
+
+    @staticmethod
+    def _with_references(readers: list[Any], by_picture: bool) -> list[Any]:
+        return [r if isinstance(r, WithReferences) else WithReferences(r, by_picture=by_picture) for r in readers]
+
+    def measured(self, result: Result, runner: Examples | Given) -> Result:
+        if self.facts is not None:
+            result.metrics |= check_facts(self.facts, runner, result.predictions)
+        return super().measured(result, runner)
 
     def submission(self, predictions: list[dict[str, Any]], folder: Path) -> list[Path]:
         # COCO's result file; the server's pair and its zip where the pictures are its splits'

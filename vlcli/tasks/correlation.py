@@ -114,8 +114,7 @@ class Axes:
 
     def scale(self, ridge: float) -> Rows:
         """Return the factor of each axis (W,); ``ridge`` is a share of the mean variance."""
-        factors: Rows = 1 / np.sqrt(self.spread + ridge * self.spread.mean())
-        return factors
+        return np.asarray(1 / np.sqrt(self.spread + ridge * self.spread.mean()))
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,5 @@ def solve(words: Axes, image: Axes, across: Rows, ridge: float, dims: int) -> Ca
     strength, near = strength[kept], near[:, ::-1][:, :dims][:, kept]
     far = turned.T @ near / strength
     sides = (near, far) if turned is whitened else (far, near)
-    directions = [
-        (axes.mean, axes.axes @ (by[:, None] * side))
-        for axes, by, side in zip((words, image), scale, sides, strict=True)
-    ]
-    return Canonical(strength, directions[0], directions[1])
+    parts = zip((words, image), scale, sides, strict=True)
+    return Canonical(strength, *((axes.mean, axes.axes @ (by[:, None] * side)) for axes, by, side in parts))

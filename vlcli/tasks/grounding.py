@@ -109,11 +109,11 @@ class Grounding(Task):
         # the true box is ``share`` of the picture's sides
         box = share * np.array([size[1], size[0]] * 2, np.float32)
         x, y = row["point"]
-        inside_box = bool(box[0] <= x <= box[2] and box[1] <= y <= box[3])
+        hit = bool(box[0] <= x <= box[2] and box[1] <= y <= box[3])
         covered = float((box[2] - box[0]) * (box[3] - box[1]) / (size[0] * size[1]))
-        judged = {"box": box.tolist(), "pointing": inside_box, "pointing_chance": covered}
+        judged = {"box": box.tolist(), "pointing": hit, "pointing_chance": covered}
         if self.by == "point":
-            return judged | {"correct": inside_box, "chance": covered}
+            return judged | {"correct": hit, "chance": covered}
         if "prediction" not in row or candidates is None:
             return judged | {"correct": False, "chance": 0.0}
         overlap = float(overlaps(box, np.array([row["prediction"]], np.float32))[0])

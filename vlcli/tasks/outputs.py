@@ -51,7 +51,7 @@ def target(batch: Batch, name: str) -> list[Any]:
     """Return a target of every example as plain values; None where there is none."""
     values = batch.targets.get(name)
     if values is None:
-        return [None] * len(batch)
+        return [None] * len(batch.keys)
     return values.tolist() if isinstance(values, Tensor) else list(values)
 
 

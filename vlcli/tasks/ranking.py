@@ -22,6 +22,7 @@ from vlcli.tasks.outputs import logits_of
 
 Side = Literal["text", "image"]
 Scoring = Literal["odds", "logit", "sum"]
+Vectors = NDArray[np.float32]
 
 
 @dataclass
@@ -78,9 +79,7 @@ class EncodedStep(ForwardPasses):
         return self.encoded
 
 
-def embed(
-    runner: Runner, data: Any, side: Side, names: list[str], objective: str
-) -> tuple[NDArray[np.float32], list[str]]:
+def embed(runner: Runner, data: Any, side: Side, names: list[str], objective: str) -> tuple[Vectors, list[str]]:
     """Return a vector of each sentence or picture of ``data`` (N, D), and the names of those that could be read.
 
     The vectors are mapped from a store where the runner has a folder. Several processes share the work; each batch is
@@ -109,7 +108,7 @@ def embed(
     return EmbeddingStore(path, key).vectors, order
 
 
-def _vectors(runner: Runner, data: Any, side: Side, objective: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+def _vectors(runner: Runner, data: Any, side: Side, objective: str) -> Iterator[tuple[list[str], Vectors]]:
     for batch in runner.batches(data):
         vectors = runner.embed(runner.step(batch), objective, side)
         yield batch.keys, vectors[_rows_of(batch.clean, side)].cpu().numpy()

@@ -9,14 +9,13 @@ from typing import Any, Literal
 from vlcli.data.concepts import OfAlbum
 from vlcli.data.readers.vist import ALBUM, NAMED, PHOTOS
 from vlcli.files import write_json
-from vlcli.metrics.captions.measure import NAMES, Metric
 from vlcli.metrics.captions.tokens import tokenize
 from vlcli.nn import Batch
-from vlcli.tasks.captioning import Captioning
+from vlcli.tasks.captioning import Writing
 from vlcli.tasks.outputs import target
 
 
-class Storytelling(Captioning):
+class Storytelling(Writing):
     """Tell a story of five pictures: caption metrics by album, and a file for the challenge.
 
     An album is scored once: its first story against all stories that people wrote on it, whatever pictures they chose
@@ -24,17 +23,8 @@ class Storytelling(Captioning):
     name what their own picture shows at their own place, ``in_order/stories`` that of stories where all five do.
 
     Args:
-        decoding: ``beam``, ``greedy`` or ``sample``.
-        beams: stories kept at a time.
         max_length: most word pieces of a story, the end counted.
-        min_length: pieces before the end is allowed.
-        length_penalty: added to a story's log probability for each piece; above 0 favours long stories.
-        no_repeat_ngram: no run of so many pieces comes twice in a story; 0: any may.
-        bad_words: words that are never said; all pieces of a word are bad_words, wherever they stand.
-        unknown: whether [UNK] may be said.
-        metrics: which are computed.
         story_per: a story for each ``album``, or for each ``sequence`` of pictures, as the challenge wants.
-        baseline: also score the best single story.
         team: the name in the challenge's file.
     """
 
@@ -44,22 +34,12 @@ class Storytelling(Captioning):
     def __init__(
         self,
         *,
-        decoding: Literal["beam", "greedy", "sample"] = "beam",
-        beams: int = 3,
         max_length: int = 120,
-        min_length: int = 0,
-        length_penalty: float = 0.0,
-        no_repeat_ngram: int = 0,
-        bad_words: tuple[str, ...] = (),
-        unknown: bool = False,
-        metrics: tuple[Metric, ...] = NAMES,
         story_per: Literal["album", "sequence"] = "album",
-        baseline: bool = True,
         team: str = "",
+        **options: Any,
     ) -> None:
-        options: dict[str, Any] = {"min_length": min_length, "length_penalty": length_penalty, "unknown": unknown}
-        options |= {"no_repeat_ngram": no_repeat_ngram, "bad_words": bad_words, "metrics": metrics}
-        super().__init__(decoding=decoding, beams=beams, max_length=max_length, baseline=baseline, **options)
+        super().__init__(max_length=max_length, **options)
         self.story_per, self.team = story_per, team
 
     def arrange(self, readers: list[Any]) -> list[Any]:

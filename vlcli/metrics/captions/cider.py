@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -28,14 +28,12 @@ class DocumentFrequency:
     images: int
 
     @classmethod
-    def of(cls, references: Iterable[Sequence[Words]]) -> DocumentFrequency:
+    def of(cls, references: Sequence[Sequence[Words]]) -> DocumentFrequency:
         """Count the runs in the references of every image."""
         counts: Counter[tuple[str, ...]] = Counter()
-        images = 0
         for known in references:
             counts.update({run for words in known for run in grams(words, LONGEST)})
-            images += 1
-        return cls(counts, images)
+        return cls(counts, len(references))
 
     def save(self, path: Path) -> None:
         """Write the counts as JSON: runs joined by spaces."""
@@ -102,10 +100,8 @@ class Cider:
     def _similarity(self, caption: Vector, reference: Vector) -> float:
         total = 0.0
         for mine, theirs, norm, far in zip(caption[0], reference[0], caption[1], reference[1], strict=True):
-            if not norm or not far:
-                continue
             shared = ((mine[run], theirs[run]) for run in mine.keys() & theirs.keys())
-            total += sum((min(a, b) if self.d else a) * b for a, b in shared) / (norm * far)
+            total += sum((min(a, b) if self.d else a) * b for a, b in shared) / (norm * far or 1.0)
         if self.d:
             total *= math.exp(-((caption[2] - reference[2]) ** 2) / (2 * SIGMA**2))
         return total / LONGEST
@@ -126,18 +122,12 @@ class CiderReward:
     def __init__(self, frequency: DocumentFrequency, *, end: bool = True) -> None:
         self.cider, self.end = Cider(frequency), end
         self._reference = cache(partial(self.words, ended=end))
-        self._thread = ThreadPoolExecutor(1, "reward")
+        self.thread = ThreadPoolExecutor(1, "reward")  # for long calls of :meth:`score`, one after another
 
     @staticmethod
     def words(caption: str, *, ended: bool) -> list[str]:
         """Return a caption's words, and its end where it has one."""
         return [*tokenize(caption), END] if ended else tokenize(caption)
-
-    def submit(
-        self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]
-    ) -> Future[list[float]]:
-        """Begin to compute scores in the thread, one call after another."""
-        return self._thread.submit(self.score, captions, ended, references)
 
     def score(self, captions: Sequence[str], ended: Sequence[bool], references: Sequence[Sequence[str]]) -> list[float]:
         """Return CIDEr-D of every caption, in [0, 10]."""

@@ -6,12 +6,15 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import accumulate
+from operator import mul, or_
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
 from vlcli.metrics.captions.cider import Cider, DocumentFrequency
-from vlcli.metrics.captions.tokens import Grams, Words, grams, tokenize
+from vlcli.metrics.captions.tokens import Words, grams, tokenize
 
 PARTS = ("Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
 """SPICE's categories (DiMBERT, Table 7)."""
@@ -105,21 +108,16 @@ def bleu(candidates: Sequence[Words], references: Sequence[Sequence[Words]], lon
     right, total = [0] * longest, [0] * longest
     length = closest = 0
     for words, known in zip(candidates, references, strict=True):
-        most: Grams = Grams()
-        for reference in known:
-            most |= grams(reference, longest)
-        for run, count in grams(words, longest).items():
-            right[len(run) - 1] += min(count, most.get(run, 0))
+        most = reduce(or_, (grams(reference, longest) for reference in known))
+        for run, count in (grams(words, longest) & most).items():
+            right[len(run) - 1] += count
         total = [count + max(0, len(words) - n) for n, count in enumerate(total)]
         length += len(words)
         closest += min((abs(len(reference) - len(words)), len(reference)) for reference in known)[1]
     ratio = (length + NEARLY_NONE) / (closest + SPARE)
     brevity = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
-    scores, product = [], 1.0
-    for n in range(longest):
-        product *= (right[n] + NEARLY_NONE) / (total[n] + SPARE)
-        scores.append(product ** (1 / (n + 1)) * brevity)
-    return scores
+    precisions = ((hits + NEARLY_NONE) / (count + SPARE) for hits, count in zip(right, total, strict=True))
+    return [product ** (1 / n) * brevity for n, product in enumerate(accumulate(precisions, mul), 1)]
 
 
 Metric = Literal["bleu", "rouge_l", "cider_d", "cider", "meteor", "spice"]
